@@ -1,0 +1,155 @@
+"""Everything that can go wrong, by what the caller should do about it.
+
+:class:`TerminalError` means that trying again changes nothing: a person has to act, and the message says how.
+:class:`TransientError` means that the same call may succeed later. Every message names the table, the version or
+the writer it is about, and what is safe to do next.
+"""
+
+from __future__ import annotations
+
+
+class OneLakeError(Exception):
+    """Root of every error that this package raises on purpose."""
+
+
+class TerminalError(OneLakeError):
+    """Trying again changes nothing; a person has to act."""
+
+
+class TransientError(OneLakeError):
+    """The same call may succeed later."""
+
+
+# -- addresses and stores ------------------------------------------------------------------------------------------
+
+
+class AddressError(TerminalError):
+    """An address of a table is malformed, ambiguous, or lies outside the connection's lakehouse."""
+
+
+class UnsupportedStoreError(TerminalError):
+    """The address is well formed, but this version does not write to that kind of store."""
+
+
+class AccessDeniedError(TerminalError):
+    """The store refused the credentials, or they do not allow the operation."""
+
+
+class ObjectNotFoundError(OneLakeError):
+    """There is no object at the path. Part of the store's interface, not a failure in itself."""
+
+
+class ObjectExistsError(OneLakeError):
+    """A create-only put met an object at its path. Part of the store's interface, not a failure in itself."""
+
+
+class StoreUnavailableError(TransientError):
+    """The store did not answer, or answered with an error. A put may have taken effect all the same."""
+
+
+class StoreFullError(TerminalError):
+    """The store has no room left, or is read-only."""
+
+
+# -- the log -------------------------------------------------------------------------------------------------------
+
+
+class TableNotFoundError(TerminalError):
+    """There is no Delta table at the address."""
+
+
+class LogGapError(TerminalError):
+    """A version of the log is missing while a later one, or a checkpoint, exists (protocol, rule 23)."""
+
+
+class CorruptLogError(TerminalError):
+    """A log entry cannot be read as Delta actions."""
+
+
+class UnsupportedFeatureError(TerminalError):
+    """The table uses a protocol feature that is not on the allow-list."""
+
+
+# -- staging -------------------------------------------------------------------------------------------------------
+
+
+class InvalidWriteError(TerminalError):
+    """A parameter of a write is wrong: an unknown mode, a predicate on a column that is no partition column, …."""
+
+
+class DuplicateWriterError(TerminalError):
+    """Two writers of one run have the same key."""
+
+
+class RerunRefusedError(TerminalError):
+    """What ``on_rerun`` asks for would lose or repeat rows (protocol, rules 9 to 12)."""
+
+
+class BufferIncompleteError(TransientError):
+    """The buffer has no version 1 yet, so its rows must be staged first."""
+
+
+class BufferLostError(TerminalError):
+    """Files of a complete buffer are gone, or too old to be published safely (protocol, rules 3 and 4)."""
+
+
+class BufferInvalidError(TerminalError):
+    """A buffer holds something that an ordinary append does not leave behind (protocol, rule 1)."""
+
+
+class RowsOutsideError(TerminalError):
+    """A writer produced rows outside what it promised to cover, and ``rows_outside`` is ``refuse``."""
+
+
+class SchemaMismatchError(TerminalError):
+    """The rows do not have the columns or types of the table."""
+
+
+class ConstraintViolatedError(TerminalError):
+    """A row violates NOT NULL, a CHECK constraint or a generation expression of the table."""
+
+
+# -- commit --------------------------------------------------------------------------------------------------------
+
+
+class BufferDoesNotFitError(TerminalError):
+    """The table changed since staging in a way that the buffer's files do not follow (protocol, rule 17)."""
+
+
+class ConflictError(TerminalError):
+    """A winner touched what this write replaces, and the policy does not settle it."""
+
+
+class ZombieWriterError(TerminalError):
+    """A newer generation of the same writer has taken over (protocol, rule 9)."""
+
+
+class CommitContentionError(TransientError):
+    """The budget of attempts was used up by other committers; the buffer stays publishable."""
+
+
+class MissingWritersError(TerminalError):
+    """Reconcile found writers of the run without a complete buffer."""
+
+
+class ReconciliationMismatchError(TerminalError):
+    """Rows committed do not equal rows staged, or a file is in the table twice."""
+
+
+# -- Spark ---------------------------------------------------------------------------------------------------------
+
+
+class SparkUnavailableError(TransientError):
+    """No Spark answers at the connection's address, or it went away during the work."""
+
+
+class SparkJobError(TransientError):
+    """The Spark job failed for a reason that may pass: a lost executor, a fetch failure, …."""
+
+
+class SparkQueryError(TerminalError):
+    """Spark refuses the query: a syntax error, an unknown column or table, an unreadable source."""
+
+
+class SparkJobTimeoutError(TransientError):
+    """The Spark job ran longer than it was allowed to, and was stopped."""

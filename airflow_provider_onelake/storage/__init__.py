@@ -1,0 +1,1 @@
+"""Addresses of tables and the object stores behind them."""
