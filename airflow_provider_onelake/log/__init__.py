@@ -1,0 +1,1 @@
+"""The Delta log: its actions, its commits in order, and the snapshot they add up to."""

@@ -1,0 +1,120 @@
+"""The actions of a log entry, kept as they are.
+
+An action is a mapping with one key, its kind (``add``, ``remove``, ``metaData``, …). Unknown kinds and unknown fields
+pass through untouched: a ``remove`` must copy what the ``add`` said, also what we do not know (protocol, rule 16).
+Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from airflow_provider_onelake.exceptions import CorruptLogError
+
+Action = dict[str, Any]
+FileKey = tuple[str, str | None]
+
+LOG_DIRECTORY = "_delta_log"
+
+
+def version_path(version: int) -> str:
+    """Return the path of a version's log entry, relative to the table.
+
+    :param version: of the table.
+    """
+    return f"{LOG_DIRECTORY}/{version:020d}.json"
+
+
+def parse_actions(data: bytes, where: str) -> list[Action]:
+    """Return the actions of a log entry, in order.
+
+    :param data: the entry: one JSON object a line.
+    :param where: what messages call the entry.
+    :raises CorruptLogError: a line is no JSON object.
+    """
+    try:
+        actions = [json.loads(line) for line in data.splitlines() if line.strip()]
+    except ValueError as error:
+        raise CorruptLogError(f"{where} is not JSON: {error}. Nothing was changed.") from error
+    if not all(isinstance(action, dict) for action in actions):
+        raise CorruptLogError(f"{where} holds a line that is no JSON object. Nothing was changed.")
+    return actions
+
+
+def dump_actions(actions: Iterable[Action]) -> bytes:
+    """Return actions as a log entry.
+
+    :param actions: in the order in which they are to stand.
+    """
+    lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def of_kind(actions: Iterable[Action], kind: str) -> list[dict[str, Any]]:
+    """Return the bodies of the actions of one kind, in order.
+
+    :param actions: of one log entry.
+    :param kind: ``add``, ``remove``, ``txn``, ….
+    """
+    return [action[kind] for action in actions if isinstance(action.get(kind), dict)]
+
+
+def object_path(file: Mapping[str, Any]) -> str:
+    """Return where an ``add`` or ``remove`` has its file in the store.
+
+    :param file: the action's body; its ``path`` is URL-encoded, the store's is not.
+    """
+    return unquote(file["path"])
+
+
+def deletion_vector_id(file: Mapping[str, Any]) -> str | None:
+    """Return the unique id of a file's deletion vector, or ``None``.
+
+    :param file: an ``add`` or ``remove``.
+    """
+    vector = file.get("deletionVector")
+    if not vector:
+        return None
+    offset = vector.get("offset")
+    identity = f"{vector['storageType']}{vector['pathOrInlineDv']}"
+    return identity if offset is None else f"{identity}@{offset}"
+
+
+def file_key(file: Mapping[str, Any]) -> FileKey:
+    """Return what identifies a logical file: its path and its deletion vector.
+
+    :param file: an ``add`` or ``remove``.
+    """
+    return file["path"], deletion_vector_id(file)
+
+
+def row_count(file: Mapping[str, Any]) -> int | None:
+    """Return how many rows of a file are live, or ``None`` where its statistics do not say.
+
+    :param file: an ``add`` or ``remove``.
+    """
+    stats = file.get("stats")
+    if not stats:
+        return None
+    records = (json.loads(stats) if isinstance(stats, str) else stats).get("numRecords")
+    if records is None:
+        return None
+    vector = file.get("deletionVector")
+    return int(records) - (int(vector["cardinality"]) if vector else 0)
+
+
+def total_rows(files: Iterable[Mapping[str, Any]]) -> int | None:
+    """Return the live rows of several files, or ``None`` where one does not say.
+
+    :param files: ``add`` or ``remove`` bodies.
+    """
+    total = 0
+    for file in files:
+        rows = row_count(file)
+        if rows is None:
+            return None
+        total += rows
+    return total

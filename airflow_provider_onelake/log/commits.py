@@ -1,0 +1,183 @@
+"""One version of a table as a value, and what our own commits record about themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.log.actions import Action, of_kind, parse_actions, total_rows
+from airflow_provider_onelake.storage.clock import from_milliseconds
+
+# The field of ``commitInfo`` in which our commits and our buffers describe themselves.
+STAGED = "staged"
+FORMAT = 1
+
+
+@attrs.frozen
+class PublishedWriter:
+    """What a commit of ours says of one buffer that it published.
+
+    :param app_id: the ``txn`` id of the writer's identity.
+    :param writer: the writer's key.
+    :param generation: the number of the deliberate rerun.
+    :param buffer: the buffer's path, relative to the table.
+    :param finished: when the buffer became complete, by the store's clock.
+    :param rows: published, ``None`` where statistics do not say.
+    :param fingerprint: of the source and the code.
+    """
+
+    app_id: str
+    writer: str
+    generation: int
+    buffer: str
+    finished: datetime
+    rows: int | None
+    fingerprint: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as it stands in ``commitInfo``."""
+        return {**attrs.asdict(self), "finished": self.finished.isoformat()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> PublishedWriter:
+        """Read the value back; fields of later formats are passed over.
+
+        :param value: as it stands in ``commitInfo``.
+        """
+        known = {field.name: value[field.name] for field in attrs.fields(cls)}
+        return cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
+
+
+@attrs.define(slots=False, frozen=True)
+class Commit:
+    """One version of a table.
+
+    :param version: of the table.
+    :param actions: as they stand in the log.
+    :param modified: the store's time of the log entry, where it is known.
+    """
+
+    version: int
+    actions: list[Action] = attrs.field(repr=False)
+    modified: datetime | None = None
+
+    @classmethod
+    def parse(cls, version: int, data: bytes, table: str) -> Commit:
+        """Read a log entry.
+
+        :param version: of the table.
+        :param data: the entry.
+        :param table: what messages call the table.
+        :raises CorruptLogError: the entry is no JSON.
+        """
+        return cls(version, parse_actions(data, f"Version {version} of {table}"))
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """The ``commitInfo``, empty where there is none."""
+        found = of_kind(self.actions, "commitInfo")
+        return found[0] if found else {}
+
+    @property
+    def txn_id(self) -> str | None:
+        """The random id by which a committer knows its own commit again (protocol, rule 14)."""
+        return self.info.get("txnId")
+
+    @property
+    def operation(self) -> str:
+        """What made the commit: WRITE, OPTIMIZE, RESTORE, …, or an empty string."""
+        return str(self.info.get("operation", ""))
+
+    @property
+    def time(self) -> datetime | None:
+        """When the commit was made: its in-commit timestamp, its own word, or the store's time."""
+        stamp = self.info.get("inCommitTimestamp", self.info.get("timestamp"))
+        return from_milliseconds(int(stamp)) if stamp is not None else self.modified
+
+    @cached_property
+    def adds(self) -> list[dict[str, Any]]:
+        """The bodies of the ``add`` actions."""
+        return of_kind(self.actions, "add")
+
+    @cached_property
+    def removes(self) -> list[dict[str, Any]]:
+        """The bodies of the ``remove`` actions."""
+        return of_kind(self.actions, "remove")
+
+    @cached_property
+    def txns(self) -> dict[str, int]:
+        """The ``txn`` versions that the commit records, by application id."""
+        return {txn["appId"]: int(txn["version"]) for txn in of_kind(self.actions, "txn")}
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The table's metadata, where the commit changes it."""
+        found = of_kind(self.actions, "metaData")
+        return found[-1] if found else None
+
+    @property
+    def protocol(self) -> dict[str, Any] | None:
+        """The table's protocol, where the commit changes it."""
+        found = of_kind(self.actions, "protocol")
+        return found[-1] if found else None
+
+    @cached_property
+    def data_change(self) -> bool:
+        """Whether the commit changes rows; compaction and VACUUM's entries do not."""
+        return any(file.get("dataChange", True) for file in (*self.adds, *self.removes))
+
+    @cached_property
+    def added_partitions(self) -> frozenset[tuple[tuple[str, str | None], ...]]:
+        """The partitions that got files, as (column, spelling) pairs."""
+        return frozenset(_partition(file) for file in self.adds)
+
+    @cached_property
+    def removed_partitions(self) -> frozenset[tuple[tuple[str, str | None], ...]]:
+        """The partitions that lost files, as (column, spelling) pairs; without files whose ``remove`` does not say."""
+        return frozenset(_partition(file) for file in self.removes if file.get("partitionValues") is not None)
+
+    @property
+    def rows_added(self) -> int | None:
+        """Rows in the added files, ``None`` where statistics do not say."""
+        return total_rows(self.adds)
+
+    @property
+    def rows_removed(self) -> int | None:
+        """Rows in the removed files, ``None`` where statistics do not say."""
+        return total_rows(self.removes)
+
+    @property
+    def user_metadata(self) -> str | None:
+        """What the writer's user said about the commit."""
+        return self.info.get("userMetadata")
+
+    @cached_property
+    def staged(self) -> Mapping[str, Any]:
+        """What our own commits record about themselves; empty for everybody else's."""
+        record = self.info.get(STAGED)
+        return record if isinstance(record, dict) and "writers" in record else {}
+
+    @cached_property
+    def writers(self) -> tuple[PublishedWriter, ...]:
+        """The buffers that the commit published; empty for everybody else's commits."""
+        return tuple(PublishedWriter.from_json(value) for value in self.staged.get("writers", ()))
+
+    @property
+    def finished(self) -> datetime | None:
+        """When the work behind the commit was done: our buffers' completion, else the commit's time (rule 20)."""
+        return max((writer.finished for writer in self.writers), default=None) or self.time
+
+    @property
+    def blind_append(self) -> bool:
+        """Whether the commit only adds rows, without having read the table."""
+        if any(file.get("dataChange", True) for file in self.removes) or self.metadata or self.protocol:
+            return False
+        return bool(self.info.get("isBlindAppend", False))
+
+
+def _partition(file: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+    return tuple((file.get("partitionValues") or {}).items())

@@ -1,0 +1,183 @@
+"""A table's log, read forward: the snapshot of now, and every commit since a version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.storage.clock import Clock, SystemClock
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.storage.stores import Store
+
+# As long as a snapshot is this young, its next version cannot have been cleaned up, so that a missing entry means
+# "not yet". An older snapshot is brought up to date by a listing, which shows gaps.
+_PROBE_WHILE = timedelta(minutes=1)
+_KEPT_COMMITS = 128
+
+
+class DeltaLog:
+    """Reads one table's log; its cost is proportional to the commits that are new to it.
+
+    :param store: rooted at the table's directory.
+    :param table: what messages call the table.
+    :param clock: for the age of the snapshot.
+    """
+
+    def __init__(self, store: Store, table: str, clock: Clock | None = None) -> None:
+        self.store = store
+        self.table = table
+        self.clock = clock or SystemClock()
+        self._snapshot: Snapshot | None = None
+        self._seen: datetime | None = None
+        self._commits: dict[int, Commit] = {}
+
+    def snapshot(self) -> Snapshot | None:
+        """Return the newest snapshot, or ``None`` where there is no table yet.
+
+        :raises LogGapError: a version is missing while a later one exists.
+        :raises CorruptLogError: an entry cannot be read.
+        """
+        now = self.clock.now()
+        if self._snapshot is None:
+            self._snapshot = self._load()
+        elif self._seen is not None and now - self._seen < _PROBE_WHILE:
+            self._snapshot = self._snapshot.after(list(self._probe(self._snapshot.version)))
+        else:
+            self._snapshot = self._list_forward(self._snapshot)
+        self._seen = now
+        return self._snapshot
+
+    def commit(self, version: int) -> Commit | None:
+        """Return one version, or ``None`` where its entry is not there.
+
+        :param version: of the table.
+        :raises CorruptLogError: the entry cannot be read.
+        """
+        known = self._commits.get(version)
+        if known is not None:
+            return known
+        try:
+            data = self.store.get(version_path(version))
+        except ObjectNotFoundError:
+            return None
+        commit = Commit.parse(version, data, self.table)
+        self._commits[version] = commit
+        while len(self._commits) > _KEPT_COMMITS:
+            del self._commits[next(iter(self._commits))]
+        return commit
+
+    def commits_between(self, after: int, until: int) -> list[Commit]:
+        """Return the commits of a range of versions, in order.
+
+        :param after: the version before the first.
+        :param until: the last version.
+        :raises LogGapError: one of them is no longer there.
+        """
+        commits = []
+        for version in range(after + 1, until + 1):
+            commit = self.commit(version)
+            if commit is None:
+                raise LogGapError(f"Version {version} of {self.table} is no longer in its log; nothing was changed.")
+            commits.append(commit)
+        return commits
+
+    def commits_since(self, version: int) -> list[Commit]:
+        """Return every commit after a version, in order; the cost is that of the new commits only.
+
+        :param version: the last one already seen; -1 for all.
+        :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
+        """
+        commits = list(self._probe(version))
+        newest = commits[-1].version if commits else version
+        # Nobody knows how old the caller's version is, so the end must be proven to be one.
+        self._files_after(newest).check_contiguous(newest, self.table)
+        return commits
+
+    def live_files(self, wanted: Callable[[Mapping[str, Any]], bool], until: int) -> LiveFiles:
+        """Return the live files of a version that meet a condition, as raw ``add`` actions.
+
+        :param wanted: which files, by their ``add``.
+        :param until: the version.
+        :raises LogGapError: the log does not reach from a checkpoint to that version.
+        """
+        files = LiveFiles(wanted)
+        checkpoint = self._checkpoint_before(until)
+        if checkpoint is not None:
+            files.load(body for _, body in read_checkpoint(self.store, checkpoint, ["add"]))
+        for commit in self.commits_between(checkpoint.version if checkpoint else -1, until):
+            files.apply(commit)
+        return files
+
+    def _load(self) -> Snapshot | None:
+        hint = self._last_checkpoint_hint()
+        files = self._files_after(hint - 1 if hint is not None else -1)
+        if hint is not None and files.checkpoint is None:
+            files = self._files_after(-1)
+        if files.latest < 0:
+            return None
+        checkpoint = files.checkpoint
+        if checkpoint is None:
+            files.check_contiguous(-1, self.table)
+            start = Snapshot(-1, {}, {}, {})
+        else:
+            files.check_contiguous(checkpoint.version, self.table)
+            start = self._from_checkpoint(checkpoint)
+        snapshot = start.after(self.commits_between(start.version, files.latest))
+        if not snapshot.protocol or not snapshot.metadata:
+            raise CorruptLogError(f"The log of {self.table} has no protocol or no metaData up to version {snapshot.version}.")
+        return snapshot
+
+    def _from_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
+        protocol: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
+        txns: dict[str, int] = {}
+        for kind, body in read_checkpoint(self.store, checkpoint, ["protocol", "metaData", "txn"]):
+            if kind == "protocol":
+                protocol = body
+            elif kind == "metaData":
+                metadata = body
+            else:
+                txns[body["appId"]] = int(body["version"])
+        return Snapshot(checkpoint.version, protocol, metadata, txns)
+
+    def _list_forward(self, snapshot: Snapshot) -> Snapshot:
+        files = self._files_after(snapshot.version)
+        if files.latest <= snapshot.version:
+            return snapshot
+        if files.versions and files.versions[0] <= snapshot.version + 1:
+            files.check_contiguous(snapshot.version, self.table)
+            return snapshot.after(self.commits_between(snapshot.version, files.latest))
+        # The entries in between were cleaned up behind a checkpoint: begin again from there.
+        reloaded = self._load()
+        assert reloaded is not None
+        return reloaded
+
+    def _probe(self, version: int) -> Iterator[Commit]:
+        while (commit := self.commit(version + 1)) is not None:
+            yield commit
+            version += 1
+
+    def _files_after(self, version: int) -> LogFiles:
+        start = f"{LOG_DIRECTORY}/{version:020d}.json" if version >= 0 else None
+        return LogFiles.of(self.store.list(LOG_DIRECTORY, start_after=start))
+
+    def _checkpoint_before(self, version: int) -> Checkpoint | None:
+        end = f"{LOG_DIRECTORY}/{version + 1:020d}"
+        return LogFiles.of(info for info in self.store.list(LOG_DIRECTORY) if info.path < end).checkpoint
+
+    def _last_checkpoint_hint(self) -> int | None:
+        try:
+            return int(json.loads(self.store.get(LAST_CHECKPOINT))["version"])
+        except ObjectNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            # The hint may be half written (the format allows it); the listing finds the checkpoint.
+            return None

@@ -1,0 +1,1 @@
+"""Buffers: what a writer leaves behind for a commit to publish."""

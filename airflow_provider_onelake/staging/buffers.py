@@ -1,0 +1,268 @@
+"""A buffer: the target's twin, nested in the target's directory (design, "The one idea").
+
+    staged/<writer>/<attempt>/_delta_log/0    protocol and metaData of the target; what the writer promised
+    staged/<writer>/<attempt>/….parquet       written by an ordinary Spark append
+    staged/<writer>/<attempt>/_delta_log/1    exists if and only if the buffer is complete
+    staged/<writer>/<attempt>/_closed.json    published or set aside: never to be published again
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    BufferLostError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+)
+from airflow_provider_onelake.log.actions import dump_actions, object_path, of_kind, parse_actions, total_rows, version_path
+from airflow_provider_onelake.log.commits import FORMAT, STAGED
+from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.storage.clock import milliseconds
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.clock import Clock
+    from airflow_provider_onelake.storage.stores import Store
+
+CLOSED = "_closed.json"
+
+# Properties that start work of their own would add versions to the twin (rule 1).
+_NOT_TWINNED = ("delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite", "delta.autoOptimize")
+
+
+@attrs.frozen
+class OpenBuffer:
+    """A buffer's version 0: what the writer promised, and the table that it was promised to.
+
+    :param path: relative to the table.
+    :param spec: of the attempt.
+    :param read_version: the version of the table that the writer's intent was formed on.
+    :param table_id: the table's id at that version.
+    :param metadata: the table's metadata at that version.
+    """
+
+    path: str
+    spec: WriteSpec
+    read_version: int
+    table_id: str
+    metadata: Mapping[str, Any] = attrs.field(repr=False)
+
+
+@attrs.define(slots=False, frozen=True)
+class Buffer(OpenBuffer):
+    """A complete buffer.
+
+    :param adds: its ``add`` actions, as Spark wrote them.
+    :param finished: when it became complete, by the store's clock.
+    :param oldest: the store's time of its oldest file; ``None`` for an empty buffer.
+    """
+
+    adds: tuple[dict[str, Any], ...] = attrs.field(repr=False)
+    finished: datetime
+    oldest: datetime | None
+
+    @cached_property
+    def rows(self) -> int | None:
+        """Rows staged, ``None`` where statistics do not say."""
+        return total_rows(self.adds)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the staged files."""
+        return sum(int(add["size"]) for add in self.adds)
+
+    @property
+    def files(self) -> int:
+        """How many files were staged."""
+        return len(self.adds)
+
+    def check_age(self, now: datetime, retention_days: float) -> None:
+        """Refuse a buffer that a VACUUM may already have listed for deletion (protocol, rule 4).
+
+        :param now: the present instant.
+        :param retention_days: of the table's deleted files.
+        :raises BufferLostError: the oldest file is older than half of the retention.
+        """
+        if self.oldest is not None and now - self.oldest >= timedelta(days=retention_days) / 2:
+            raise BufferLostError(
+                f"The buffer {self.path} of writer {self.spec.identity.key!r} is older than half of the table's retention of "
+                f"{retention_days:g} days, so a VACUUM may be about to delete its files. Nothing was published: stage it "
+                f"again by clearing {self.spec.task or 'its task'}."
+            )
+
+
+def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock) -> OpenBuffer:
+    """Make the table's twin for one attempt; an attempt that comes back finds its own.
+
+    :param store: rooted at the table.
+    :param spec: of the attempt.
+    :param snapshot: that the writer's intent is formed on.
+    :param clock: for the time of the twin's version 0.
+    :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
+    """
+    metadata = {
+        **snapshot.metadata,
+        "id": spec.attempt,
+        "configuration": {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED},
+    }
+    info = {
+        "timestamp": milliseconds(clock.now()),
+        "operation": "CREATE TABLE",
+        "operationParameters": {"description": f"Buffer of writer {spec.identity.key}"},
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        STAGED: {
+            "format": FORMAT,
+            "spec": spec.to_json(),
+            "readVersion": snapshot.version,
+            "tableId": snapshot.table_id,
+        },
+    }
+    entry = dump_actions([{"commitInfo": info}, {"protocol": dict(snapshot.protocol)}, {"metaData": metadata}])
+    try:
+        store.create(f"{spec.buffer}/{version_path(0)}", entry)
+    except ObjectExistsError:
+        return read_open_buffer(store, spec.buffer)
+    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata)
+
+
+def read_open_buffer(store: Store, path: str) -> OpenBuffer:
+    """Read a buffer's version 0.
+
+    :param store: rooted at the table.
+    :param path: of the buffer, relative to the table.
+    :raises BufferIncompleteError: there is none.
+    :raises BufferInvalidError: it is not one of ours, or of a later format.
+    """
+    try:
+        actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of the buffer {path}")
+    except ObjectNotFoundError as error:
+        raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
+    record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
+    if not record or record.get("format") != FORMAT:
+        raise BufferInvalidError(f"{path} is no buffer of this format (wanted {FORMAT}); it is left alone.")
+    return OpenBuffer(
+        path,
+        WriteSpec.from_json(record["spec"]),
+        int(record["readVersion"]),
+        str(record["tableId"]),
+        of_kind(actions, "metaData")[0],
+    )
+
+
+def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock) -> None:
+    """Complete a buffer for which Spark wrote nothing: an empty append makes no version (protocol, rule 2).
+
+    To be called by the writer, after its Spark action has returned; a buffer that Spark completed is left as it is.
+
+    :param store: rooted at the table.
+    :param buffer: to seal.
+    :param clock: for the time of the version.
+    """
+    now = milliseconds(clock.now())
+    info = {
+        "timestamp": now,
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "isBlindAppend": True,
+        "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
+    }
+    txn = {"appId": buffer.spec.attempt, "version": 1, "lastUpdated": now}
+    try:
+        store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}, {"txn": txn}]))
+    except ObjectExistsError:
+        return
+
+
+def read_buffer(store: Store, path: str) -> Buffer:
+    """Read a complete buffer: version 1 exists, and so does every file that it names (protocol, rules 1 and 3).
+
+    :param store: rooted at the table.
+    :param path: of the buffer, relative to the table.
+    :raises BufferIncompleteError: there is no version 1.
+    :raises BufferLostError: a file is gone or has another size.
+    :raises BufferInvalidError: version 1 is not what an ordinary append leaves behind.
+    """
+    opened = read_open_buffer(store, path)
+    entry = f"{path}/{version_path(1)}"
+    try:
+        finished = store.head(entry).modified
+        actions = parse_actions(store.get(entry), f"Version 1 of the buffer {path}")
+    except ObjectNotFoundError as error:
+        raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
+    _check_plain_append(opened, actions)
+    adds = tuple(of_kind(actions, "add"))
+    present = {info.path: info for info in store.list(path)} if adds else {}
+    for add in adds:
+        info = present.get(f"{path}/{object_path(add)}")
+        if info is None or info.size != int(add["size"]):
+            state = "is gone" if info is None else f"has {info.size} bytes instead of {add['size']}"
+            raise BufferLostError(
+                f"The file {add['path']} of the buffer {path} {state}: a VACUUM or a person removed it. Nothing was published: "
+                f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
+            )
+    oldest = min((present[f"{path}/{object_path(add)}"].modified for add in adds), default=None)
+    return Buffer(path, opened.spec, opened.read_version, opened.table_id, opened.metadata, adds, finished, oldest)
+
+
+def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> None:
+    txns = [txn for txn in of_kind(actions, "txn") if txn["appId"] == buffer.spec.attempt and int(txn["version"]) == 1]
+    problems = []
+    if not txns:
+        problems.append("it carries no txn of its attempt")
+    problems += [f"it has a {kind} action" for kind in ("remove", "metaData", "protocol") if of_kind(actions, kind)]
+    adds = of_kind(actions, "add")
+    if any(not add.get("dataChange") for add in adds):
+        problems.append("a file is no change of data")
+    if any(add.get("deletionVector") for add in adds):
+        problems.append("a file has a deletion vector")
+    if problems:
+        raise BufferInvalidError(
+            f"Version 1 of the buffer {buffer.path} is no ordinary append: {'; '.join(problems)}. Nothing was published: "
+            f"stage writer {buffer.spec.identity.key!r} again by clearing {buffer.spec.task or 'its task'}."
+        )
+
+
+def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
+    """Mark a buffer as published or set aside (protocol, rule 13).
+
+    :param store: rooted at the table.
+    :param path: of the buffer, relative to the table.
+    :param outcome: what happened to it: the commit's version and record, or the reason.
+    """
+    store.put(f"{path}/{CLOSED}", json.dumps(outcome).encode())
+
+
+def closed(store: Store, path: str) -> dict[str, Any] | None:
+    """Return what a closed buffer's marker says, or ``None`` for a buffer that is not closed.
+
+    :param store: rooted at the table.
+    :param path: of the buffer, relative to the table.
+    """
+    try:
+        marker: dict[str, Any] = json.loads(store.get(f"{path}/{CLOSED}"))
+    except ObjectNotFoundError:
+        return None
+    return marker
+
+
+def attempts(store: Store, directory: str) -> Iterator[str]:
+    """Yield the paths of a writer's buffers, in whatever state, relative to the table.
+
+    :param store: rooted at the table.
+    :param directory: of the writer.
+    """
+    suffix = f"/{version_path(0)}"
+    for info in store.list(directory):
+        if info.path.endswith(suffix):
+            yield info.path.removesuffix(suffix)

@@ -1,0 +1,86 @@
+"""Who a writer is, whatever attempt it is at (protocol, rules 5, 6 and 8)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from urllib.parse import quote
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
+STAGED_DIRECTORY = "staged"
+
+_UNSAFE = re.compile(r"[^a-z0-9]+")
+_SAFE = re.compile(r"^[a-z0-9][a-z0-9-]*$")
+
+
+def _named(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidWriteError(f"A writer's {attribute.name} must not be empty. Nothing was staged.")
+
+
+@attrs.frozen
+class Load:
+    """The writers of one write group in one run: colleagues.
+
+    :param namespace: of the deployment, a setting of the connection: two deployments may have equal DAGs.
+    :param dag: the DAG's id.
+    :param group: the task group's id, or the task's.
+    :param run: the logical date, or the run's id where it has none.
+    """
+
+    namespace: str = attrs.field(validator=_named)
+    dag: str = attrs.field(validator=_named)
+    group: str = attrs.field(validator=_named)
+    run: str = attrs.field(validator=_named)
+
+    @property
+    def id(self) -> str:
+        """The load's name in the table's log."""
+        return "/".join(quote(part, safe=":+") for part in (self.namespace, self.dag, self.group, self.run))
+
+    def writer(self, key: str) -> WriterIdentity:
+        """Return one of the load's writers.
+
+        :param key: the writer's.
+        """
+        return WriterIdentity(self, key)
+
+
+@attrs.frozen
+class WriterIdentity:
+    """One writer of a load; never the attempt.
+
+    :param load: that it belongs to.
+    :param key: explicit, unique in the load; never the map index, which shifts when the list changes.
+    """
+
+    load: Load
+    key: str = attrs.field(validator=_named)
+
+    @property
+    def app_id(self) -> str:
+        """The ``txn`` application id under which the table knows the writer."""
+        return f"onelake/{self.load.id}/{quote(self.key, safe=':+')}"
+
+    @property
+    def directory(self) -> str:
+        """The directory of the writer's buffers, relative to the table.
+
+        Nothing in it needs encoding, and it does not begin with ``_`` or ``.``, which VACUUM would skip (rule 5).
+        """
+        slug = _UNSAFE.sub("-", self.key.lower()).strip("-")[:40].rstrip("-")
+        digest = hashlib.sha256(self.app_id.encode()).hexdigest()[:12]
+        return f"{STAGED_DIRECTORY}/{slug}-{digest}" if slug else f"{STAGED_DIRECTORY}/{digest}"
+
+    def buffer(self, attempt: str) -> str:
+        """Return the directory of one attempt's buffer, relative to the table.
+
+        :param attempt: an id that is new for every try, such as Airflow's task-instance UUID.
+        :raises InvalidWriteError: the id has other characters than ``a-z``, ``0-9`` and ``-``.
+        """
+        if not _SAFE.match(attempt):
+            raise InvalidWriteError(f"The attempt id {attempt!r} must be of a-z, 0-9 and -. Nothing was staged.")
+        return f"{self.directory}/{attempt}"

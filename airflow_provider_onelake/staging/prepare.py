@@ -1,0 +1,294 @@
+"""What a writer does before it asks Spark for anything: claim its key, and see whether its rows are there already."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    BufferLostError,
+    DuplicateWriterError,
+    InvalidWriteError,
+    LogGapError,
+    ObjectExistsError,
+    RerunRefusedError,
+    TableNotFoundError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.commits import PublishedWriter
+from airflow_provider_onelake.log.schema import misfits
+from airflow_provider_onelake.log.snapshot import interval_days
+from airflow_provider_onelake.staging.buffers import Buffer, attempts, closed, open_buffer, read_buffer, seal_if_empty
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.identity import WriterIdentity
+    from airflow_provider_onelake.storage.stores import Store
+
+logger = logging.getLogger(__name__)
+
+_CLAIM = re.compile(r"/_claim-(\d+)\.json$")
+_TXN_RETENTION = "delta.setTransactionRetentionDuration"
+# Operations that take a commit's rows back without taking back its txn (rule 10).
+_UNDOING = ("RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT")
+
+
+@attrs.frozen
+class Skip:
+    """Nothing to do: the writer's rows are in the table.
+
+    :param version: that they came with, ``None`` where the log no longer says.
+    :param reason: for the log.
+    """
+
+    version: int | None
+    reason: str
+
+
+@attrs.frozen
+class Reuse:
+    """Nothing for Spark to do: a complete buffer is there.
+
+    :param buffer: of an earlier attempt of the same work.
+    """
+
+    buffer: Buffer
+
+
+@attrs.frozen
+class Stage:
+    """Spark's turn: rows are to be appended to the buffer.
+
+    :param path: of the buffer, relative to the table.
+    :param read_version: the version of the table that the write is formed on.
+    """
+
+    path: str
+    read_version: int
+
+
+@attrs.frozen
+class Publishing:
+    """Where a writer's rows were published.
+
+    :param version: of the table.
+    :param record: what the commit says of the writer.
+    """
+
+    version: int
+    record: PublishedWriter
+
+
+def prepare(log: DeltaLog, spec: WriteSpec) -> Skip | Reuse | Stage:
+    """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
+
+    :param log: of the table.
+    :param spec: of the attempt.
+    :returns: what is left to do.
+    :raises TableNotFoundError: there is no table; it is created before its writers start.
+    :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
+    :raises InvalidWriteError: the terms do not fit the table.
+    :raises DuplicateWriterError: another task of the run has the same key.
+    :raises ZombieWriterError: a newer generation of the writer has begun.
+    :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
+    """
+    snapshot = log.snapshot()
+    if snapshot is None:
+        raise TableNotFoundError(f"There is no Delta table at {log.table}.")
+    snapshot.check_supported(log.table)
+    _check_terms(log, spec, snapshot)
+    claim(log.store, spec)
+    done = _rerun(log, spec, snapshot)
+    if done is not None:
+        return done
+    for path in attempts(log.store, spec.identity.directory):
+        buffer = _reusable(log, path, spec, snapshot)
+        if buffer is not None:
+            return Reuse(buffer)
+    opened = open_buffer(log.store, spec, snapshot, log.clock)
+    return Stage(opened.path, opened.read_version)
+
+
+def complete(log: DeltaLog, path: str) -> Buffer:
+    """Complete a buffer after the writer's Spark action has returned.
+
+    :param log: of the table.
+    :param path: of the buffer, relative to the table.
+    :returns: the buffer, its files checked.
+    :raises BufferLostError: files are gone already.
+    :raises BufferInvalidError: Spark did not leave an ordinary append.
+    """
+    from airflow_provider_onelake.staging.buffers import read_open_buffer
+
+    seal_if_empty(log.store, read_open_buffer(log.store, path), log.clock)
+    return read_buffer(log.store, path)
+
+
+def claim(store: Store, spec: WriteSpec) -> None:
+    """Claim a writer's key for one task and generation, create-only.
+
+    :param store: rooted at the table.
+    :param spec: of the attempt.
+    :raises DuplicateWriterError: another task of the run has the key.
+    :raises ZombieWriterError: a newer generation has claimed it.
+    """
+    newest = newest_generation(store, spec.identity)
+    if newest > spec.generation:
+        raise ZombieWriterError(
+            f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of {spec.generation}). "
+            "Nothing was staged; the newer one carries on."
+        )
+    path = f"{spec.identity.directory}/_claim-{spec.generation}.json"
+    try:
+        store.create(path, json.dumps({"task": spec.task, "app_id": spec.identity.app_id}).encode())
+    except ObjectExistsError:
+        owner = json.loads(store.get(path))["task"]
+        if owner != spec.task:
+            raise DuplicateWriterError(
+                f"Two writers of this run have the key {spec.identity.key!r}: {owner} and {spec.task}. Give each its own "
+                "`writer`. This one staged nothing; the other carries on."
+            ) from None
+
+
+def newest_generation(store: Store, identity: WriterIdentity) -> int:
+    """Return the newest generation of a writer that has begun, 0 for none.
+
+    :param store: rooted at the table.
+    :param identity: of the writer.
+    """
+    claims = (_CLAIM.search(info.path) for info in store.list(identity.directory))
+    return max((int(match[1]) for match in claims if match), default=0)
+
+
+def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Publishing | None:
+    """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
+
+    :param log: of the table.
+    :param identity: of the writer.
+    :param generation: to look for.
+    :param newest: the table's newest version.
+    """
+    for path in attempts(log.store, identity.directory):
+        marker = closed(log.store, path)
+        if marker and marker.get("version") is not None and marker["writer"]["generation"] == generation:
+            return Publishing(int(marker["version"]), PublishedWriter.from_json(marker["writer"]))
+    version = newest
+    while version >= 0 and (commit := log.commit(version)) is not None:
+        if commit.txns.get(identity.app_id) == generation:
+            for writer in commit.writers:
+                if writer.app_id == identity.app_id:
+                    return Publishing(version, writer)
+        version -= 1
+    return None
+
+
+def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
+    spec.range(snapshot)
+    if spec.mode is Mode.APPEND:
+        return
+    if snapshot.append_only:
+        raise InvalidWriteError(
+            f"{log.table} is append-only (delta.appendOnly), so mode={spec.mode.value!r} is refused. Nothing was staged."
+        )
+    if not snapshot.partitioning.types:
+        raise InvalidWriteError(
+            f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing was staged."
+        )
+
+
+def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
+    stored = snapshot.txns.get(spec.identity.app_id)
+    if stored is None:
+        _check_txn_retention(log, spec, snapshot)
+        return None
+    if stored > spec.generation:
+        raise ZombieWriterError(
+            f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already, newer than this attempt's "
+            f"{spec.generation}. Nothing was staged."
+        )
+    if stored == spec.generation:
+        found = find_published(log, spec.identity, stored, snapshot.version)
+        version = found.version if found else None
+        return Skip(version, f"already in version {version}: an earlier attempt published it")
+    if spec.on_rerun is not OnRerun.SKIP:
+        return None
+    found = find_published(log, spec.identity, stored, snapshot.version)
+    ways = "on_rerun='append' adds the rows again; the modes overwrite_partitions and replace_where replace them"
+    if found is None or found.record.fingerprint != spec.fingerprint:
+        raise RerunRefusedError(
+            f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or code, so "
+            f"it cannot be skipped. Nothing was staged: {ways}."
+        )
+    _check_not_undone(log, spec, found, snapshot, ways)
+    return Skip(found.version, f"already in version {found.version}, with the same source and code")
+
+
+def _check_not_undone(log: DeltaLog, spec: WriteSpec, found: Publishing, snapshot: Snapshot, ways: str) -> None:
+    try:
+        since = log.commits_between(found.version, snapshot.version)
+    except LogGapError:
+        prefix = f"{spec.identity.directory}/"
+        if not found.record.rows or len(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version)):
+            return
+        undone = "the log since then was cleaned up and none of its files is live"
+    else:
+        undoing = next((c for c in since if c.operation in _UNDOING), None)
+        if undoing is None:
+            return
+        undone = f"{undoing.operation} in version {undoing.version} took its rows back"
+    raise RerunRefusedError(
+        f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {undone}, so it cannot be "
+        f"skipped. Nothing was staged: {ways}."
+    )
+
+
+def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
+    text = snapshot.configuration.get(_TXN_RETENTION)
+    if text is None:
+        return
+    logger.warning("%s sets %s=%s: an expired txn is unknown to every engine, so reruns may repeat rows.", log.table, _TXN_RETENTION, text)
+    if spec.mode is not Mode.APPEND:
+        return
+    try:
+        run = datetime.fromisoformat(spec.identity.load.run)
+    except ValueError:
+        return
+    run = run if run.tzinfo else run.replace(tzinfo=UTC)
+    if log.clock.now() - run > timedelta(days=interval_days(text, 0)):
+        raise RerunRefusedError(
+            f"The run {spec.identity.load.run} is older than {_TXN_RETENTION}={text} of {log.table}, so nobody knows whether writer "
+            f"{spec.identity.key!r} was appended before. Nothing was staged: unset the property, or use a mode that replaces."
+        )
+
+
+def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer | None:
+    try:
+        buffer = read_buffer(log.store, path)
+        buffer.check_age(log.clock.now(), snapshot.retention_days)
+    except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
+        logger.info("The buffer %s is not reused: %s", path, error)
+        return None
+    if not _same_work(buffer.spec, spec) or closed(log.store, path) is not None:
+        return None
+    if buffer.table_id != snapshot.table_id or any(misfits(buffer.metadata, snapshot.metadata)):
+        return None
+    return buffer
+
+
+def _same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
+    """Equal terms and source; an unknown fingerprint equals nothing, unless the attempt itself comes back (rule 7)."""
+
+    def work(spec: WriteSpec) -> Mapping[str, Any]:
+        return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in ("attempt", "task"))
+
+    return work(earlier) == work(now) and (bool(now.fingerprint) or earlier.attempt == now.attempt)

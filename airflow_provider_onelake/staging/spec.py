@@ -1,0 +1,144 @@
+"""What a writer promises before it starts, kept in its buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.log.partitions import PartitionPredicate
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.identity import Load, WriterIdentity
+
+
+class Mode(StrEnum):
+    """What a write does to what is there."""
+
+    APPEND = "append"
+    OVERWRITE_PARTITIONS = "overwrite_partitions"
+    REPLACE_WHERE = "replace_where"
+
+
+class OnRerun(StrEnum):
+    """What a deliberate rerun of committed work does."""
+
+    SKIP = "skip"
+    REPLACE = "replace"
+    APPEND = "append"
+
+
+class RowsOutside(StrEnum):
+    """What happens to rows outside what a writer covers."""
+
+    SET_ASIDE = "set_aside"
+    REFUSE = "refuse"
+
+
+class PublishMode(StrEnum):
+    """When buffers become visible."""
+
+    EACH = "each"
+    TOGETHER = "together"
+
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+def choice(kind: type[_Choice], value: str, parameter: str) -> _Choice:
+    """Return a member of a choice, or refuse the value by name.
+
+    :param kind: the choice.
+    :param value: as the user wrote it.
+    :param parameter: what the user called it.
+    :raises InvalidWriteError: naming what is allowed.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        allowed = ", ".join(member.value for member in kind)
+        raise InvalidWriteError(f"{parameter}={value!r} is unknown; it is one of {allowed}. Nothing was staged.") from None
+
+
+@attrs.frozen(kw_only=True)
+class WriteSpec:
+    """One attempt of one writer: who, what, and on which terms.
+
+    :param identity: of the writer.
+    :param attempt: new for every try.
+    :param generation: the number of the deliberate rerun; a retry keeps it.
+    :param task: what people call the task: ``load.write[3]``.
+    :param mode: what the write does to what is there.
+    :param replace_where: with that mode, the predicate on partition columns that the rows replace.
+    :param covers: the predicate on partition columns in which the rows are expected; ``None`` for anywhere.
+    :param rows_outside: what happens to rows outside.
+    :param allow_empty: whether a ``replace_where`` without rows empties its range.
+    :param on_rerun: what a deliberate rerun does; ``None`` for ``skip`` of appends and ``replace`` of overwrites.
+    :param publish: when the buffer becomes visible.
+    :param fingerprint: of the rendered source, steps and code: equal fingerprints mean equal rows.
+    :raises InvalidWriteError: the terms contradict each other.
+    """
+
+    identity: WriterIdentity
+    attempt: str
+    generation: int = attrs.field(default=1, validator=attrs.validators.ge(1))
+    task: str = ""
+    mode: Mode = Mode.APPEND
+    replace_where: str | None = None
+    covers: str | None = None
+    rows_outside: RowsOutside = RowsOutside.SET_ASIDE
+    allow_empty: bool = False
+    on_rerun: OnRerun = attrs.field()
+    publish: PublishMode = PublishMode.EACH
+    fingerprint: str = ""
+
+    @on_rerun.default
+    def _default_on_rerun(self) -> OnRerun:
+        return OnRerun.SKIP if self.mode is Mode.APPEND else OnRerun.REPLACE
+
+    def __attrs_post_init__(self) -> None:
+        if (self.mode is Mode.REPLACE_WHERE) != (self.replace_where is not None):
+            raise InvalidWriteError(
+                f"mode={self.mode.value!r} with replace_where={self.replace_where!r}: the mode replace_where needs the "
+                "predicate, and no other mode takes it. Nothing was staged."
+            )
+        if self.mode is Mode.APPEND and self.on_rerun is OnRerun.REPLACE:
+            raise InvalidWriteError(
+                "on_rerun='replace' cannot take back an append safely. Use the mode overwrite_partitions or replace_where, "
+                "or on_rerun='skip' or 'append'. Nothing was staged."
+            )
+
+    @property
+    def buffer(self) -> str:
+        """The buffer's path, relative to the table."""
+        return self.identity.buffer(self.attempt)
+
+    def range(self, snapshot: Snapshot) -> PartitionPredicate | None:
+        """Return where the writer's rows may lie, or ``None`` for anywhere.
+
+        :param snapshot: whose partition columns count.
+        :raises InvalidWriteError: the predicate is not on partition columns.
+        """
+        parts = [f"({text})" for text in (self.replace_where, self.covers) if text]
+        return PartitionPredicate.parse(" AND ".join(parts), snapshot.partitioning) if parts else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the spec as it stands in the buffer's version 0."""
+        value = attrs.asdict(self, recurse=False)
+        value["identity"] = {**attrs.asdict(self.identity.load), "writer": self.identity.key}
+        return value
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> WriteSpec:
+        """Read a spec back; fields of later formats are passed over.
+
+        :param value: as it stands in the buffer's version 0.
+        """
+        known = {field.name: value[field.name] for field in attrs.fields(cls)}
+        who = dict(known["identity"])
+        known["identity"] = WriterIdentity(load=Load(**{k: v for k, v in who.items() if k != "writer"}), key=who["writer"])
+        for name, kind in (("mode", Mode), ("on_rerun", OnRerun), ("rows_outside", RowsOutside), ("publish", PublishMode)):
+            known[name] = kind(known[name])
+        return cls(**known)

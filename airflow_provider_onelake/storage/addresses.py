@@ -1,0 +1,392 @@
+"""Addresses of tables: every spelling in, one normal form out, and what Spark, obstore and deltalake call it.
+
+Two addresses of one table compare equal, whichever way they were written. Nothing here touches a network; only
+:func:`resolve_table` looks at the local disk, to find symbolic links that lead out of the lakehouse.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from typing import Literal, NoReturn
+from urllib.parse import quote, unquote
+
+import attrs
+
+from airflow_provider_onelake.exceptions import AddressError
+
+Kind = Literal["local", "onelake", "adls", "s3", "gcs"]
+
+STAGED = "staged"
+"""The directory inside a table that holds its buffers, and therefore no name for a table."""
+
+_FORMS = (
+    "Known forms: /a/local/path, file:///path, onelake://workspace/item.Lakehouse/Tables/name, "
+    "abfss://container@host/path, https://onelake.dfs.fabric.microsoft.com/…, https://account.dfs.core.windows.net/…, "
+    "s3://bucket/path, gs://bucket/path."
+)
+_SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
+_FABRIC_HOST = re.compile(r"^(?:(?P<region>[a-z0-9]+)-)?onelake\.(?:dfs|blob)\.fabric\.microsoft\.com$")
+_ADLS_HOST = re.compile(
+    r"^(?P<account>[a-z0-9]{3,24})\.(?:dfs|blob)\.core\.(?P<cloud>windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)$"
+)
+_CONTAINER = re.compile(r"^[a-z0-9](?:-?[a-z0-9]){2,62}$")
+_BUCKET = re.compile(r"^[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]$")
+# Spark, Hadoop globs, URLs and the stores disagree on how these are spelled inside a path.
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"]')
+_LAKEHOUSE_SUFFIX = ".lakehouse"
+_HINTS = {
+    "wasb": "Hadoop has no wasb any more: use abfss://container@account.dfs.core.windows.net/path.",
+    "wasbs": "Hadoop has no wasb any more: use abfss://container@account.dfs.core.windows.net/path.",
+    "adl": "Data Lake Storage Gen1 was retired: use abfss://container@account.dfs.core.windows.net/path.",
+    "az": "Use abfss://container@account.dfs.core.windows.net/path.",
+    "azure": "Use abfss://container@account.dfs.core.windows.net/path.",
+    "s3n": "Use s3://bucket/path.",
+    "gcs": "Use gs://bucket/path.",
+    "http": "Tables are reached by https only.",
+    "dbfs": "Use the address of the store behind it.",
+    "hdfs": "HDFS has no create-only put that obstore speaks.",
+}
+
+
+@attrs.frozen
+class TableAddress:
+    """Where a table is, in one normal form.
+
+    Make one with :meth:`parse` or :func:`resolve_table`, not by hand.
+
+    :param kind: of store.
+    :param path: below the authority; absolute for a local one, without a leading slash for the others.
+    :param authority: OneLake's workspace, ``container@account.cloud``, the bucket, or nothing for a local one.
+    :param region: of a OneLake host, if the address named one. It is no part of the identity: the data are the same.
+    """
+
+    kind: Kind
+    path: str
+    authority: str = ""
+    region: str | None = attrs.field(default=None, eq=False)
+
+    @classmethod
+    def parse(cls, text: str) -> TableAddress:
+        """Parse the address of a table.
+
+        :param text: in any of the known forms; a trailing slash is dropped.
+        :returns: its normal form.
+        :raises AddressError: malformed, ambiguous, or no place for a table.
+        """
+        address = _parse(text)
+        parts = address.path.strip("/").split("/")
+        # On a local disk the directories above are the machine's own and may be called anything.
+        _check_names(text, parts[-1:] if address.kind == "local" else parts)
+        if address.kind == "onelake":
+            _check_onelake_table(text, parts)
+        return address
+
+    @classmethod
+    def parse_root(cls, text: str) -> TableAddress:
+        """Parse the address of a lakehouse: a directory that holds ``Tables/``.
+
+        :param text: in any of the known forms. For OneLake it ends with the item.
+        :returns: its normal form.
+        :raises AddressError: malformed or ambiguous.
+        """
+        address = _parse(text, root=True)
+        if address.kind == "onelake" and "/" in address.path:
+            _refuse(text, "a lakehouse's address ends with the item", "leave out what follows it")
+        return address
+
+    @property
+    def name(self) -> str:
+        """The last segment of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def spark_uri(self) -> str:
+        """What Spark calls it. Hadoop paths are not percent-encoded; the container before the ``@`` is."""
+        match self.kind:
+            case "local":
+                return f"file://{self.path}"
+            case "s3":
+                return f"s3a://{self.authority}/{self.path}".rstrip("/")
+            case "gcs":
+                return f"gs://{self.authority}/{self.path}".rstrip("/")
+            case _:
+                return f"abfss://{self._azure_authority}/{self.path}"
+
+    @property
+    def deltalake_uri(self) -> str:
+        """What the deltalake library calls it."""
+        match self.kind:
+            case "local":
+                return self.path
+            case "s3":
+                return f"s3://{self.authority}/{quote(self.path)}".rstrip("/")
+            case "gcs":
+                return f"gs://{self.authority}/{quote(self.path)}".rstrip("/")
+            case _:
+                return f"abfss://{self._azure_authority}/{quote(self.path)}"
+
+    @property
+    def store_url(self) -> str:
+        """What obstore calls it: a URL, percent-encoded."""
+        return f"file://{quote(self.path)}" if self.kind == "local" else self.deltalake_uri
+
+    @property
+    def _azure_authority(self) -> str:
+        if self.kind == "onelake":
+            host = "onelake.dfs.fabric.microsoft.com"
+            return f"{quote(self.authority)}@{f'{self.region}-' if self.region else ''}{host}"
+        container, _, rest = self.authority.partition("@")
+        account, _, cloud = rest.partition(".")
+        return f"{container}@{account}.dfs.core.{cloud}"
+
+    def child(self, *parts: str) -> TableAddress:
+        """Go down into a directory.
+
+        :param parts: segments, each of which may hold slashes.
+        :returns: the address below this one.
+        :raises AddressError: a segment is empty, leads upwards, or is unsafe.
+        """
+        below = "/".join(parts)
+        _check_segments(below, below.split("/"))
+        return attrs.evolve(self, path=f"{self.path}/{below}" if self.path.strip("/") else f"{self.path}{below}")
+
+    def relative_to(self, root: TableAddress) -> str | None:
+        """Say where this address lies below another.
+
+        :param root: the directory that may hold this one.
+        :returns: the path in between, or nothing where it does not.
+        """
+        if (self.kind, self.authority) != (root.kind, root.authority):
+            return None
+        base = f"{root.path.rstrip('/')}/" if root.path else ""
+        return self.path[len(base) :] if self.path.startswith(base) and len(self.path) > len(base) else None
+
+    def __str__(self) -> str:
+        """Return the shortest spelling that :meth:`parse` takes back."""
+        if self.kind == "onelake" and self.region is None:
+            return f"onelake://{quote(self.authority)}/{quote(self.path)}"
+        return self.deltalake_uri
+
+
+def resolve_table(table: str, lakehouse: str | None) -> TableAddress:
+    """Find the table that a DAG author names, and hold it inside the connection's lakehouse.
+
+    :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
+    :param lakehouse: the connection's lakehouse; without one every address is taken.
+    :returns: the table's address.
+    :raises AddressError: malformed, relative without a lakehouse, or outside the lakehouse.
+    """
+    if not table or not table.strip():
+        _refuse(table, "it is empty", "name a table, such as Tables/trips")
+    absolute = _is_absolute(table)
+    if lakehouse is None:
+        if not absolute:
+            _refuse(
+                table,
+                "it is relative, and the connection has no lakehouse",
+                "set the lakehouse of the connection, or write a whole address",
+            )
+        return TableAddress.parse(table)
+
+    root = TableAddress.parse_root(lakehouse)
+    if absolute:
+        address = TableAddress.parse(table)
+        inside = address.relative_to(root)
+    else:
+        inside = table.removesuffix("/")
+        address = TableAddress.parse(str(root.child(inside)))
+    if inside is None:
+        reason = f"a path outside the lakehouse {root}"
+        if address.kind == root.kind == "onelake" and _is_guid(address.authority) != _is_guid(root.authority):
+            reason += ", or at least one cannot tell: one is spelled with names, the other with GUIDs"
+        _refuse(table, reason, "use a connection of that lakehouse, or a path inside this one, such as Tables/trips")
+    _check_names(table, inside.split("/"))
+    if address.kind == "local":
+        _check_links(table, address, root)
+    return address
+
+
+def _is_absolute(text: str) -> bool:
+    return text.startswith("/") or _SCHEME.match(text) is not None
+
+
+def _is_guid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _refuse(text: str, reason: str, hint: str) -> NoReturn:
+    raise AddressError(f"The address {text!r} is refused: {reason}; {hint}.")
+
+
+def _parse(text: str, *, root: bool = False) -> TableAddress:
+    if text != text.strip():
+        _refuse(text, "it has blanks around it", "remove them")
+    if text.startswith("/"):
+        return TableAddress("local", f"/{_clean(text, text[1:])}")
+    found = _SCHEME.match(text)
+    if found is None:
+        hint = "start it with a slash or a scheme" if not text.startswith("~") else "write the home directory out"
+        raise AddressError(f"The address {text!r} is refused: it is relative; {hint}. {_FORMS}")
+    scheme = found.group(1).lower()
+    rest = text[found.end() :]
+    if scheme != "file" and not rest.startswith("//"):
+        raise AddressError(f"The address {text!r} is refused: {scheme}: is not followed by //. {_FORMS}")
+    for mark, what in (("?", "a query string"), ("#", "a fragment")):
+        if mark in rest:
+            _refuse(text, f"it has {what}", "access is the connection's business; leave it out")
+    if scheme == "file":
+        return _parse_file(text, rest)
+    authority, _, path = rest[2:].partition("/")
+    match scheme:
+        case "onelake":
+            return _onelake(text, authority, path, None, root=root)
+        case "abfss" | "abfs":
+            return _parse_abfss(text, authority, path, root=root)
+        case "https":
+            return _parse_https(text, authority, path, root=root)
+        case "s3" | "s3a" | "gs":
+            return _bucket(text, "gcs" if scheme == "gs" else "s3", authority, path, root=root)
+        case _:
+            raise AddressError(
+                f"The address {text!r} is refused: {scheme}:// is not supported. {_HINTS.get(scheme, _FORMS)}"
+            )
+
+
+def _parse_file(text: str, rest: str) -> TableAddress:
+    host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", rest[:1], rest[1:])
+    if host not in ("", "localhost"):
+        _refuse(text, f"it names the host {host}", "a local path is written file:///path")
+    if slash != "/":
+        _refuse(text, "it is relative", "a local path is written file:///path")
+    return TableAddress("local", f"/{_clean(text, unquote(path))}")
+
+
+def _parse_abfss(text: str, authority: str, path: str, *, root: bool) -> TableAddress:
+    container, at, host = authority.rpartition("@")
+    if not at or not container:
+        _refuse(text, "the container before the @ is missing", "write abfss://container@host/path")
+    return _azure(text, container, host.lower(), path, root=root)
+
+
+def _parse_https(text: str, host: str, path: str, *, root: bool) -> TableAddress:
+    container, _, below = path.partition("/")
+    if ".s3." in host or host.startswith("s3."):
+        _refuse(text, "a bucket is not addressed by its web address here", "write s3://bucket/path")
+    return _azure(text, container, host.lower(), below, root=root)
+
+
+def _azure(text: str, container: str, host: str, path: str, *, root: bool) -> TableAddress:
+    if found := _FABRIC_HOST.match(host):
+        return _onelake(text, container, path, found["region"], root=root)
+    if found := _ADLS_HOST.match(host):
+        if not _CONTAINER.match(container):
+            _refuse(
+                text,
+                f"{container!r} is no name of a container",
+                "containers are 3 to 63 small letters, digits and single hyphens",
+            )
+        cleaned = _clean(text, unquote(path), empty_allowed=root)
+        return TableAddress("adls", cleaned, f"{container}@{found['account']}.{found['cloud']}")
+    _refuse(
+        text,
+        f"the host {host!r} is neither OneLake's nor a storage account's",
+        "expected [<region>-]onelake.dfs.fabric.microsoft.com or <account>.dfs.core.windows.net",
+    )
+
+
+def _onelake(text: str, workspace: str, path: str, region: str | None, *, root: bool) -> TableAddress:
+    workspace = unquote(workspace)
+    if not workspace:
+        _refuse(text, "the workspace is missing", "write onelake://workspace/item.Lakehouse/Tables/name")
+    if "@" in workspace or _UNSAFE.search(workspace) or workspace != workspace.strip():
+        _refuse(text, f"{workspace!r} is no name of a workspace", "use its name or its GUID")
+    item, *below = _clean(text, unquote(path), empty_allowed=True).split("/")
+    if not item:
+        _refuse(text, "the item is missing", "write onelake://workspace/item.Lakehouse/Tables/name")
+    if _is_guid(item.rpartition(".")[0]):
+        _refuse(text, "an item's GUID takes no type", f"write {item.rpartition('.')[0].lower()}")
+    named = not _is_guid(item)
+    if named and _is_guid(workspace):
+        _refuse(text, "the workspace is a GUID, but the item is named", "use names for both, or GUIDs for both")
+    if not named and not _is_guid(workspace):
+        _refuse(text, "the item is a GUID, but the workspace is named", "use names for both, or GUIDs for both")
+    if named:
+        item = _lakehouse_item(text, item)
+    else:
+        workspace, item = workspace.lower(), item.lower()
+    return TableAddress("onelake", "/".join([item, *below]), workspace, region)
+
+
+def _lakehouse_item(text: str, item: str) -> str:
+    name, dot, suffix = item.rpartition(".")
+    if not dot or not name:
+        _refuse(text, f"the item {item!r} has no type", f"write {item.strip('.')}.Lakehouse")
+    if f".{suffix.lower()}" != _LAKEHOUSE_SUFFIX:
+        _refuse(text, f"items of type {suffix} are not written from outside Fabric", "use a lakehouse: item.Lakehouse")
+    return f"{name}.Lakehouse"
+
+
+def _check_onelake_table(text: str, parts: list[str]) -> None:
+    # Tables/name, or Tables/schema/name where the lakehouse has schemas. Below Files a table is an ordinary Delta
+    # table too, but Fabric does not list it; OneLake itself refuses to make any other top directory.
+    if len(parts) < 2 or parts[1] not in ("Tables", "Files"):
+        _refuse(text, "a table lies in Tables (or, unlisted by Fabric, in Files)", f"write …/{parts[0]}/Tables/name")
+    if len(parts) == 2:
+        _refuse(text, "the table's name is missing", f"write …/{parts[0]}/{parts[1]}/name")
+    if parts[1] == "Tables" and len(parts) > 4:
+        _refuse(text, "it is too deep for a table", "write …/Tables/name or …/Tables/schema/name")
+
+
+def _bucket(text: str, kind: Kind, bucket: str, path: str, *, root: bool) -> TableAddress:
+    if not _BUCKET.match(bucket) or ".." in bucket:
+        _refuse(
+            text, f"{bucket!r} is no name of a bucket", "buckets are 3 to 63 small letters, digits, dots and hyphens"
+        )
+    return TableAddress(kind, _clean(text, unquote(path), empty_allowed=root), bucket)
+
+
+def _clean(text: str, path: str, *, empty_allowed: bool = False) -> str:
+    path = path.removesuffix("/")
+    if not path:
+        if empty_allowed:
+            return ""
+        _refuse(text, "it names no directory", "a table is a directory of its own")
+    _check_segments(text, path.split("/"))
+    return path
+
+
+def _check_segments(text: str, segments: list[str]) -> None:
+    for segment in segments:
+        if not segment:
+            _refuse(text, "it has an empty segment", "write one slash between two names")
+        if segment in (".", ".."):
+            _refuse(text, f"it has the segment {segment!r}", "write the path out")
+        if found := _UNSAFE.search(segment):
+            _refuse(
+                text, f"the segment {segment!r} holds {found.group()!r}, which engines spell differently", "rename it"
+            )
+        if segment != segment.strip():
+            _refuse(text, f"the segment {segment!r} has blanks around it", "rename it")
+
+
+def _check_names(text: str, segments: list[str]) -> None:
+    for segment in segments:
+        if segment.startswith(("_", ".")):
+            _refuse(
+                text,
+                f"the segment {segment!r} begins with {segment[0]!r}",
+                "Spark and VACUUM pass over such directories; rename it",
+            )
+        if segment == STAGED:
+            _refuse(text, f"{STAGED!r} is where a table keeps its buffers", "choose another name")
+
+
+def _check_links(text: str, address: TableAddress, root: TableAddress) -> None:
+    real, base = os.path.realpath(address.path), os.path.realpath(root.path)
+    if os.path.commonpath([real, base]) != base or real == base:
+        _refuse(text, f"a symbolic link leads to {real}, a path outside the lakehouse {base}", "remove the link")

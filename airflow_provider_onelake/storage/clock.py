@@ -1,0 +1,51 @@
+"""Time as a parameter, so that a simulation can hold the clock."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the core needs to know about time."""
+
+    def now(self) -> datetime:
+        """Return the present instant, in UTC."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait.
+
+        :param seconds: how long.
+        """
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        """Return the present instant, in UTC."""
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait.
+
+        :param seconds: how long.
+        """
+        time.sleep(seconds)
+
+
+def milliseconds(instant: datetime) -> int:
+    """Return an instant as Delta writes it: milliseconds since the epoch.
+
+    :param instant: an aware datetime.
+    """
+    return round(instant.timestamp() * 1000)
+
+
+def from_milliseconds(value: int) -> datetime:
+    """Return the instant that Delta's milliseconds since the epoch name, in UTC.
+
+    :param value: milliseconds since the epoch.
+    """
+    return datetime.fromtimestamp(value / 1000, UTC)
