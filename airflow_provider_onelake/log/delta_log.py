@@ -132,7 +132,9 @@ class DeltaLog:
             start = self._from_checkpoint(checkpoint)
         snapshot = start.after(self.commits_between(start.version, files.latest))
         if not snapshot.protocol or not snapshot.metadata:
-            raise CorruptLogError(f"The log of {self.table} has no protocol or no metaData up to version {snapshot.version}.")
+            raise CorruptLogError(
+                f"The log of {self.table} has no protocol or no metaData up to version {snapshot.version}."
+            )
         return snapshot
 
     def _from_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:

@@ -57,7 +57,11 @@ def _named(protocol: Mapping[str, Any]) -> Iterator[str]:
     yield from named - ALLOWED
     if writer > 7 or reader > 3:
         yield f"protocol version ({reader}, {writer})"
-    elif not named and (writer > _LEGACY_WRITER or reader > _LEGACY_READER) and not {"readerFeatures", "writerFeatures"} & protocol.keys():
+    elif (
+        not named
+        and (writer > _LEGACY_WRITER or reader > _LEGACY_READER)
+        and not {"readerFeatures", "writerFeatures"} & protocol.keys()
+    ):
         yield f"protocol version ({reader}, {writer}) without a list of features"
 
 

@@ -6,18 +6,16 @@ by engine and time zone, and both ``null`` and an empty string are NULL (protoco
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.schema import columns, partition_columns
-
-if TYPE_CHECKING:
-    from sqlglot import expressions
 
 PartitionValue = str | int | float | bool | Decimal | date | datetime | None
 Partition = tuple[PartitionValue, ...]
@@ -139,6 +137,15 @@ class PartitionPredicate:
         return self._test(dict(zip(self.partitioning.types, partition, strict=True))) is True
 
 
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "EQ": operator.eq,
+    "NEQ": operator.ne,
+    "LT": operator.lt,
+    "LTE": operator.le,
+    "GT": operator.gt,
+    "GTE": operator.ge,
+}
+
 _Row = Mapping[str, PartitionValue]
 _Condition = Callable[[_Row], bool | None]
 
@@ -150,7 +157,7 @@ class _Compiler:
         self._text = text
         self._types = {name.lower(): (name, kind) for name, kind in partitioning.types.items()}
 
-    def condition(self, node: expressions.Expression) -> _Condition:
+    def condition(self, node: Any) -> _Condition:
         from sqlglot import expressions as e
 
         match node:
@@ -181,7 +188,7 @@ class _Compiler:
                 return lambda row: constant
         raise self._refuse(f"it has {node.sql('spark')!r}")
 
-    def _any(self, nodes: list[expressions.Expression]) -> _Condition:
+    def _any(self, nodes: list[Any]) -> _Condition:
         conditions = [self.condition(node) for node in nodes]
 
         def test(row: _Row) -> bool | None:
@@ -190,17 +197,10 @@ class _Compiler:
 
         return test
 
-    def _comparison(self, node: expressions.Expression) -> _Condition:
+    def _comparison(self, node: Any) -> _Condition:
         from sqlglot import expressions as e
 
-        compare: Callable[[Any, Any], bool] = {
-            e.EQ: lambda a, b: a == b,
-            e.NEQ: lambda a, b: a != b,
-            e.LT: lambda a, b: a < b,
-            e.LTE: lambda a, b: a <= b,
-            e.GT: lambda a, b: a > b,
-            e.GTE: lambda a, b: a >= b,
-        }[type(node)]
+        compare = _COMPARISONS[type(node).__name__]
         left, right = node.this, node.expression
         flipped = not isinstance(left, e.Column)
         name, kind = self._column(right if flipped else left)

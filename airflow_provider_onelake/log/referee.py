@@ -32,7 +32,9 @@ def deltalake_referee(table_uri: str, storage_options: Mapping[str, str] | None 
         # The list holds one column a field; rows are needed.
         listed = table.get_add_actions()
         paths = listed.column("path").to_pylist()
-        values = listed.column("partition").to_pylist() if partitioning.types else [{}] * len(paths)
+        values: list[dict[str, Any]] = (
+            listed.column("partition").to_pylist() if partitioning.types else [{}] * len(paths)
+        )
         theirs = {
             object_path({"path": path})
             for path, row in zip(paths, values, strict=True)
@@ -41,7 +43,8 @@ def deltalake_referee(table_uri: str, storage_options: Mapping[str, str] | None 
         ours = {object_path(file) for file in files}
         if ours != theirs:
             raise CorruptLogError(
-                f"At version {version} of {table_uri} our replay and deltalake disagree about {len(ours ^ theirs)} live "
+                f"At version {version} of {table_uri} our replay and deltalake disagree about {len(ours ^ theirs)} "
+                "live "
                 f"files, such as {min(ours ^ theirs)}. Nothing was removed. Please report the table's log."
             )
 

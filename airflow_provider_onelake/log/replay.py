@@ -70,7 +70,9 @@ class LogFiles:
         complete = [(version, paths) for (version, count), paths in parts.items() if len(paths) == count]
         latest = max(complete, default=None)
         if v2 > (latest[0] if latest else -1):
-            raise UnsupportedFeatureError(f"The checkpoint of version {v2} is of the v2 kind, which this version does not read.")
+            raise UnsupportedFeatureError(
+                f"The checkpoint of version {v2} is of the v2 kind, which this version does not read."
+            )
         checkpoint = Checkpoint(latest[0], tuple(sorted(latest[1]))) if latest else None
         return cls(tuple(sorted(versions)), checkpoint)
 
@@ -90,7 +92,8 @@ class LogFiles:
         for version in range(after + 1, self.latest + 1):
             if version not in present:
                 raise LogGapError(
-                    f"Version {version} of {table} is missing from its log, though version {self.latest} exists. The log was "
+                    f"Version {version} of {table} is missing from its log, though version {self.latest} exists. The "
+                    "log was "
                     "cleaned up or damaged; nothing was changed."
                 )
 

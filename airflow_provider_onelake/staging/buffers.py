@@ -1,9 +1,9 @@
 """A buffer: the target's twin, nested in the target's directory (design, "The one idea").
 
-    staged/<writer>/<attempt>/_delta_log/0    protocol and metaData of the target; what the writer promised
-    staged/<writer>/<attempt>/….parquet       written by an ordinary Spark append
-    staged/<writer>/<attempt>/_delta_log/1    exists if and only if the buffer is complete
-    staged/<writer>/<attempt>/_closed.json    published or set aside: never to be published again
+staged/<writer>/<attempt>/_delta_log/0    protocol and metaData of the target; what the writer promised
+staged/<writer>/<attempt>/….parquet       written by an ordinary Spark append
+staged/<writer>/<attempt>/_delta_log/1    exists if and only if the buffer is complete
+staged/<writer>/<attempt>/_closed.json    published or set aside: never to be published again
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from airflow_provider_onelake.exceptions import (
     ObjectExistsError,
     ObjectNotFoundError,
 )
-from airflow_provider_onelake.log.actions import dump_actions, object_path, of_kind, parse_actions, total_rows, version_path
+from airflow_provider_onelake.log.actions import (
+    dump_actions,
+    object_path,
+    of_kind,
+    parse_actions,
+    total_rows,
+    version_path,
+)
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -94,8 +101,10 @@ class Buffer(OpenBuffer):
         """
         if self.oldest is not None and now - self.oldest >= timedelta(days=retention_days) / 2:
             raise BufferLostError(
-                f"The buffer {self.path} of writer {self.spec.identity.key!r} is older than half of the table's retention of "
-                f"{retention_days:g} days, so a VACUUM may be about to delete its files. Nothing was published: stage it "
+                f"The buffer {self.path} of writer {self.spec.identity.key!r} is older than half of the table's "
+                "retention of "
+                f"{retention_days:g} days, so a VACUUM may be about to delete its files. Nothing was published: "
+                "stage it "
                 f"again by clearing {self.spec.task or 'its task'}."
             )
 
@@ -208,7 +217,8 @@ def read_buffer(store: Store, path: str) -> Buffer:
         if info is None or info.size != int(add["size"]):
             state = "is gone" if info is None else f"has {info.size} bytes instead of {add['size']}"
             raise BufferLostError(
-                f"The file {add['path']} of the buffer {path} {state}: a VACUUM or a person removed it. Nothing was published: "
+                f"The file {add['path']} of the buffer {path} {state}: a VACUUM or a person removed it. Nothing was "
+                "published: "
                 f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
             )
     oldest = min((present[f"{path}/{object_path(add)}"].modified for add in adds), default=None)
@@ -228,7 +238,8 @@ def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> No
         problems.append("a file has a deletion vector")
     if problems:
         raise BufferInvalidError(
-            f"Version 1 of the buffer {buffer.path} is no ordinary append: {'; '.join(problems)}. Nothing was published: "
+            f"Version 1 of the buffer {buffer.path} is no ordinary append: {'; '.join(problems)}. Nothing was "
+            "published: "
             f"stage writer {buffer.spec.identity.key!r} again by clearing {buffer.spec.task or 'its task'}."
         )
 

@@ -26,7 +26,15 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.schema import misfits
 from airflow_provider_onelake.log.snapshot import interval_days
-from airflow_provider_onelake.staging.buffers import Buffer, attempts, closed, open_buffer, read_buffer, seal_if_empty
+from airflow_provider_onelake.staging.buffers import (
+    Buffer,
+    attempts,
+    closed,
+    open_buffer,
+    read_buffer,
+    read_open_buffer,
+    seal_if_empty,
+)
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 
 if TYPE_CHECKING:
@@ -37,10 +45,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_CLAIM = re.compile(r"/_claim-(\d+)\.json$")
+_MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
 # Operations that take a commit's rows back without taking back its txn (rule 10).
-_UNDOING = ("RESTORE", "CREATE OR REPLACE TABLE", "REPLACE TABLE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT")
+_UNDOING = (
+    "RESTORE",
+    "CREATE OR REPLACE TABLE",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE AS SELECT",
+    "REPLACE TABLE AS SELECT",
+)
 
 
 @attrs.frozen
@@ -78,6 +92,18 @@ class Stage:
 
 
 @attrs.frozen
+class Standing:
+    """How far a writer has come.
+
+    :param generation: the newest that has begun, 0 for none.
+    :param skipped: whether that generation found its rows in the table.
+    """
+
+    generation: int
+    skipped: bool
+
+
+@attrs.frozen
 class Publishing:
     """Where a writer's rows were published.
 
@@ -110,6 +136,9 @@ def prepare(log: DeltaLog, spec: WriteSpec) -> Skip | Reuse | Stage:
     claim(log.store, spec)
     done = _rerun(log, spec, snapshot)
     if done is not None:
+        log.store.put(
+            f"{spec.identity.directory}/_skipped-{spec.generation}.json", json.dumps(attrs.asdict(done)).encode()
+        )
         return done
     for path in attempts(log.store, spec.identity.directory):
         buffer = _reusable(log, path, spec, snapshot)
@@ -128,8 +157,6 @@ def complete(log: DeltaLog, path: str) -> Buffer:
     :raises BufferLostError: files are gone already.
     :raises BufferInvalidError: Spark did not leave an ordinary append.
     """
-    from airflow_provider_onelake.staging.buffers import read_open_buffer
-
     seal_if_empty(log.store, read_open_buffer(log.store, path), log.clock)
     return read_buffer(log.store, path)
 
@@ -142,10 +169,11 @@ def claim(store: Store, spec: WriteSpec) -> None:
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a newer generation has claimed it.
     """
-    newest = newest_generation(store, spec.identity)
-    if newest > spec.generation:
+    newest = standing(store, spec.identity)
+    if newest.generation > spec.generation:
         raise ZombieWriterError(
-            f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of {spec.generation}). "
+            f"Writer {spec.identity.key!r} has been rerun since (generation {newest.generation}, this attempt is of "
+            f"{spec.generation}). "
             "Nothing was staged; the newer one carries on."
         )
     path = f"{spec.identity.directory}/_claim-{spec.generation}.json"
@@ -155,19 +183,21 @@ def claim(store: Store, spec: WriteSpec) -> None:
         owner = json.loads(store.get(path))["task"]
         if owner != spec.task:
             raise DuplicateWriterError(
-                f"Two writers of this run have the key {spec.identity.key!r}: {owner} and {spec.task}. Give each its own "
+                f"Two writers of this run have the key {spec.identity.key!r}: {owner} and {spec.task}. Give each its "
+                "own "
                 "`writer`. This one staged nothing; the other carries on."
             ) from None
 
 
-def newest_generation(store: Store, identity: WriterIdentity) -> int:
-    """Return the newest generation of a writer that has begun, 0 for none.
+def standing(store: Store, identity: WriterIdentity) -> Standing:
+    """Return how far a writer has come.
 
     :param store: rooted at the table.
     :param identity: of the writer.
     """
-    claims = (_CLAIM.search(info.path) for info in store.list(identity.directory))
-    return max((int(match[1]) for match in claims if match), default=0)
+    marks = [match for info in store.list(identity.directory) if (match := _MARK.search(info.path))]
+    newest = max((int(match[2]) for match in marks), default=0)
+    return Standing(newest, any(match[1] == "skipped" and int(match[2]) == newest for match in marks))
 
 
 def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Publishing | None:
@@ -198,11 +228,13 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
         return
     if snapshot.append_only:
         raise InvalidWriteError(
-            f"{log.table} is append-only (delta.appendOnly), so mode={spec.mode.value!r} is refused. Nothing was staged."
+            f"{log.table} is append-only (delta.appendOnly), so mode={spec.mode.value!r} is refused. Nothing was "
+            "staged."
         )
     if not snapshot.partitioning.types:
         raise InvalidWriteError(
-            f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing was staged."
+            f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
+            "was staged."
         )
 
 
@@ -226,7 +258,8 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     ways = "on_rerun='append' adds the rows again; the modes overwrite_partitions and replace_where replace them"
     if found is None or found.record.fingerprint != spec.fingerprint:
         raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or code, so "
+            f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
+            "code, so "
             f"it cannot be skipped. Nothing was staged: {ways}."
         )
     _check_not_undone(log, spec, found, snapshot, ways)
@@ -247,7 +280,8 @@ def _check_not_undone(log: DeltaLog, spec: WriteSpec, found: Publishing, snapsho
             return
         undone = f"{undoing.operation} in version {undoing.version} took its rows back"
     raise RerunRefusedError(
-        f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {undone}, so it cannot be "
+        f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {undone}, so it "
+        "cannot be "
         f"skipped. Nothing was staged: {ways}."
     )
 
@@ -256,7 +290,12 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
     text = snapshot.configuration.get(_TXN_RETENTION)
     if text is None:
         return
-    logger.warning("%s sets %s=%s: an expired txn is unknown to every engine, so reruns may repeat rows.", log.table, _TXN_RETENTION, text)
+    logger.warning(
+        "%s sets %s=%s: an expired txn is unknown to every engine, so reruns may repeat rows.",
+        log.table,
+        _TXN_RETENTION,
+        text,
+    )
     if spec.mode is not Mode.APPEND:
         return
     try:
@@ -266,8 +305,10 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
     run = run if run.tzinfo else run.replace(tzinfo=UTC)
     if log.clock.now() - run > timedelta(days=interval_days(text, 0)):
         raise RerunRefusedError(
-            f"The run {spec.identity.load.run} is older than {_TXN_RETENTION}={text} of {log.table}, so nobody knows whether writer "
-            f"{spec.identity.key!r} was appended before. Nothing was staged: unset the property, or use a mode that replaces."
+            f"The run {spec.identity.load.run} is older than {_TXN_RETENTION}={text} of {log.table}, so nobody knows "
+            "whether writer "
+            f"{spec.identity.key!r} was appended before. Nothing was staged: unset the property, or use a mode that "
+            "replaces."
         )
 
 

@@ -59,7 +59,9 @@ def choice(kind: type[_Choice], value: str, parameter: str) -> _Choice:
         return kind(value)
     except ValueError:
         allowed = ", ".join(member.value for member in kind)
-        raise InvalidWriteError(f"{parameter}={value!r} is unknown; it is one of {allowed}. Nothing was staged.") from None
+        raise InvalidWriteError(
+            f"{parameter}={value!r} is unknown; it is one of {allowed}. Nothing was staged."
+        ) from None
 
 
 @attrs.frozen(kw_only=True)
@@ -106,7 +108,8 @@ class WriteSpec:
             )
         if self.mode is Mode.APPEND and self.on_rerun is OnRerun.REPLACE:
             raise InvalidWriteError(
-                "on_rerun='replace' cannot take back an append safely. Use the mode overwrite_partitions or replace_where, "
+                "on_rerun='replace' cannot take back an append safely. Use the mode overwrite_partitions or "
+                "replace_where, "
                 "or on_rerun='skip' or 'append'. Nothing was staged."
             )
 
@@ -138,7 +141,14 @@ class WriteSpec:
         """
         known = {field.name: value[field.name] for field in attrs.fields(cls)}
         who = dict(known["identity"])
-        known["identity"] = WriterIdentity(load=Load(**{k: v for k, v in who.items() if k != "writer"}), key=who["writer"])
-        for name, kind in (("mode", Mode), ("on_rerun", OnRerun), ("rows_outside", RowsOutside), ("publish", PublishMode)):
+        known["identity"] = WriterIdentity(
+            load=Load(**{k: v for k, v in who.items() if k != "writer"}), key=who["writer"]
+        )
+        for name, kind in (
+            ("mode", Mode),
+            ("on_rerun", OnRerun),
+            ("rows_outside", RowsOutside),
+            ("publish", PublishMode),
+        ):
             known[name] = kind(known[name])
         return cls(**known)

@@ -187,7 +187,9 @@ class ObjectStore:
         if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError) or (
             f"os error {errno.EACCES})" in text or f"os error {errno.EPERM})" in text
         ):
-            raise AccessDeniedError(f"Access to {where} was refused. Check the rights of the connection. ({text})") from error
+            raise AccessDeniedError(
+                f"Access to {where} was refused. Check the rights of the connection. ({text})"
+            ) from error
         raise StoreUnavailableError(f"{self._name} did not answer for {path}: {text}") from error
 
 

@@ -1,0 +1,1 @@
+"""Publishing buffers: conflict analysis, policies, and the one create-only put."""

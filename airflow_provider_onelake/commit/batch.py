@@ -1,0 +1,151 @@
+"""What one commit publishes: one buffer, or the buffers of colleagues as one transaction (protocol, rule 20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
+from airflow_provider_onelake.log.actions import total_rows
+from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.spec import Mode, RowsOutside
+
+
+@attrs.define(slots=False, frozen=True)
+class Placed:
+    """A buffer's files by partition, on a snapshot.
+
+    :param buffer: that the files are of.
+    :param inside: files where the writer's rows may lie, by partition.
+    :param outside: files outside of it, by partition.
+    :param predicate: with ``replace_where``, what is replaced.
+    """
+
+    buffer: Buffer
+    inside: dict[Partition, list[dict[str, Any]]]
+    outside: dict[Partition, list[dict[str, Any]]]
+    predicate: PartitionPredicate | None
+
+    def replaces(self, partition: Partition) -> bool:
+        """Say whether the write replaces what is in a partition.
+
+        :param partition: typed.
+        """
+        if self.buffer.spec.mode is Mode.OVERWRITE_PARTITIONS:
+            return partition in self.inside
+        return self.predicate is not None and self.predicate.covers(partition)
+
+    @property
+    def rows_outside(self) -> int | None:
+        """Rows outside of what the writer covers, ``None`` where statistics do not say."""
+        return total_rows(add for adds in self.outside.values() for add in adds)
+
+
+@attrs.define(slots=False, frozen=True)
+class Batch:
+    """Buffers that become visible in one version.
+
+    :param placed: the buffers, with their files by partition; all of one mode.
+    """
+
+    placed: tuple[Placed, ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers."""
+        return tuple(placed.buffer for placed in self.placed)
+
+    @property
+    def mode(self) -> Mode:
+        """What the write does to what is there."""
+        return self.placed[0].buffer.spec.mode
+
+    @property
+    def read_version(self) -> int:
+        """The oldest version that any of the writers was formed on."""
+        return min(buffer.read_version for buffer in self.buffers)
+
+    @property
+    def finished(self) -> tuple[datetime, str]:
+        """When the last writer finished; the second part settles ties the same way for everybody."""
+        return max((buffer.finished, buffer.spec.identity.app_id) for buffer in self.buffers)
+
+    def replaces(self, partition: Partition) -> bool:
+        """Say whether the batch replaces what is in a partition.
+
+        :param partition: typed.
+        """
+        return any(placed.replaces(partition) for placed in self.placed)
+
+    @cached_property
+    def replaces_anything(self) -> bool:
+        """Whether there is any partition that the batch replaces."""
+        if self.mode is Mode.OVERWRITE_PARTITIONS:
+            return any(placed.inside for placed in self.placed)
+        return any(placed.predicate is not None for placed in self.placed)
+
+
+def place(buffers: Iterable[Buffer], snapshot: Snapshot) -> Batch:
+    """Sort the files of buffers by partition.
+
+    :param buffers: of one mode; more than one only where they are colleagues.
+    :param snapshot: that the commit is decided on.
+    :raises InvalidWriteError: the modes differ, or an overwrite meets an instant without a time zone (rule 18).
+    :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
+    """
+    placed = tuple(_place(buffer, snapshot) for buffer in buffers)
+    modes = {p.buffer.spec.mode for p in placed}
+    if len(modes) != 1:
+        raise InvalidWriteError(
+            f"Writers published together need one mode, and these have {', '.join(sorted(modes))}. Nothing was "
+            "published."
+        )
+    return Batch(placed)
+
+
+def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
+    spec, partitioning = buffer.spec, snapshot.partitioning
+    allowed = spec.range(snapshot)
+    inside: dict[Partition, list[dict[str, Any]]] = {}
+    outside: dict[Partition, list[dict[str, Any]]] = {}
+    for add in buffer.adds:
+        read = partitioning.partition if spec.mode is Mode.APPEND else partial(replaced_partition, partitioning)
+        partition = read(add["partitionValues"])
+        side = inside if allowed is None or allowed.covers(partition) else outside
+        side.setdefault(partition, []).append(add)
+    predicate = None
+    if spec.replace_where and (inside or spec.allow_empty):
+        predicate = PartitionPredicate.parse(spec.replace_where, partitioning)
+    found = Placed(buffer, inside, outside, predicate)
+    if outside and spec.rows_outside is RowsOutside.REFUSE:
+        where = ", ".join(sorted(partitioning.describe(partition) for partition in outside))
+        raise RowsOutsideError(
+            f"Writer {spec.identity.key!r} produced {found.rows_outside} rows outside "
+            f"{allowed.text if allowed else ''}: in {where}. "
+            "Nothing was published, because rows_outside='refuse'; 'set_aside' publishes the others and reports these."
+        )
+    return found
+
+
+def replaced_partition(partitioning: Partitioning, values: Mapping[str, str | None]) -> Partition:
+    """Return a partition that an overwrite may have to replace.
+
+    :param partitioning: of the table.
+    :param values: a file's ``partitionValues``.
+    :raises InvalidWriteError: it holds an instant without a time zone: nobody knows which partition it is (rule 18).
+    """
+    partition = partitioning.partition(values)
+    if partitioning.ambiguous(partition):
+        raise InvalidWriteError(
+            f"The partition {partitioning.describe(partition)} is spelled without a time zone, so an overwrite could "
+            "replace "
+            "the wrong one. Nothing was published. Rewrite that partition with "
+            "spark.databricks.delta.write.utcTimestampPartitionValues=true, or append."
+        )
+    return partition

@@ -1,0 +1,129 @@
+"""Creating a table: version 0, put create-only, so that of many writers exactly one makes it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from airflow_provider_onelake import __version__
+from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectExistsError
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.features import check_supported
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.storage.clock import milliseconds
+
+_PARTITIONABLE = ("string", "byte", "short", "integer", "long", "boolean", "date", "timestamp", "float", "double")
+
+
+def create_table(
+    log: DeltaLog,
+    schema_json: str,
+    partition_by: Sequence[str] | Mapping[str, str] = (),
+    properties: Mapping[str, str] | None = None,
+    random: Random | None = None,
+) -> Snapshot:
+    """Create a table unless there is one, and return its newest snapshot.
+
+    :param log: of the table.
+    :param schema_json: the columns, as Spark writes a schema in JSON, generated ones included.
+    :param partition_by: names of the partition columns, or the expressions that generate them by name.
+    :param properties: of the table, such as ``delta.deletedFileRetentionDuration``.
+    :param random: for ids.
+    :returns: the newest snapshot, of a table that another made too.
+    :raises InvalidWriteError: a partition column does not exist, is nested, or is all that there is.
+    :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
+    """
+    existing = log.snapshot()
+    if existing is not None:
+        return existing
+    source = random or Random()  # noqa: S311 - ids, not secrets
+    expressions = dict(partition_by) if isinstance(partition_by, Mapping) else {}
+    fields = _with_expressions(json.loads(schema_json)["fields"], expressions)
+    _check_partitioning(fields, list(partition_by), log.table)
+    metadata: dict[str, Any] = {
+        "id": str(uuid.UUID(int=source.getrandbits(128), version=4)),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False),
+        "partitionColumns": list(partition_by),
+        "configuration": dict(properties or {}),
+        "createdTime": milliseconds(log.clock.now()),
+    }
+    protocol = _protocol(fields, metadata["configuration"])
+    check_supported(protocol, metadata, log.table)
+    info = {
+        "timestamp": metadata["createdTime"],
+        "operation": "CREATE TABLE",
+        "operationParameters": {
+            "isManaged": "false",
+            "description": "",
+            "partitionBy": json.dumps(list(partition_by)),
+            "properties": json.dumps(metadata["configuration"]),
+        },
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        "engineInfo": f"airflow-provider-onelake/{__version__}",
+        "txnId": str(uuid.UUID(int=source.getrandbits(128), version=4)),
+    }
+    # Where another writer was first, its table is the one to write.
+    with contextlib.suppress(ObjectExistsError):
+        log.store.create(
+            version_path(0), dump_actions([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+        )
+    created = log.snapshot()
+    assert created is not None
+    return created
+
+
+def _with_expressions(fields: list[dict[str, Any]], expressions: Mapping[str, str]) -> list[dict[str, Any]]:
+    described = []
+    for field in fields:
+        metadata = dict(field.get("metadata") or {})
+        if field["name"] in expressions:
+            metadata["delta.generationExpression"] = expressions[field["name"]]
+        described.append({**field, "metadata": metadata})
+    return described
+
+
+def _check_partitioning(fields: list[dict[str, Any]], partition_by: list[str], table: str) -> None:
+    types = {field["name"]: field["type"] for field in fields}
+    for name in partition_by:
+        if name not in types:
+            raise InvalidWriteError(
+                f"{table} cannot be partitioned by {name!r}: there is no such column among {', '.join(types)}. "
+                "Nothing was created."
+            )
+        kind = types[name]
+        if not isinstance(kind, str) or not (kind in _PARTITIONABLE or kind.startswith("decimal")):
+            raise InvalidWriteError(f"{table} cannot be partitioned by {name!r}, which is {kind}. Nothing was created.")
+    if len(set(partition_by)) != len(partition_by):
+        raise InvalidWriteError(f"{table} cannot be partitioned by one column twice: {', '.join(partition_by)}.")
+    if set(types) == set(partition_by):
+        raise InvalidWriteError(f"{table} needs a column that is no partition column. Nothing was created.")
+
+
+def _protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str]) -> dict[str, Any]:
+    """Return the least protocol that the table needs; features are listed, so that older engines can read it."""
+    features = {"appendOnly", "invariants"}
+    if any("delta.generationExpression" in field["metadata"] for field in fields):
+        features.add("generatedColumns")
+    if any(key.startswith("delta.constraints.") for key in configuration):
+        features.add("checkConstraints")
+    if any("CURRENT_DEFAULT" in field["metadata"] for field in fields):
+        features.add("allowColumnDefaults")
+    if str(configuration.get("delta.enableDeletionVectors", "")).lower() == "true":
+        features.add("deletionVectors")
+        return {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["deletionVectors"],
+            "writerFeatures": sorted(features),
+        }
+    if features == {"appendOnly", "invariants"}:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": sorted(features)}

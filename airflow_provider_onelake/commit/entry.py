@@ -1,0 +1,155 @@
+"""The log entry that publishes a batch: ``commitInfo``, a ``txn`` per writer, ``remove`` and ``add`` actions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake import __version__
+from airflow_provider_onelake.commit.batch import Batch, Placed
+from airflow_provider_onelake.commit.policy import Settlement
+from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.log.actions import Action, total_rows
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
+from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.spec import Mode
+from airflow_provider_onelake.storage.clock import milliseconds
+
+# What a remove copies from the live add, as it stands there (protocol, rule 16).
+_COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+
+
+@attrs.frozen
+class Entry:
+    """A log entry ready to be put, and what it says in short.
+
+    :param actions: of the entry, in order.
+    :param writers: what it records of each buffer.
+    :param files: added.
+    :param rows: added, ``None`` where statistics do not say.
+    :param files_removed: removed.
+    """
+
+    actions: list[Action] = attrs.field(repr=False)
+    writers: tuple[PublishedWriter, ...]
+    files: int
+    rows: int | None
+    files_removed: int
+
+
+def build_entry(
+    batch: Batch,
+    snapshot: Snapshot,
+    removed: Iterable[Mapping[str, Any]],
+    yielded: set[Partition],
+    settlements: Iterable[Settlement],
+    txn_id: str,
+    now: datetime,
+) -> Entry:
+    """Return the entry that publishes a batch on a snapshot.
+
+    :param batch: to publish.
+    :param snapshot: that the entry is decided on.
+    :param removed: the live ``add`` actions that the batch replaces.
+    :param yielded: partitions that the batch leaves to winners.
+    :param settlements: of the batch's conflicts.
+    :param txn_id: by which the committer knows its own commit again.
+    :param now: the present instant.
+    :raises CorruptLogError: a file would be both added and removed.
+    """
+    stamp = milliseconds(now)
+    adds = {placed.buffer.path: list(_published(placed, yielded)) for placed in batch.placed}
+    flat = [add for files in adds.values() for add in files]
+    removes = [_remove(file, stamp) for file in removed]
+    both = {add["path"] for add in flat} & {remove["path"] for remove in removes}
+    if both:
+        raise CorruptLogError(
+            f"{min(both)} would be added and removed in one commit; nothing was published (protocol, rule 15)."
+        )
+    writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
+    rows = total_rows(flat)
+    info = {
+        "timestamp": stamp,
+        "operation": "WRITE",
+        "operationParameters": _parameters(batch, snapshot),
+        "readVersion": snapshot.version,
+        "isolationLevel": "Serializable",
+        # Ours to say, never copied: a staged job that reads the table says true of itself (rule 19).
+        "isBlindAppend": batch.mode is Mode.APPEND,
+        "operationMetrics": _metrics(flat, removes, rows),
+        "engineInfo": f"airflow-provider-onelake/{__version__}",
+        "txnId": txn_id,
+        STAGED: {
+            "format": FORMAT,
+            "load": batch.buffers[0].spec.identity.load.id,
+            "mode": batch.mode.value,
+            "readVersion": batch.read_version,
+            "writers": [writer.to_json() for writer in writers],
+            "replaces": [placed.predicate.text for placed in batch.placed if placed.predicate],
+            "settlements": [settlement.to_json() for settlement in settlements],
+        },
+    }
+    txns = [
+        {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": stamp}
+        for buffer in batch.buffers
+    ]
+    actions: list[Action] = [{"commitInfo": info}]
+    actions += [{"txn": txn} for txn in txns]
+    actions += [{"remove": remove} for remove in removes]
+    actions += [{"add": add} for add in flat]
+    return Entry(actions, writers, len(flat), rows, len(removes))
+
+
+def _published(placed: Placed, yielded: set[Partition]) -> Iterable[dict[str, Any]]:
+    for partition, adds in placed.inside.items():
+        if partition not in yielded:
+            for add in adds:
+                yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
+
+
+def _remove(file: Mapping[str, Any], stamp: int) -> dict[str, Any]:
+    copied = {key: file[key] for key in _COPIED if file.get(key) is not None}
+    return {**copied, "deletionTimestamp": stamp, "dataChange": True, "extendedFileMetadata": True}
+
+
+def _record(placed: Placed, adds: list[dict[str, Any]]) -> PublishedWriter:
+    buffer = placed.buffer
+    return PublishedWriter(
+        app_id=buffer.spec.identity.app_id,
+        writer=buffer.spec.identity.key,
+        generation=buffer.spec.generation,
+        buffer=buffer.path,
+        finished=buffer.finished,
+        rows=total_rows(adds),
+        fingerprint=buffer.spec.fingerprint,
+    )
+
+
+def _parameters(batch: Batch, snapshot: Snapshot) -> dict[str, str]:
+    # A map of strings: a list in it breaks DESCRIBE HISTORY (rule 21).
+    parameters = {
+        "mode": "Append" if batch.mode is Mode.APPEND else "Overwrite",
+        "partitionBy": json.dumps(list(snapshot.partitioning.types)),
+    }
+    if batch.mode is Mode.OVERWRITE_PARTITIONS:
+        parameters["isDynamicPartitionOverwrite"] = "true"
+    predicates = [placed.predicate.text for placed in batch.placed if placed.predicate]
+    if predicates:
+        parameters["predicate"] = json.dumps(sorted(set(predicates)))
+    return parameters
+
+
+def _metrics(adds: list[dict[str, Any]], removes: list[dict[str, Any]], rows: int | None) -> dict[str, str]:
+    metrics = {
+        "numFiles": str(len(adds)),
+        "numOutputBytes": str(sum(int(add["size"]) for add in adds)),
+        "numRemovedFiles": str(len(removes)),
+    }
+    if rows is not None:
+        metrics["numOutputRows"] = str(rows)
+    return metrics

@@ -1,0 +1,337 @@
+"""Publishing a batch: decide on the newest snapshot, put create-only at its next version, rebase if that was taken."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.batch import Batch, place, replaced_partition
+from airflow_provider_onelake.commit.conflicts import check_fits, check_no_path_twice, find_conflicts
+from airflow_provider_onelake.commit.entry import Entry, build_entry
+from airflow_provider_onelake.commit.policy import Policy, Settlement, settle
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    ConflictError,
+    LogGapError,
+    ObjectExistsError,
+    RerunRefusedError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import Referee
+from airflow_provider_onelake.log.replay import LiveFiles
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer, close, closed
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.spec import OnRerun
+
+logger = logging.getLogger(__name__)
+
+
+class Status(StrEnum):
+    """How publishing a batch ended."""
+
+    PUBLISHED = "published"
+    ALREADY = "already_published"
+    CONFLICTED = "conflicted"
+
+
+@attrs.frozen
+class Publication:
+    """How publishing a batch ended.
+
+    :param status: published now, published before, or left to reconcile.
+    :param version: of the table that the rows came with; ``None`` where it is left, or the log no longer says.
+    :param entry: what was put; ``None`` unless published now.
+    :param batch: as it was decided on; ``None`` where all of it was there already.
+    :param settlements: of conflicts, by the policy.
+    :param conflicts: found, but left to reconcile.
+    :param attempts: puts tried.
+    :param lost_races: puts refused because another was first.
+    """
+
+    status: Status
+    version: int | None
+    entry: Entry | None = None
+    batch: Batch | None = None
+    settlements: tuple[Settlement, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    attempts: int = 0
+    lost_races: int = 0
+
+
+@attrs.define
+class Committer:
+    """Publishes buffers into one table.
+
+    :param log: of the table.
+    :param random: for ids and jitter.
+    :param backoff: between attempts.
+    :param referee: asked before files are removed; ``None`` for no second opinion.
+    :param after_commit: called with every version that was put, such as for a checkpoint; its failure is only logged.
+    """
+
+    log: DeltaLog
+    random: Random = attrs.field(factory=Random)
+    backoff: Backoff = attrs.field(factory=Backoff)
+    referee: Referee | None = None
+    after_commit: Callable[[Snapshot, int], None] | None = None
+
+    def publish(
+        self, buffers: Sequence[Buffer], policy: Policy | None = None, colleagues: Iterable[WriterIdentity] = ()
+    ) -> Publication:
+        """Publish buffers in one version.
+
+        :param buffers: complete ones; more than one only where they are colleagues.
+        :param policy: for true conflicts; ``None`` leaves them to reconcile.
+        :param colleagues: other writers of the same load, published before: their rows are not replaced.
+        :returns: how it ended. A conflict without a policy is a result, not an error.
+        :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
+        :raises BufferLostError: a buffer is too old to be published safely.
+        :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
+        :raises ConflictError: the policy does not settle a conflict.
+        :raises ZombieWriterError: a newer generation of a writer was published.
+        :raises CommitContentionError: the budget is used up; the buffers stay publishable.
+        :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
+        """
+        return _Attempts(self, buffers, policy, colleagues).run()
+
+
+class _Attempts:
+    """One call of :meth:`Committer.publish`: what is known of the winners grows from attempt to attempt."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        buffers: Sequence[Buffer],
+        policy: Policy | None,
+        colleagues: Iterable[WriterIdentity],
+    ) -> None:
+        self._committer = committer
+        self._log = committer.log
+        self._buffers = tuple(buffers)
+        self._policy = policy
+        self._colleagues = tuple(f"{colleague.directory}/" for colleague in colleagues)
+        self._txn_id = str(uuid.UUID(int=committer.random.getrandbits(128), version=4))
+        self._seen = min(buffer.read_version for buffer in buffers)
+        self._winners: list[Commit] = []
+        self._log_complete = True
+        self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
+        self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
+        self._attempts = self._lost = 0
+        self._waited = 0.0
+
+    def run(self) -> Publication:
+        """Attempt until the batch is published, found to be, in conflict, or the budget is used up."""
+        while True:
+            try:
+                ended = self._attempt()
+                if ended is not None:
+                    return ended
+                trouble: Exception = self._contention()
+            except StoreUnavailableError as error:
+                # The put may have taken effect; the next attempt reads the log first and finds it (rule 14).
+                logger.warning("%s: attempt %d of %s: %s", self._log.table, self._attempts, self._names, error)
+                trouble = error
+            self._wait(trouble)
+
+    def _attempt(self) -> Publication | None:
+        snapshot = self._log.snapshot()
+        if snapshot is None:
+            raise TableNotFoundError(f"There is no Delta table at {self._log.table}.")
+        self._take_in(snapshot)
+        mine = next((commit for commit in self._winners if commit.txn_id == self._txn_id), None)
+        if mine is not None:
+            # The answer to our put was lost. What stands there is the last that was put: a version is put once.
+            return self._published(mine.version, snapshot)
+        buffers = tuple(buffer for buffer in self._buffers if self._pending(buffer, snapshot))
+        if not buffers:
+            return self._ended(Status.ALREADY, self._version_of_txn())
+        for buffer in buffers:
+            buffer.check_age(self._log.clock.now(), snapshot.retention_days)
+            check_fits(buffer, snapshot, self._log.table)
+        check_no_path_twice(buffers, self._winners, self._log.table)
+        batch = place(buffers, snapshot)
+        removable = self._removable(batch, snapshot)
+        conflicts = list(find_conflicts(batch, self._rivals(), snapshot))
+        if conflicts and self._policy is None:
+            described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
+            return self._ended(Status.CONFLICTED, None, batch=batch, conflicts=described)
+        settled = settle(
+            batch, conflicts, self._policy or Policy.FAIL, removable, snapshot.partitioning, self._log.table
+        )
+        removed = settled.still_removed(removable, snapshot.partitioning)
+        now = self._log.clock.now()
+        entry = build_entry(batch, snapshot, removed, settled.yielded, settled.settlements, self._txn_id, now)
+        self._put = (batch, entry, tuple(settled.settlements))
+        self._attempts += 1
+        try:
+            self._log.store.create(version_path(snapshot.version + 1), dump_actions(entry.actions))
+        except ObjectExistsError:
+            self._lost += 1
+            return None
+        return self._published(snapshot.version + 1, snapshot)
+
+    def _take_in(self, snapshot: Snapshot) -> None:
+        try:
+            self._winners += self._log.commits_between(self._seen, snapshot.version)
+        except LogGapError:
+            self._log_complete = False
+        self._seen = snapshot.version
+
+    def _pending(self, buffer: Buffer, snapshot: Snapshot) -> bool:
+        spec = buffer.spec
+        stored = snapshot.txns.get(spec.identity.app_id)
+        if stored == spec.generation or self._closed(buffer):
+            return False
+        if stored is None:
+            return True
+        if stored > spec.generation:
+            raise ZombieWriterError(
+                f"Generation {stored} of writer {spec.identity.key!r} is in {self._log.table} already; this buffer "
+                "is of generation "
+                f"{spec.generation} and is not put on top of newer data. Nothing was published."
+            )
+        if spec.on_rerun is not OnRerun.SKIP:
+            return True
+        if self._fingerprint_of(spec.identity) == spec.fingerprint:
+            return False
+        raise RerunRefusedError(
+            f"Generation {stored} of writer {spec.identity.key!r} came into {self._log.table} while generation "
+            f"{spec.generation} was "
+            "staged, so publishing it would repeat rows. Nothing was published: on_rerun='append' adds them again; "
+            "the modes "
+            "overwrite_partitions and replace_where replace them."
+        )
+
+    def _closed(self, buffer: Buffer) -> bool:
+        # Asked once: after that, only a commit of another can close it, and its txn tells.
+        return self._attempts == 0 and closed(self._log.store, buffer.path) is not None
+
+    def _removable(self, batch: Batch, snapshot: Snapshot) -> list[dict[str, Any]]:
+        """Return the live files that the batch replaces, but for colleagues'."""
+        if not batch.replaces_anything:
+            if not self._log_complete:
+                self._check_never_there(batch, snapshot)
+            return []
+        if not self._log_complete:
+            raise ConflictError(
+                f"The log of {self._log.table} between version {batch.read_version}, on which writers {self._names} "
+                "were formed, and "
+                f"version {snapshot.version} was cleaned up, so nobody knows what they would replace. Nothing was "
+                "published: clear the "
+                "writers to run them on the newest version (protocol, rule 20)."
+            )
+        files = self._live_files(batch, snapshot)
+        return [file for file in files if not file["path"].startswith(self._colleagues)]
+
+    def _live_files(self, batch: Batch, snapshot: Snapshot) -> LiveFiles:
+        if self._live is not None and self._live[0] == batch.buffers:
+            _, version, files = self._live
+            for commit in self._winners:
+                if commit.version > version:
+                    files.apply(commit)
+        else:
+            partitioning = snapshot.partitioning
+            files = self._log.live_files(
+                lambda add: batch.replaces(replaced_partition(partitioning, add["partitionValues"])), snapshot.version
+            )
+            absolute = next(
+                (file["path"] for file in files if "://" in file["path"] or file["path"].startswith("/")), None
+            )
+            if absolute is not None:
+                raise UnsupportedFeatureError(
+                    f"{self._log.table} names its file {absolute} by an absolute path, as shallow clones do; this "
+                    "version does not "
+                    "replace such files. Nothing was published."
+                )
+            if self._committer.referee is not None:
+                self._committer.referee(snapshot.version, partitioning, batch.replaces, files)
+        self._live = (batch.buffers, snapshot.version, files)
+        return files
+
+    def _check_never_there(self, batch: Batch, snapshot: Snapshot) -> None:
+        prefixes = tuple(f"{buffer.path}/" for buffer in batch.buffers)
+        if len(self._log.live_files(lambda add: add["path"].startswith(prefixes), snapshot.version)):
+            raise RerunRefusedError(
+                f"Files of writers {self._names} are in {self._log.table} already; nothing was published."
+            )
+
+    def _rivals(self) -> Iterator[Commit]:
+        """Yield the winners that are not colleagues publishing the same load."""
+        for winner in self._winners:
+            if not (
+                winner.writers
+                and self._colleagues
+                and all(w.buffer.startswith(self._colleagues) for w in winner.writers)
+            ):
+                yield winner
+
+    def _published(self, version: int, snapshot: Snapshot) -> Publication:
+        assert self._put is not None
+        batch, entry, settlements = self._put
+        for record in entry.writers:
+            try:
+                close(self._log.store, record.buffer, {"version": version, "writer": record.to_json()})
+            except StoreUnavailableError as error:
+                # The txn in the table is what counts; the marker only saves reading the log.
+                logger.warning("%s: the marker of %s was not written: %s", self._log.table, record.buffer, error)
+        if self._committer.after_commit is not None:
+            try:
+                self._committer.after_commit(snapshot, version)
+            except Exception:
+                logger.exception("%s: version %d is committed; what follows a commit failed", self._log.table, version)
+        return self._ended(Status.PUBLISHED, version, entry=entry, batch=batch, settlements=settlements)
+
+    def _ended(self, status: Status, version: int | None, **known: Any) -> Publication:
+        return Publication(status, version, attempts=self._attempts, lost_races=self._lost, **known)
+
+    def _record_of(self, identity: WriterIdentity) -> tuple[int, PublishedWriter] | None:
+        records = (
+            (winner.version, writer)
+            for winner in reversed(self._winners)
+            for writer in winner.writers
+            if writer.app_id == identity.app_id
+        )
+        return next(records, None)
+
+    def _fingerprint_of(self, identity: WriterIdentity) -> str | None:
+        found = self._record_of(identity)
+        return found[1].fingerprint if found else None
+
+    def _version_of_txn(self) -> int | None:
+        found = self._record_of(self._buffers[-1].spec.identity)
+        return found[0] if found else None
+
+    def _wait(self, trouble: Exception) -> None:
+        backoff = self._committer.backoff
+        if self._waited >= backoff.budget:
+            raise trouble
+        seconds = backoff.wait(max(self._attempts, 1), self._committer.random)
+        self._waited += max(seconds, backoff.first / 10)
+        self._log.clock.sleep(seconds)
+
+    def _contention(self) -> CommitContentionError:
+        return CommitContentionError(
+            f"{self._log.table}: {self._lost} of {self._attempts} puts of writers {self._names} met another's "
+            "commit, and the budget "
+            f"of {self._committer.backoff.budget:g} s is used up. Nothing was lost: the buffers stay, and clearing "
+            "this task or "
+            "reconcile publishes them without running Spark again."
+        )
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(repr(buffer.spec.identity.key) for buffer in self._buffers)

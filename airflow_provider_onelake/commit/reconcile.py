@@ -1,0 +1,372 @@
+"""Reconcile: publish what is staged, settle conflicts, name who is missing, and check what was committed.
+
+The part that Trino describes as commit reconciliation, and the last word on a load: it runs when writers failed too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Publication, Status
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    ConflictError,
+    MissingWritersError,
+    ReconciliationMismatchError,
+    TableNotFoundError,
+    TerminalError,
+)
+from airflow_provider_onelake.log.actions import total_rows
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer, attempts, close, closed, read_buffer
+from airflow_provider_onelake.staging.identity import Load, WriterIdentity
+from airflow_provider_onelake.staging.prepare import find_published, standing
+from airflow_provider_onelake.staging.spec import Mode, PublishMode
+
+logger = logging.getLogger(__name__)
+
+
+class OnMissingWriter(StrEnum):
+    """What is published of a load whose writers are not all complete."""
+
+    PUBLISH_OTHERS = "publish_others"
+    PUBLISH_NOTHING = "publish_nothing"
+
+
+@attrs.frozen(kw_only=True)
+class WriterOutcome:
+    """What became of one writer.
+
+    :param writer: its key.
+    :param status: ``published``, ``already_published``, ``set_aside``, ``missing``, ``held_back`` or ``refused``.
+    :param version: of the table that its rows came with.
+    :param rows_staged: in its buffer.
+    :param rows_published: in the table.
+    :param rows_outside: outside what the writer covers: set aside.
+    :param buffer: its path, relative to the table.
+    :param lost_races: puts that met another's commit.
+    :param decisions: how its conflicts were settled, a sentence each.
+    :param error: why it was refused.
+    """
+
+    writer: str
+    status: str
+    version: int | None = None
+    rows_staged: int | None = None
+    rows_published: int | None = None
+    rows_outside: int | None = None
+    buffer: str | None = None
+    lost_races: int = 0
+    decisions: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What a reconciliation did, writer by writer.
+
+    :param load: whose writers they are.
+    :param table: what messages call the table.
+    :param outcomes: one for every expected writer.
+    :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
+    :param failures: what was refused, to be raised.
+    """
+
+    load: str
+    table: str
+    outcomes: tuple[WriterOutcome, ...]
+    missing: tuple[str, ...]
+    failures: tuple[TerminalError, ...] = ()
+
+    @property
+    def version(self) -> int | None:
+        """The newest version that rows of the load came with."""
+        return max((o.version for o in self.outcomes if o.version is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report for XCom."""
+        return {
+            "load": self.load,
+            "table": self.table,
+            "version": self.version,
+            "missing": list(self.missing),
+            "writers": [attrs.asdict(outcome) for outcome in self.outcomes],
+        }
+
+    def raise_for_failures(self) -> None:
+        """Raise what a person has to act on.
+
+        :raises TerminalError: the one failure, or several told in one.
+        :raises MissingWritersError: writers have no complete buffer.
+        """
+        if len(self.failures) == 1 and not self.missing:
+            raise self.failures[0]
+        messages = [str(failure) for failure in self.failures]
+        if self.missing:
+            there = [o.writer for o in self.outcomes if o.status in _IN_THE_TABLE]
+            messages.append(
+                f"{len(self.missing)} of {len(self.outcomes) + self._unnamed} writers of load {self.load} of "
+                f"{self.table} left no "
+                f"complete buffer: {', '.join(self.missing)}. Published: {', '.join(there) or 'none'}. Clear the "
+                "missing ones with "
+                "their downstream tasks; the others keep their buffers and do not run Spark again."
+            )
+            raise MissingWritersError(" ".join(messages))
+        if messages:
+            raise TerminalError(" ".join(messages))
+
+    @property
+    def _unnamed(self) -> int:
+        named = {outcome.writer for outcome in self.outcomes}
+        return sum(name not in named for name in self.missing)
+
+
+_IN_THE_TABLE = ("published", "already_published")
+
+
+@attrs.frozen
+class _Staged:
+    """An expected writer, and where it stands."""
+
+    identity: WriterIdentity
+    generation: int
+    buffer: Buffer | None
+    published: bool
+
+    def finished(self) -> tuple[datetime, str]:
+        """When the buffer became complete; the second part settles ties."""
+        assert self.buffer is not None
+        return self.buffer.finished, self.identity.app_id
+
+
+def reconcile(
+    committer: Committer,
+    load: Load,
+    writers: Sequence[str],
+    *,
+    publish: PublishMode = PublishMode.EACH,
+    on_conflict: Policy = Policy.LAST_WRITER_WINS,
+    on_missing_writer: OnMissingWriter = OnMissingWriter.PUBLISH_OTHERS,
+    unnamed: Iterable[str] = (),
+) -> Report:
+    """Publish a load's complete buffers, and report every decision.
+
+    Calling again is safe: what is in the table is recognised by its ``txn``.
+
+    :param committer: of the table.
+    :param load: to reconcile; the buffers of others are not looked at.
+    :param writers: keys of the writers that the load should have.
+    :param publish: in one version each, or together in one.
+    :param on_conflict: who is seen where a winner replaced or changed the same partition.
+    :param on_missing_writer: what is published where a writer is missing.
+    :param unnamed: tasks that failed or never ran before they could name their writer; they count as missing.
+    :returns: what was done; call :meth:`Report.raise_for_failures` once it has been kept.
+    :raises TableNotFoundError: there is no table.
+    :raises CommitContentionError: the budget is used up; calling again carries on.
+    :raises StoreUnavailableError: the store did not answer; calling again carries on.
+    """
+    snapshot = committer.log.snapshot()
+    if snapshot is None:
+        raise TableNotFoundError(
+            f"There is no Delta table at {committer.log.table}: none of the writers got as far as creating it."
+        )
+    return _Reconciliation(committer, load, publish, on_conflict).run(
+        snapshot, writers, on_missing_writer, tuple(unnamed)
+    )
+
+
+class _Reconciliation:
+    def __init__(self, committer: Committer, load: Load, publish: PublishMode, policy: Policy) -> None:
+        self._committer = committer
+        self._log: DeltaLog = committer.log
+        self._load = load
+        self._publish = publish
+        self._policy = policy
+        self._outcomes: dict[str, WriterOutcome] = {}
+        self._failures: list[TerminalError] = []
+
+    def run(
+        self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
+    ) -> Report:
+        states = [self._look_at(self._load.writer(key), snapshot) for key in dict.fromkeys(writers)]
+        missing = [s.identity.key for s in states if s.buffer is None and not s.published]
+        for state in states:
+            if state.published:
+                self._outcomes[state.identity.key] = self._already(state, snapshot)
+            elif state.buffer is None:
+                self._outcomes.setdefault(
+                    state.identity.key, WriterOutcome(writer=state.identity.key, status="missing")
+                )
+        ready = [state for state in states if state.buffer is not None]
+        ready.sort(key=_Staged.finished)
+        if (missing or unnamed) and on_missing is OnMissingWriter.PUBLISH_NOTHING:
+            for state in ready:
+                self._record(state, WriterOutcome(writer=state.identity.key, status="held_back"))
+        elif self._publish is PublishMode.TOGETHER:
+            self._publish_together(ready, states, snapshot)
+        else:
+            for state in ready:
+                self._publish_batch([state], ())
+        ordered = tuple(self._outcomes[state.identity.key] for state in states)
+        report = Report(
+            load=self._load.id,
+            table=self._log.table,
+            outcomes=ordered,
+            missing=(*missing, *unnamed),
+            failures=tuple(self._failures),
+        )
+        for outcome in ordered:
+            logger.info("%s: writer %s: %s", self._log.table, outcome.writer, attrs.asdict(outcome))
+        return report
+
+    def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
+        begun = standing(self._log.store, identity)
+        stored = snapshot.txns.get(identity.app_id, 0)
+        if stored and (stored >= begun.generation or begun.skipped):
+            return _Staged(identity, stored, None, published=True)
+        complete: list[Buffer] = []
+        lost: list[tuple[str, TerminalError]] = []
+        for path in attempts(self._log.store, identity.directory):
+            try:
+                buffer = read_buffer(self._log.store, path)
+            except BufferIncompleteError:
+                continue
+            except TerminalError as error:
+                lost.append((path, error))
+                continue
+            if buffer.spec.generation == begun.generation and closed(self._log.store, path) is None:
+                complete.append(buffer)
+        # A zombie may have completed a second buffer of the same work: the first one counts, the other is set aside.
+        complete.sort(key=lambda buffer: buffer.finished)
+        for extra in complete[1:]:
+            set_aside = f"set aside: {complete[0].path} of the same writer was complete first"
+            close(self._log.store, extra.path, {"reason": set_aside})
+        if lost and not complete:
+            path, reason = lost[-1]
+            self._failures.append(reason)
+            self._outcomes[identity.key] = WriterOutcome(
+                writer=identity.key, status="missing", buffer=path, error=str(reason)
+            )
+        return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)
+
+    def _already(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
+        found = find_published(self._log, state.identity, state.generation, snapshot.version)
+        if found is None:
+            return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
+        return WriterOutcome(
+            writer=state.identity.key,
+            status=Status.ALREADY.value,
+            version=found.version,
+            rows_published=found.record.rows,
+            buffer=found.record.buffer,
+        )
+
+    def _publish_together(self, ready: list[_Staged], states: list[_Staged], snapshot: Snapshot) -> None:
+        if not ready:
+            return
+        before = [state.identity for state in states if state.published]
+        try:
+            self._check_colleagues_live(ready, before, snapshot)
+        except TerminalError as error:
+            self._refuse(ready, error)
+            return
+        self._publish_batch(ready, before)
+
+    def _check_colleagues_live(self, ready: list[_Staged], before: list[WriterIdentity], snapshot: Snapshot) -> None:
+        """Refuse to replace a range in which colleagues' rows can no longer be told from others'."""
+        if ready[0].buffer is None or ready[0].buffer.spec.mode is Mode.APPEND:
+            return
+        for identity in before:
+            found = find_published(self._log, identity, snapshot.txns[identity.app_id], snapshot.version)
+            prefix = f"{identity.directory}/"
+            if found is None or (
+                found.record.rows
+                and not len(self._log.live_files(lambda add, p=prefix: add["path"].startswith(p), snapshot.version))  # type: ignore[misc]
+            ):
+                raise ConflictError(
+                    f"Writer {identity.key!r} of load {self._load.id} was published before, and its files were "
+                    "rewritten since, so "
+                    f"they cannot be told from the rows that {', '.join(repr(s.identity.key) for s in ready)} "
+                    "replace. Nothing was "
+                    "published: clear all writers of the load."
+                )
+
+    def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
+        buffers = [state.buffer for state in states if state.buffer is not None]
+        try:
+            publication = self._committer.publish(buffers, self._policy, colleagues)
+            if publication.entry is not None:
+                check_committed(self._log, publication)
+        except TerminalError as error:
+            self._refuse(states, error)
+            return
+        for state in states:
+            self._record(state, self._outcome(state, publication))
+
+    def _outcome(self, state: _Staged, publication: Publication) -> WriterOutcome:
+        key = state.identity.key
+        if publication.entry is None or publication.batch is None:
+            return WriterOutcome(writer=key, status=publication.status.value, version=publication.version)
+        record = next(w for w in publication.entry.writers if w.app_id == state.identity.app_id)
+        placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
+        inside = total_rows(add for adds in placed.inside.values() for add in adds)
+        yielded = bool(inside) and record.rows == 0
+        return WriterOutcome(
+            writer=key,
+            status="set_aside" if yielded else publication.status.value,
+            version=publication.version,
+            rows_published=record.rows,
+            rows_outside=placed.rows_outside,
+            lost_races=publication.lost_races,
+            decisions=tuple(str(settlement) for settlement in publication.settlements),
+        )
+
+    def _record(self, state: _Staged, outcome: WriterOutcome) -> None:
+        assert state.buffer is not None
+        self._outcomes[outcome.writer] = attrs.evolve(outcome, rows_staged=state.buffer.rows, buffer=state.buffer.path)
+
+    def _refuse(self, states: list[_Staged], error: TerminalError) -> None:
+        self._failures.append(error)
+        for state in states:
+            self._record(state, WriterOutcome(writer=state.identity.key, status="refused", error=str(error)))
+
+
+def check_committed(log: DeltaLog, publication: Publication) -> None:
+    """Read a commit back, and compare it with what was staged.
+
+    :param log: of the table.
+    :param publication: to check.
+    :raises ReconciliationMismatchError: rows or files differ, or a file is in twice.
+    """
+    assert publication.entry is not None
+    assert publication.version is not None
+    commit = log.commit(publication.version)
+    if commit is None:
+        raise ReconciliationMismatchError(
+            f"Version {publication.version} of {log.table} is gone right after it was committed."
+        )
+    paths = [add["path"] for add in commit.adds]
+    expected = {record.buffer: record for record in publication.entry.writers}
+    problems = []
+    if len(set(paths)) != len(paths):
+        problems.append("a file is in it twice")
+    if len(paths) != publication.entry.files:
+        problems.append(f"it has {len(paths)} files instead of {publication.entry.files}")
+    for buffer, record in expected.items():
+        rows = total_rows(add for add in commit.adds if add["path"].startswith(f"{buffer}/"))
+        if rows != record.rows:
+            problems.append(f"it has {rows} rows of writer {record.writer!r} instead of {record.rows}")
+    if problems:
+        raise ReconciliationMismatchError(
+            f"Version {publication.version} of {log.table} is not what was staged: {'; '.join(problems)}. Look at it "
+            "before anybody "
+            "reads the table; RESTORE to the version before takes it back."
+        )

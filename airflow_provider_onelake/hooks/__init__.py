@@ -1,0 +1,1 @@
+"""Connections: how a task finds its lakehouse and its Spark."""

@@ -1,0 +1,141 @@
+"""The connection type ``onelake``: where the tables are, and what this deployment is called there."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+
+from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.stores import Store
+
+DEFAULT_NAMESPACE = "default"
+
+
+class OneLakeHook(BaseHook):
+    """Opens the tables of one lakehouse.
+
+    The connection's extra holds two fields, both optional: ``lakehouse``, the directory that every table of the
+    connection must lie in, and ``namespace``, this Airflow deployment's name in the tables' logs. Two deployments that
+    write one table need two namespaces: with one, a run of the second is taken for a rerun of the first's.
+
+    :param onelake_conn_id: the connection. Default: ``onelake_default``.
+    """
+
+    conn_name_attr = "onelake_conn_id"
+    default_conn_name = "onelake_default"
+    conn_type = "onelake"
+    hook_name = "OneLake"
+
+    def __init__(self, onelake_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.onelake_conn_id = onelake_conn_id
+
+    @classmethod
+    async def from_async(cls, onelake_conn_id: str = default_conn_name) -> OneLakeHook:
+        """Make a hook whose connection has been read already, for an event loop that must not be blocked.
+
+        :param onelake_conn_id: the connection.
+        :returns: the hook.
+        """
+        hook = cls(onelake_conn_id)
+        hook.__dict__["connection"] = await cls.aget_connection(onelake_conn_id)
+        return hook
+
+    @cached_property
+    def connection(self) -> Connection:
+        """The Airflow connection, read once."""
+        return self.get_connection(self.onelake_conn_id)
+
+    @property
+    def lakehouse(self) -> str | None:
+        """The directory that every table of the connection must lie in; ``None`` for anywhere."""
+        return str(self.connection.extra_dejson.get("lakehouse") or "").strip() or None
+
+    @property
+    def namespace(self) -> str:
+        """This Airflow deployment's name in the tables' logs (protocol, rule 8)."""
+        return str(self.connection.extra_dejson.get("namespace") or "").strip() or DEFAULT_NAMESPACE
+
+    def address(self, table: str) -> TableAddress:
+        """Find a table.
+
+        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
+        :returns: its address.
+        :raises AddressError: malformed, or outside the lakehouse.
+        """
+        from airflow_provider_onelake.storage.addresses import resolve_table
+
+        return resolve_table(table, self.lakehouse)
+
+    def log(self, table: str) -> DeltaLog:
+        """Open a table's log; there need not be a table yet.
+
+        :param table: an address, or a path inside the lakehouse.
+        :returns: its log.
+        :raises AddressError: malformed, or outside the lakehouse.
+        :raises UnsupportedStoreError: this version does not write to that kind of store.
+        """
+        from airflow_provider_onelake.log.delta_log import DeltaLog
+        from airflow_provider_onelake.storage.stores import open_store
+
+        address = self.address(table)
+        return DeltaLog(open_store(address), str(address))
+
+    def get_conn(self) -> Store:
+        """Open the lakehouse's store.
+
+        :returns: a store rooted at the lakehouse.
+        :raises OneLakeError: the connection has no lakehouse, or it cannot be opened.
+        """
+        from airflow_provider_onelake.storage.addresses import TableAddress
+        from airflow_provider_onelake.storage.stores import open_store
+
+        if self.lakehouse is None:
+            raise OneLakeError(f"The connection {self.onelake_conn_id} has no lakehouse.")
+        root = TableAddress.parse_root(self.lakehouse)
+        # Opening a local store makes its directory, and a test that makes what it looks for proves nothing.
+        if root.kind == "local" and not os.path.isdir(root.path):
+            raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")
+        return open_store(root)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """List, read and write the lakehouse, and prove that its store refuses a second create-only put.
+
+        :returns: whether all of it worked, and what to tell the user.
+        """
+        if self.lakehouse is None:
+            return True, "The connection has no lakehouse, so there is nothing to try; tables are named by whole addresses."
+        # OneLake lets nobody make a directory beside Tables and Files.
+        path = f"Files/airflow-connection-test-{uuid.uuid4()}"
+        try:
+            store = self.get_conn()
+            store.create(path, b"first")
+            try:
+                return self._try(store, path)
+            finally:
+                store.delete(path)
+        except OneLakeError as error:
+            return False, str(error)
+
+    def _try(self, store: Store, path: str) -> tuple[bool, str]:
+        try:
+            store.create(path, b"second")
+        except ObjectExistsError:
+            pass
+        else:
+            return False, f"{self.lakehouse} let a second create-only put through, so commits to it would be lost."
+        if store.get(path) != b"first":
+            return False, f"{self.lakehouse} gave back other bytes than were written."
+        if not any(info.path == path for info in store.list("Files")):
+            return False, f"{self.lakehouse} does not list what was just written."
+        return True, f"{self.lakehouse} can be listed, read and written, and refuses a second create-only put."

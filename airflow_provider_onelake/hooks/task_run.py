@@ -1,0 +1,90 @@
+"""What Airflow knows about a running task, in the core's words: the load, the attempt, the generation."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+    from airflow_provider_onelake.staging.identity import Load
+
+
+@attrs.frozen
+class TaskRun:
+    """One try of one task instance.
+
+    :param dag: the DAG's id.
+    :param group: the write group that the task belongs to: its task group's id, or the task's own.
+    :param run: the logical date in UTC, or the run's id where the run has none (protocol, rule 8).
+    :param attempt: Airflow's id of the try, new for every one (protocol, rule 6).
+    :param generation: rises with a clear, not with a retry (protocol, rule 9).
+    :param label: what people call the task: ``load.write[3]``.
+    :param map_index: of a mapped task, else -1.
+    """
+
+    dag: str
+    group: str
+    run: str
+    attempt: str
+    generation: int
+    label: str
+    map_index: int
+
+    @classmethod
+    def of(cls, context: Context) -> TaskRun:
+        """Read them from a task's context.
+
+        :param context: of the running task.
+        :returns: this try.
+        """
+        ti, task = context["ti"], context["task"]
+        map_index = ti.map_index if ti.map_index is not None else -1
+        return cls(
+            dag=ti.dag_id,
+            group=write_group(task),
+            run=run_name(context),
+            attempt=str(ti.id),
+            # A clear sets max_tries to the tries so far plus the task's retries; a retry leaves it alone.
+            generation=max(1, ti.max_tries - (task.retries or 0) + 1),
+            label=ti.task_id if map_index < 0 else f"{ti.task_id}[{map_index}]",
+            map_index=map_index,
+        )
+
+    def load(self, namespace: str) -> Load:
+        """Return the load that the task belongs to.
+
+        :param namespace: of the deployment, from the connection.
+        """
+        from airflow_provider_onelake.staging.identity import Load
+
+        return Load(namespace=namespace, dag=self.dag, group=self.group, run=self.run)
+
+
+def run_name(context: Context) -> str:
+    """Name the run, the same for every retry, clear and rerun of it.
+
+    The partition key is no name: keys such as "us" come again with every run. The logical date is unique in a DAG.
+
+    :param context: of the running task.
+    :returns: the logical date in UTC, or the run's id where the run has none.
+    """
+    logical_date = context["dag_run"].logical_date
+    return logical_date.astimezone(UTC).isoformat() if logical_date is not None else context["ti"].run_id
+
+
+def write_group(task: BaseOperator) -> str:
+    """Name the write group of a task.
+
+    :param task: a writer, or what settles writers.
+    :returns: the id of the closest ``OneLakeWriteTaskGroup``, else of the closest task group, else of the task.
+    """
+    closest = group = task.task_group
+    while group is not None and not group.is_root:
+        if hasattr(group, "write_defaults"):
+            return str(group.group_id)
+        group = group.parent_group
+    return str(closest.group_id) if closest is not None and not closest.is_root else str(task.task_id)

@@ -1,0 +1,1 @@
+"""Operators: stage a writer's rows, and settle a load's writers."""

@@ -1,0 +1,145 @@
+"""The parameters of a write, as a DAG author gives them: checked early, whatever can be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake import __version__
+from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
+from airflow_provider_onelake.sources import FileSource, Source, SqlSource
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "mode": ("append", "overwrite_partitions", "replace_where"),
+    "publish": ("each", "together"),
+    "rows_outside": ("set_aside", "refuse"),
+    "on_rerun": ("skip", "replace", "append"),
+    "on_conflict": ("last_writer_wins", "first_writer_wins", "fail"),
+    "on_missing_writer": ("publish_others", "publish_nothing"),
+}
+"""What each choosing parameter may be. The core has its own word on it; here it is said when the DAG is parsed."""
+
+_TEMPLATE = re.compile(r"\{\{|\{%|\{#")
+_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+
+
+@contextmanager
+def terminal_errors_fail() -> Iterator[None]:
+    """Let Airflow retry what may pass, and fail for good what a person has to look at.
+
+    :raises AirflowFailException: for a :class:`~airflow_provider_onelake.exceptions.TerminalError`.
+    """
+    try:
+        yield
+    except TerminalError as error:
+        raise AirflowFailException(str(error)) from error
+
+
+def is_final(value: object) -> bool:
+    """Say whether a value is what it will be at run time: no template, and no other task's output.
+
+    :param value: of a parameter.
+    """
+    if isinstance(value, str):
+        return _TEMPLATE.search(value) is None
+    if isinstance(value, Mapping):
+        return all(is_final(item) for item in value.values())
+    if isinstance(value, Sequence):
+        return all(is_final(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | FileSource | SqlSource)
+
+
+def check_choice(name: str, value: object) -> None:
+    """Refuse a value that a choosing parameter does not know, if it is known by now.
+
+    :param name: of the parameter.
+    :param value: as the author gave it.
+    :raises InvalidWriteError: it is none of the choices.
+    """
+    if value is not None and is_final(value) and value not in CHOICES[name]:
+        raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(CHOICES[name])}.")
+
+
+def check_rendered(name: str, value: object) -> None:
+    """Refuse a template that Airflow did not render.
+
+    Airflow leaves literals inside ``expand_kwargs`` as they are; Spark would read such a value literally.
+
+    :param name: of the parameter.
+    :param value: at run time.
+    :raises InvalidWriteError: there is a template in it still.
+    """
+    if isinstance(value, FileSource | SqlSource):
+        value = [getattr(value, field) for field in value.template_fields]
+    if not is_final(value):
+        raise InvalidWriteError(
+            f"{name}={value!r} still holds a template. Airflow does not render values inside expand_kwargs: put the template "
+            "into partial(), or make the list in a task. Nothing was staged."
+        )
+
+
+def check_steps(steps: object, view: str) -> None:
+    """Refuse steps that cannot be views, as far as they are known.
+
+    :param steps: named SQL.
+    :param view: the source's name.
+    :raises InvalidWriteError: not named SQL, or a name is taken or no name of a view.
+    """
+    if not is_final(steps) and not isinstance(steps, Mapping):
+        return
+    if not isinstance(steps, Mapping) or any(not isinstance(sql, str) for sql in steps.values() if is_final(sql)):
+        raise InvalidWriteError(f"steps={steps!r}: steps are named SQL, {{'name': 'SELECT …'}}; the last one is written.")
+    for name in steps:
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise InvalidWriteError(f"steps: {name!r} is no name of a view: letters, digits and _, a letter first.")
+        if name == view:
+            raise InvalidWriteError(f"steps: {name!r} is the name of the source's view already.")
+
+
+def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | None) -> list[str] | None:
+    """Read ``partition_by`` in any of its forms.
+
+    :param partition_by: names with commas between, a list of names, or names with the expressions that generate them.
+    :returns: the names; ``None`` where the author says nothing.
+    :raises InvalidWriteError: a name is empty, or comes twice.
+    """
+    if partition_by is None:
+        return None
+    names = [name.strip() for name in partition_by.split(",")] if isinstance(partition_by, str) else list(partition_by)
+    if names == [""]:
+        return []
+    if not all(names) or len(set(names)) != len(names):
+        raise InvalidWriteError(f"partition_by={partition_by!r}: the names of different columns. Nothing was staged.")
+    return names
+
+
+def default_writer(source: Source, where: str | None, partition: Sequence[str | None]) -> str:
+    """Name a writer after what it does, never after its map index: that shifts when the list changes.
+
+    :param source: rendered.
+    :param where: its filter, rendered.
+    :param partition: what says where its rows lie.
+    :returns: a key, equal for equal work.
+    """
+    return f"writer-{_digest([source.job(), where, *partition])[:12]}"
+
+
+def fingerprint(source: Source, **work: Any) -> str:
+    """Digest everything that decides a writer's rows (protocol, rule 7).
+
+    :param source: rendered; its files count with their sizes and times, where this machine can see them.
+    :param work: the rest, rendered.
+    :returns: equal for equal rows.
+    """
+    files = [(file.path, file.size, file.modified) for file in source.files()]
+    return _digest({"source": source.job(), "files": files, "package": __version__, **work})
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

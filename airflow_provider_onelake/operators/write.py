@@ -1,0 +1,277 @@
+"""Stage one writer's rows, and publish them where nobody is in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
+from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.terms import (
+    check_choice,
+    check_rendered,
+    check_steps,
+    default_writer,
+    fingerprint,
+    is_final,
+    partition_columns,
+    terminal_errors_fail,
+)
+from airflow_provider_onelake.sources import FileSource, Source, SqlSource
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.sdk import Context
+
+    from airflow_provider_onelake.engines.base import Engine, StageJob
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.spec import WriteSpec
+
+WRITER_XCOM = "writer"
+"""The XCom in which every writer says who it is, before it does anything that can fail."""
+
+_CHOOSING = ("mode", "publish", "rows_outside", "on_rerun")
+_TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
+
+
+class OneLakeWriteOperator(BaseOperator):
+    """Write the rows of one writer into a Delta table that others write at the same time.
+
+    Spark stages the rows into a buffer beside the table; a small commit makes them visible. A retry finds the buffer, or
+    the commit, and does nothing twice. Mappable: ``OneLakeWriteOperator.partial(…).expand_kwargs([{"writer": …}, …])``.
+    Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, what is not given here is the
+    group's.
+
+    The result, in XCom: ``status`` (``published``, ``staged``, ``skipped`` or ``conflicted``, which reconcile settles),
+    ``version``, ``writer``, ``rows``, ``files``, ``bytes``, ``partitions``, ``finished``, ``buffer`` and more.
+
+    :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
+    :param source: what is read: a ``FileSource`` or a ``SqlSource`` (its fields are templated).
+    :param steps: named Spark SQL, run in order, each of which can read the ones before and the source; the last one is
+        written. Default: the source as it is (templated).
+    :param where: a filter on the source, before the steps, which Spark pushes down. Default: all rows (templated).
+    :param writer: the writer's key, unique among the writers of the group. Default: a hash of the source, filter and
+        partition (templated).
+    :param mode: ``append``, ``overwrite_partitions`` (those that get rows) or ``replace_where``. Default: ``append``
+        (templated).
+    :param replace_where: with that mode, the predicate on partition columns that the rows replace (templated).
+    :param covers: a predicate on partition columns in which the rows should lie. Default: anywhere (templated).
+    :param rows_outside: what becomes of rows outside of it: ``set_aside`` (reported, not published) or ``refuse``.
+        Default: ``set_aside`` (templated).
+    :param allow_empty: whether a ``replace_where`` without rows empties its range. Default: no.
+    :param publish: ``each`` (this task commits) or ``together`` (reconcile commits all writers in one version).
+        Default: ``each`` (templated).
+    :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. Default: ``skip`` for
+        appends, ``replace`` for overwrites (templated).
+    :param partition_by: the table's partition columns, as names or as names with the SQL that generates each from other
+        columns. Used when the table is created; a table partitioned otherwise is refused. Default: none (templated).
+    :param generated_columns: other columns that the table generates, with their SQL. Default: none (templated).
+    :param schema: the columns as Spark DDL, when the table is created. Default: those of the rows (templated).
+    :param table_properties: of the table, when it is created. Default: none (templated).
+    :param target_file_size: of the staged files, in bytes. Default: Spark's own.
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
+    :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
+        Default: none; ``execution_timeout`` stops the Spark job too.
+    """
+
+    template_fields: Collection[str] = (
+        "table",
+        "source",
+        "steps",
+        "where",
+        "writer",
+        "mode",
+        "replace_where",
+        "covers",
+        "rows_outside",
+        "publish",
+        "on_rerun",
+        "partition_by",
+        "generated_columns",
+        "schema",
+        "table_properties",
+    )
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        "source": "json",
+        "steps": "json",
+        "where": "sql",
+        "replace_where": "sql",
+        "covers": "sql",
+    }
+    ui_color = "#e3f0e8"
+
+    def __init__(
+        self,
+        *,
+        source: Source,
+        table: str | None = None,
+        steps: Mapping[str, str] | None = None,
+        where: str | None = None,
+        writer: str | None = None,
+        mode: str | None = None,
+        replace_where: str | None = None,
+        covers: str | None = None,
+        rows_outside: str | None = None,
+        allow_empty: bool | None = None,
+        publish: str | None = None,
+        on_rerun: str | None = None,
+        partition_by: str | Sequence[str] | Mapping[str, str] | None = None,
+        generated_columns: Mapping[str, str] | None = None,
+        schema: str | None = None,
+        table_properties: Mapping[str, str] | None = None,
+        target_file_size: int | None = None,
+        onelake_conn_id: str | None = None,
+        spark_conn_id: str | None = None,
+        spark_timeout: float | timedelta | None = None,
+        map_index_template: str | None = "{{ writer | default(task.writer or '', true) }}",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(map_index_template=map_index_template, **kwargs)
+        group = _group_defaults(self)
+        self.table = table or group.get("table")
+        self.source = source
+        self.steps = steps or {}
+        self.where = where
+        self.writer = writer
+        self.mode = mode or group.get("mode") or "append"
+        self.replace_where = replace_where or group.get("replace_where")
+        self.covers = covers or group.get("covers")
+        self.rows_outside = rows_outside or group.get("rows_outside") or "set_aside"
+        self.allow_empty = bool(group.get("allow_empty") if allow_empty is None else allow_empty)
+        self.publish = publish or group.get("publish") or "each"
+        self.on_rerun = on_rerun or group.get("on_rerun")
+        self.partition_by = group.get("partition_by") if partition_by is None else partition_by
+        self.generated_columns = generated_columns or group.get("generated_columns") or {}
+        self.schema = schema or group.get("schema")
+        self.table_properties = table_properties or group.get("table_properties") or {}
+        self.target_file_size = target_file_size or group.get("target_file_size")
+        self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
+        self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
+        self.spark_timeout = spark_timeout or group.get("spark_timeout")
+        self._engine: Engine | None = None
+        self._stopped = False
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what is wrong whatever the templates become."""
+        if not self.table:
+            raise InvalidWriteError(f"{self.task_id}: `table` is missing: give it here, or to the task group.")
+        if not isinstance(self.source, FileSource | SqlSource) and not hasattr(self.source, "resolve"):
+            raise InvalidWriteError(f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource.")
+        for name in _CHOOSING:
+            check_choice(name, getattr(self, name))
+        if is_final(self.partition_by):
+            partition_columns(self.partition_by)
+        check_steps(self.steps, getattr(self.source, "view", ""))
+        if self.target_file_size is not None and self.target_file_size <= 0:
+            raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
+        if is_final(self.mode) and self.mode != "replace_where" and self.replace_where:
+            raise InvalidWriteError(f"mode={self.mode!r} takes no replace_where; did you mean mode='replace_where'?")
+        if self.mode == "replace_where" and not self.replace_where:
+            raise InvalidWriteError("mode='replace_where' needs the predicate `replace_where`.")
+        if self.mode == "append" and self.on_rerun == "replace":
+            raise InvalidWriteError(
+                "on_rerun='replace' cannot take back an append safely: use a mode that replaces, or 'skip' or 'append'."
+            )
+
+    def render_template(
+        self,
+        content: Any,
+        context: Context,
+        jinja_env: jinja2.Environment | None = None,
+        seen_oids: set[int] | None = None,
+    ) -> Any:
+        """Render templates, also those inside a source, into a copy: one source may serve many tasks and runs.
+
+        :param content: of a field.
+        :param context: of the running task.
+        :param jinja_env: to render with.
+        :param seen_oids: what must not be rendered.
+        :returns: the rendered value.
+        """
+        if isinstance(content, FileSource | SqlSource):
+            if id(content) in (seen_oids or ()):
+                return content
+            return content.rendered(lambda value: super(OneLakeWriteOperator, self).render_template(value, context, jinja_env))
+        return super().render_template(content, context, jinja_env, seen_oids)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Stage, and publish.
+
+        :param context: of the running task.
+        :returns: what happened, for XCom.
+        :raises AirflowFailException: a person has to act; nothing is retried.
+        """
+        with terminal_errors_fail():
+            self._check_rendered()
+            run = TaskRun.of(context)
+            partition = (self.covers, self.replace_where)
+            writer = self.writer or default_writer(self.source, self.where, partition)
+            # The label of the mapped task, by map_index_template.
+            context["writer"] = writer  # type: ignore[typeddict-unknown-key]
+            identity = {"writer": writer, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
+            context["ti"].xcom_push(
+                key=WRITER_XCOM, value={**identity, "generation": run.generation, "map_index": run.map_index}
+            )
+            hook = OneLakeHook(self.onelake_conn_id)
+            log = hook.log(self.table)
+            spec = self._spec(run, hook.namespace, writer)
+            self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
+            return {**identity, "table": log.table, "mode": spec.mode.value, **self._write(log, spec)}
+
+    def on_kill(self) -> None:
+        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
+        self._stopped = True
+        if self._engine is not None:
+            self._engine.stop()
+
+    def _check_rendered(self) -> None:
+        for name in ("source", "steps", "partition_by", *_TEXTS, *_CHOOSING):
+            check_rendered(name, getattr(self, name))
+        # A template that renders to nothing, such as one under an {% if %}, means that nothing is given.
+        for name in (*_TEXTS, *_CHOOSING):
+            setattr(self, name, (getattr(self, name) or "").strip() or None)
+        self.mode, self.publish = self.mode or "append", self.publish or "each"
+        self.rows_outside = self.rows_outside or "set_aside"
+        self._check()
+
+    def _spec(self, run: TaskRun, namespace: str, writer: str) -> WriteSpec:
+        from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
+
+        on_rerun = {"on_rerun": OnRerun(self.on_rerun)} if self.on_rerun else {}
+        return WriteSpec(
+            identity=run.load(namespace).writer(writer),
+            attempt=run.attempt,
+            generation=run.generation,
+            task=run.label,
+            mode=Mode(self.mode),
+            replace_where=self.replace_where,
+            covers=self.covers,
+            rows_outside=RowsOutside(self.rows_outside),
+            allow_empty=self.allow_empty,
+            publish=PublishMode(self.publish),
+            fingerprint=fingerprint(
+                self.source, steps=list(self.steps.items()), where=self.where, covers=self.covers, into=self.replace_where
+            ),
+            **on_rerun,
+        )
+
+
+def _group_defaults(task: BaseOperator) -> Mapping[str, Any]:
+    """Return what the closest write group around a task gives to its writers."""
+    group = task.task_group
+    while group is not None and not group.is_root:
+        defaults = getattr(group, "write_defaults", None)
+        if defaults is not None:
+            return dict(defaults)
+        group = group.parent_group
+    return {}

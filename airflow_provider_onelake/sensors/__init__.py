@@ -1,0 +1,1 @@
+"""Sensors: gates in front of what reads a table."""

@@ -1,0 +1,203 @@
+"""Wait for something to be committed to a Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.task_run import run_name, write_group
+from airflow_provider_onelake.operators.terms import is_final, terminal_errors_fail
+from airflow_provider_onelake.triggers.watch import Awaited, LogWatch
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_CURSOR = "version"
+
+
+class DeltaLogSensor(BaseSensorOperator):
+    """Wait until writers, a version, a partition or an operation are committed to a table.
+
+    It reads every commit in order and skips none; it asks for the next version's file, so that its cost does not grow
+    with the log. A table that does not exist yet is waited for. The commit that ended the wait is the result, in XCom.
+
+    :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
+    :param writers: the writers that must be in the table: their keys, or what reconcile left in its XCom ``txns``
+        (templated).
+    :param writer_dag_id: with keys: their DAG. Default: this one (templated).
+    :param writer_group: with keys: their task group. Default: this task's (templated).
+    :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``, or a run's id.
+        Default: this run (templated).
+    :param version: the table's version (templated).
+    :param partition: a predicate on partition columns; a commit that adds rows where it holds (templated).
+    :param operation: as the log spells it: ``WRITE``, ``OPTIMIZE``, … (templated).
+    :param after: for a partition or an operation: only commits after this version count. Default: after the version that
+        the table has when the sensor starts (templated).
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param deferrable: whether to wait in the triggerer, without a worker. Default: ``[operators] default_deferrable``.
+    :param poke_interval: between two looks, in seconds. Default: 5.
+    """
+
+    template_fields: Collection[str] = (
+        "table",
+        "writers",
+        "writer_dag_id",
+        "writer_group",
+        "writer_run",
+        "version",
+        "partition",
+        "operation",
+        "after",
+    )
+    ui_color = "#e6edf5"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        writers: Sequence[str] | Mapping[str, int] | None = None,
+        writer_dag_id: str | None = None,
+        writer_group: str | None = None,
+        writer_run: str | None = None,
+        version: int | str | None = None,
+        partition: str | None = None,
+        operation: str | None = None,
+        after: int | str | None = None,
+        onelake_conn_id: str = OneLakeHook.default_conn_name,
+        deferrable: bool | None = None,
+        poke_interval: timedelta | float = 5.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.table = table
+        self.writers = writers
+        self.writer_dag_id = writer_dag_id
+        self.writer_group = writer_group
+        self.writer_run = writer_run
+        self.version = version
+        self.partition = partition
+        self.operation = operation
+        self.after = after
+        self.onelake_conn_id = onelake_conn_id
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+        self._watch: LogWatch | None = None
+        given = [name for name in ("writers", "version", "partition", "operation") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise InvalidWriteError(
+                f"{self.task_id}: a sensor waits for one thing, of writers, version, partition and operation; given: "
+                f"{', '.join(given) or 'none'}."
+            )
+
+    def execute(self, context: Context) -> Any:
+        """Look once, then wait: in the triggerer if deferrable, else here.
+
+        :param context: of the running task.
+        :returns: the commit that ended the wait, for XCom.
+        :raises AirflowFailException: a person has to act; nothing is retried.
+        """
+        if not self.deferrable:
+            return super().execute(context)
+        with terminal_errors_fail():
+            watch = self._open(context)
+            self._look(watch)
+        if watch.met is not None:
+            return watch.met
+        from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+
+        self.defer(
+            trigger=DeltaLogTrigger(
+                table=self.table,
+                onelake_conn_id=self.onelake_conn_id,
+                after=watch.cursor,
+                writers=watch.pending if watch.awaited.writers is not None else None,
+                version=watch.awaited.version,
+                partition=watch.awaited.partition,
+                operation=watch.awaited.operation,
+                poll_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+        return None
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the trigger's event.
+
+        :param context: of the resumed task.
+        :param event: what the trigger fired.
+        :returns: the commit that ended the wait, for XCom.
+        :raises AirflowFailException: the trigger met what a person has to look at.
+        """
+        if event.get("status") != "met":
+            raise AirflowFailException(str(event.get("message", event)))
+        self.log.info("%s: version %s ended the wait", event.get("table", self.table), event.get("version"))
+        return dict(event)
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once.
+
+        :param context: of the running task.
+        :returns: whether the wait has ended, and the commit that ended it.
+        :raises AirflowFailException: a person has to act; nothing is retried.
+        """
+        # A rescheduled task is a new process each time; Airflow keeps this store for it (XCom is wiped in between).
+        kept = context["task_state_store"] if self.reschedule else None
+        with terminal_errors_fail():
+            if self._watch is None:
+                self._watch = self._open(context, kept.get(_CURSOR) if kept is not None else None)
+            self._look(self._watch)
+        if kept is not None:
+            kept.set(_CURSOR, self._watch.cursor)
+        return PokeReturnValue(is_done=self._watch.met is not None, xcom_value=self._watch.met)
+
+    def _look(self, watch: LogWatch) -> None:
+        before = watch.cursor
+        for commit in watch.poll():
+            self.log.info("%s: version %d, %s", watch.log.table, commit.version, commit.operation)
+        if watch.met is None and watch.cursor == before:
+            self.log.debug("%s: nothing after version %d", watch.log.table, before)
+
+    def _open(self, context: Context, seen: Any = None) -> LogWatch:
+        hook = OneLakeHook(self.onelake_conn_id)
+        awaited = Awaited(
+            writers=self._txns(context, hook.namespace),
+            version=_number("version", self.version),
+            partition=self.partition,
+            operation=self.operation,
+        )
+        after = _number("after", self.after) if seen is None else int(seen)
+        return LogWatch(hook.log(self.table), awaited, after)
+
+    def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
+        if self.writers is None:
+            return None
+        if isinstance(self.writers, Mapping):
+            return {str(app_id): int(generation) for app_id, generation in self.writers.items()}
+        if not is_final(self.writers) or isinstance(self.writers, str):
+            raise InvalidWriteError(f"writers={self.writers!r}: the keys of writers, as a list.")
+        from airflow_provider_onelake.staging.identity import Load
+
+        load = Load(
+            namespace=namespace,
+            dag=self.writer_dag_id or context["ti"].dag_id,
+            group=self.writer_group or write_group(self),
+            run=self.writer_run or run_name(context),
+        )
+        return {load.writer(key).app_id: 1 for key in self.writers}
+
+
+def _number(name: str, value: Any) -> int | None:
+    if value is None or value == "":
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise InvalidWriteError(f"{name}={value!r}: a version is a whole number.") from None

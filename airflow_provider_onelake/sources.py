@@ -1,0 +1,189 @@
+"""What a writer reads: files of a format, or a query.
+
+Small frozen values. A DAG author writes them with templates inside; the operator renders a copy when the task runs.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import unquote
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
+Render = Callable[[Any], Any]
+
+_VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+@attrs.frozen
+class SourceFile:
+    """A file that a writer reads, as far as it tells whether the input changed.
+
+    :param path: of the file.
+    :param size: in bytes.
+    :param modified: in nanoseconds since 1970.
+    """
+
+    path: str
+    size: int
+    modified: int
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(item, str) for item in value))
+
+
+@attrs.frozen
+class FileSource:
+    """Files of a format that Spark reads.
+
+    :param path: a path, an address or a glob, or a list of them, as Spark sees them (templated).
+    :param format: Spark's name of the format. Default: ``parquet`` (templated).
+    :param options: of Spark's reader, such as ``{"header": "true"}`` (templated).
+    :param schema: the columns as Spark DDL, ``id BIGINT, name STRING``. Default: what Spark infers (templated).
+    :param view: the name by which the steps read it. Default: ``source``.
+    :raises InvalidWriteError: a field is of the wrong kind.
+    """
+
+    template_fields: ClassVar[tuple[str, ...]] = ("path", "format", "options", "schema")
+
+    path: str | Sequence[str]
+    format: str = "parquet"
+    options: Mapping[str, str] = attrs.field(factory=dict)
+    schema: str | None = None
+    view: str = "source"
+
+    def __attrs_post_init__(self) -> None:
+        if not _texts(self.path) or not self.path:
+            raise InvalidWriteError(
+                f"FileSource(path={self.path!r}): a path is text, or a list of texts. To take it from another task, "
+                "expand over whole sources, or write \"{{ ti.xcom_pull('task') }}\"."
+            )
+        _check_view(self.view)
+
+    def rendered(self, render: Render) -> FileSource:
+        """Return a copy with its templates rendered.
+
+        :param render: renders one value.
+        """
+        return attrs.evolve(self, **{name: render(getattr(self, name)) for name in self.template_fields})
+
+    @property
+    def paths(self) -> list[str]:
+        """The paths, as a list."""
+        return [self.path] if isinstance(self.path, str) else list(self.path)
+
+    def job(self) -> dict[str, Any]:
+        """Return the source as a Spark job takes it."""
+        return {
+            "kind": "files",
+            "path": self.paths,
+            "format": self.format,
+            "options": dict(self.options),
+            "schema": self.schema,
+            "view": self.view,
+        }
+
+    def serialize(self) -> dict[str, Any]:
+        """Return the source as Airflow's web UI shows it."""
+        return self.job()
+
+    def files(self) -> list[SourceFile]:
+        """List the files that the paths stand for, where this machine can see them.
+
+        Their sizes and times tell a rerun whether the input changed (protocol, rule 7). A path on another machine or in
+        an object store yields none: such input is told apart by its path only.
+
+        :returns: the files, sorted by path.
+        """
+        found = {file.path: file for path in self.paths for file in _local_files(path)}
+        return [found[path] for path in sorted(found)]
+
+
+@attrs.frozen
+class SqlSource:
+    """A query that Spark runs.
+
+    :param query: Spark SQL (templated).
+    :param view: the name by which the steps read it. Default: ``source``.
+    :raises InvalidWriteError: a field is of the wrong kind.
+    """
+
+    template_fields: ClassVar[tuple[str, ...]] = ("query",)
+
+    query: str
+    view: str = "source"
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.query, str) or not self.query.strip():
+            raise InvalidWriteError(f"SqlSource(query={self.query!r}): a query is Spark SQL, as text.")
+        _check_view(self.view)
+
+    def rendered(self, render: Render) -> SqlSource:
+        """Return a copy with its templates rendered.
+
+        :param render: renders one value.
+        """
+        return attrs.evolve(self, query=render(self.query))
+
+    def job(self) -> dict[str, Any]:
+        """Return the source as a Spark job takes it."""
+        return {"kind": "sql", "query": self.query, "view": self.view}
+
+    def serialize(self) -> dict[str, Any]:
+        """Return the source as Airflow's web UI shows it."""
+        return self.job()
+
+    def files(self) -> list[SourceFile]:
+        """A query names no files that could be listed."""
+        return []
+
+
+Source = FileSource | SqlSource
+
+
+def _check_view(view: str) -> None:
+    if not _VIEW.match(view):
+        raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")
+
+
+def _local_files(path: str) -> Iterator[SourceFile]:
+    if path.startswith("file:"):
+        path = unquote(re.sub(r"^file:(//[^/]*)?", "", path))
+    elif _SCHEME.match(path):
+        return
+    for pattern in _without_braces(path):
+        for match in sorted(glob.glob(pattern)):
+            yield from _walk(Path(match))
+
+
+def _walk(path: Path) -> Iterator[SourceFile]:
+    if path.is_file():
+        info = path.stat()
+        yield SourceFile(str(path), info.st_size, info.st_mtime_ns)
+        return
+    for directory, names, files in os.walk(path):
+        # Spark passes over them as well.
+        names[:] = [name for name in names if not name.startswith(("_", "."))]
+        for name in files:
+            if not name.startswith(("_", ".")):
+                yield from _walk(Path(directory) / name)
+
+
+def _without_braces(pattern: str) -> Iterator[str]:
+    """Spell out Hadoop's ``{a,b}``, which Python's glob does not know."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    for choice in found[1].split(","):
+        yield from _without_braces(pattern[: found.start()] + choice + pattern[found.end() :])

@@ -1,0 +1,1 @@
+"""Triggers: wait for commits without holding a worker."""

@@ -1,0 +1,167 @@
+"""Following a table's log: every commit, in order, none skipped. Knows nothing of Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.partitions import PartitionPredicate
+
+# How many polls may find nothing before the log is listed, to tell "not yet" from "gone" (protocol, rule 23).
+_LIST_EVERY = 20
+_MOST_PARTITIONS = 50
+
+
+@attrs.frozen
+class Awaited:
+    """What is waited for: one of these, or nothing for every commit.
+
+    :param writers: ``txn`` ids with the generation that must be in the table.
+    :param version: of the table.
+    :param partition: a predicate on partition columns; a commit that adds rows to such a partition.
+    :param operation: as the log spells it: ``WRITE``, ``OPTIMIZE``, ….
+    :raises InvalidWriteError: more than one is given.
+    """
+
+    writers: Mapping[str, int] | None = None
+    version: int | None = None
+    partition: str | None = None
+    operation: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        given = [name for name, value in attrs.asdict(self).items() if value is not None]
+        if len(given) > 1:
+            raise InvalidWriteError(f"A sensor waits for one thing; these were given: {', '.join(given)}.")
+
+    @property
+    def anything(self) -> bool:
+        """Whether every commit is awaited."""
+        return all(value is None for value in attrs.asdict(self).values())
+
+
+class LogWatch:
+    """Reads a log forward until what is awaited has happened.
+
+    Its cost is that of the new commits: it asks for the next version's file.
+
+    :param log: of the table; there need not be a table yet.
+    :param awaited: what ends the wait.
+    :param after: the last version already seen; ``None`` for the version of now. Writers and versions that are in the
+        table already count whatever this says.
+    """
+
+    def __init__(self, log: DeltaLog, awaited: Awaited, after: int | None = None) -> None:
+        self.log = log
+        self.awaited = awaited
+        self.cursor = -1 if after is None else after
+        self.met: dict[str, Any] | None = None
+        self._started = after is not None and awaited.writers is None and awaited.version is None
+        self._pending = dict(awaited.writers or {})
+        self._idle = _LIST_EVERY - 1
+        self._predicate: PartitionPredicate | None = None
+
+    @property
+    def pending(self) -> dict[str, int]:
+        """The writers that are not in the table yet."""
+        return dict(self._pending)
+
+    def poll(self) -> list[Commit]:
+        """Read on.
+
+        :returns: the new commits, in order, up to the one that ends the wait.
+        :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
+        :raises CorruptLogError: an entry cannot be read.
+        """
+        if not self._started:
+            self._start()
+        commits: list[Commit] = []
+        while self.met is None and (commit := self.log.commit(self.cursor + 1)) is not None:
+            self._take(commit)
+            commits.append(commit)
+        self._idle = 0 if commits else self._idle + 1
+        if self._idle >= _LIST_EVERY:
+            self._idle = 0
+            for commit in self.log.commits_since(self.cursor):
+                if self.met is None:
+                    self._take(commit)
+                    commits.append(commit)
+        return commits
+
+    def _start(self) -> None:
+        self._started = True
+        snapshot = self.log.snapshot()
+        if snapshot is None:
+            return
+        self.cursor = snapshot.version
+        if self.awaited.writers is not None:
+            self._pending = {
+                app_id: generation
+                for app_id, generation in self._pending.items()
+                if snapshot.txns.get(app_id, 0) < generation
+            }
+        version = self.awaited.version
+        if (version is not None and snapshot.version >= version) or (self.awaited.writers is not None and not self._pending):
+            self.met = {"version": snapshot.version if version is None else version}
+
+    def _take(self, commit: Commit) -> None:
+        self.cursor = commit.version
+        if self._ends(commit):
+            self.met = describe(commit)
+
+    def _ends(self, commit: Commit) -> bool:
+        awaited = self.awaited
+        if awaited.writers is not None:
+            for app_id, generation in commit.txns.items():
+                if self._pending.get(app_id, generation + 1) <= generation:
+                    del self._pending[app_id]
+            return not self._pending
+        if awaited.version is not None:
+            return commit.version >= awaited.version
+        if awaited.operation is not None:
+            return commit.operation == awaited.operation
+        return awaited.partition is not None and self._adds_rows(awaited.partition, commit)
+
+    def _adds_rows(self, text: str, commit: Commit) -> bool:
+        from airflow_provider_onelake.log.partitions import PartitionPredicate
+
+        adds = [add for add in commit.adds if add.get("dataChange", True)]
+        if not adds:
+            return False
+        snapshot = self.log.snapshot()
+        assert snapshot is not None
+        if self._predicate is None:
+            self._predicate = PartitionPredicate.parse(text, snapshot.partitioning)
+        return any(self._predicate.covers(snapshot.partitioning.partition(add["partitionValues"])) for add in adds)
+
+
+def describe(commit: Commit) -> dict[str, Any]:
+    """Return a commit as an event's payload carries it.
+
+    :param commit: of the table.
+    :returns: plain JSON; of the partitions the first ones only.
+    """
+
+    def partitions(pairs: frozenset[tuple[tuple[str, str | None], ...]]) -> list[dict[str, str | None]]:
+        return [dict(pair) for pair in sorted(pairs, key=str)[:_MOST_PARTITIONS]]
+
+    return {
+        "version": commit.version,
+        "time": commit.time.isoformat() if commit.time else None,
+        "operation": commit.operation,
+        "data_change": commit.data_change,
+        "rows_added": commit.rows_added,
+        "rows_removed": commit.rows_removed,
+        "partitions_added": partitions(commit.added_partitions),
+        "partitions_removed": partitions(commit.removed_partitions),
+        "txns": commit.txns,
+        "writers": [writer.writer for writer in commit.writers],
+        "finished": commit.finished.isoformat() if commit.finished else None,
+        "user_metadata": commit.user_metadata,
+    }

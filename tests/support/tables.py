@@ -1,0 +1,135 @@
+"""Tables and buffers made without Spark: real Parquet files, real log entries, a real local store."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from obstore.store import LocalStore
+
+from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.storage.stores import ObjectStore, Store
+
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "month", "type": "string", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+LOAD = Load("test", "taxi", "load", "2019-01-01T00:00:00+00:00")
+
+
+def local_log(path: Path) -> DeltaLog:
+    """A log on the local disk, without a table yet."""
+    path.mkdir(parents=True, exist_ok=True)
+    return DeltaLog(ObjectStore(LocalStore(prefix=path), str(path)), str(path))
+
+
+def make_table(path: Path, schema: str = SCHEMA, partition_by: Any = ("month",), **properties: str) -> DeltaLog:
+    """An empty table of ids, partitioned by month."""
+    log = local_log(path)
+    create_table(log, schema, partition_by, properties)
+    return log
+
+
+def writer_spec(writer: str = "w", load: Load = LOAD, attempt: str | None = None, **terms: Any) -> WriteSpec:
+    """The terms of one attempt, of any writer."""
+    return WriteSpec(
+        identity=load.writer(writer),
+        attempt=attempt or str(uuid.uuid4()),
+        task=terms.pop("task", f"load.write[{writer}]"),
+        fingerprint=terms.pop("fingerprint", "same"),
+        **terms,
+    )
+
+
+def append_files(
+    store: Store, directory: str, rows: Mapping[str | None, list[int]], txn: tuple[str, int] | None = None, **info: Any
+) -> list[dict[str, Any]]:
+    """What a Spark append would put at a directory: one Parquet file a month, and the actions of its commit."""
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True, **info}}
+    ]
+    if txn:
+        actions.append({"txn": {"appId": txn[0], "version": txn[1], "lastUpdated": 1}})
+    for month, ids in rows.items():
+        buffer = io.BytesIO()
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), buffer)
+        folder = f"month={month or '__HIVE_DEFAULT_PARTITION__'}"
+        name = f"{folder}/part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+        store.put(f"{directory}/{name}" if directory else name, buffer.getvalue())
+        stats = {
+            "numRecords": len(ids),
+            "minValues": {"id": min(ids)},
+            "maxValues": {"id": max(ids)},
+            "nullCount": {"id": 0},
+        }
+        actions.append(
+            {
+                "add": {
+                    "path": quote(name, safe="/=-._"),
+                    "partitionValues": {"month": month},
+                    "size": len(buffer.getvalue()),
+                    "modificationTime": 1,
+                    "dataChange": True,
+                    "stats": json.dumps(stats),
+                }
+            }
+        )
+    return actions
+
+
+def stage(log: DeltaLog, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
+    """One writer's work: prepare, append what Spark would, complete."""
+    task = prepare(log, spec)
+    assert isinstance(task, Stage), task
+    return finish(log, task, spec, rows)
+
+
+def finish(log: DeltaLog, task: Stage, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
+    """The Spark half of a writer's work, and its completion."""
+    if rows:
+        actions = append_files(log.store, task.path, rows, (spec.attempt, 1))
+        log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
+    return complete(log, task.path)
+
+
+def foreign_commit(log: DeltaLog, actions: list[dict[str, Any]]) -> int:
+    """Another engine's commit at the next version; returns it."""
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    log.store.create(version_path(snapshot.version + 1), dump_actions(actions))
+    return snapshot.version + 1
+
+
+def foreign_append(log: DeltaLog, rows: Mapping[str | None, list[int]], **info: Any) -> int:
+    """Another engine's append of rows; returns its version."""
+    return foreign_commit(log, append_files(log.store, "", rows, **info))
+
+
+def ids(path: Path, version: int | None = None) -> list[int]:
+    """The table's ids as deltalake reads them, sorted."""
+    from deltalake import DeltaTable
+
+    return sorted(DeltaTable(str(path), version=version).to_pyarrow_table().column("id").to_pylist())
+
+
+def reread(log: DeltaLog, buffer: Buffer) -> Buffer:
+    """A buffer as another process sees it."""
+    return read_buffer(log.store, buffer.path)
