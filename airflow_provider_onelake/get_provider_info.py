@@ -17,7 +17,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": "airflow-provider-onelake",
         "name": "OneLake",
-        "description": "Many Spark jobs write one Delta table at the same time, on OneLake, ADLS Gen2, S3 and local disk.",
+        "description": "Many Spark jobs write one Delta table at the same time, on OneLake and elsewhere.",
         "versions": [__version__],
         "integrations": [
             {

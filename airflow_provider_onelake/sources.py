@@ -144,7 +144,7 @@ class SqlSource:
         return self.job()
 
     def files(self) -> list[SourceFile]:
-        """A query names no files that could be listed."""
+        """Return nothing: a query names no files that could be listed."""
         return []
 
 
@@ -162,7 +162,7 @@ def _local_files(path: str) -> Iterator[SourceFile]:
     elif _SCHEME.match(path):
         return
     for pattern in _without_braces(path):
-        for match in sorted(glob.glob(pattern)):
+        for match in sorted(glob.glob(pattern)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             yield from _walk(Path(match))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
@@ -14,6 +14,7 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_provider_onelake.commit.publish import Committer
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.stores import Store
@@ -77,7 +78,7 @@ class OneLakeHook(BaseHook):
 
         return resolve_table(table, self.lakehouse)
 
-    def log(self, table: str) -> DeltaLog:
+    def delta_log(self, table: str) -> DeltaLog:
         """Open a table's log; there need not be a table yet.
 
         :param table: an address, or a path inside the lakehouse.
@@ -90,6 +91,20 @@ class OneLakeHook(BaseHook):
 
         address = self.address(table)
         return DeltaLog(open_store(address), str(address))
+
+    def committer(self, log: DeltaLog, table: str) -> Committer:
+        """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and writes checkpoints.
+
+        :param log: of the table.
+        :param table: an address, or a path inside the lakehouse.
+        :returns: publishes into the table.
+        """
+        from airflow_provider_onelake.commit.publish import Committer
+        from airflow_provider_onelake.log.checkpoints import checkpointer
+        from airflow_provider_onelake.log.referee import deltalake_referee
+
+        uri = self.address(table).deltalake_uri
+        return Committer(log, referee=deltalake_referee(uri), after_commit=checkpointer(uri))
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.
@@ -104,7 +119,7 @@ class OneLakeHook(BaseHook):
             raise OneLakeError(f"The connection {self.onelake_conn_id} has no lakehouse.")
         root = TableAddress.parse_root(self.lakehouse)
         # Opening a local store makes its directory, and a test that makes what it looks for proves nothing.
-        if root.kind == "local" and not os.path.isdir(root.path):
+        if root.kind == "local" and not Path(root.path).is_dir():
             raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")
         return open_store(root)
 
@@ -114,7 +129,10 @@ class OneLakeHook(BaseHook):
         :returns: whether all of it worked, and what to tell the user.
         """
         if self.lakehouse is None:
-            return True, "The connection has no lakehouse, so there is nothing to try; tables are named by whole addresses."
+            return (
+                True,
+                "The connection has no lakehouse, so there is nothing to try; tables are named by whole addresses.",
+            )
         # OneLake lets nobody make a directory beside Tables and Files.
         path = f"Files/airflow-connection-test-{uuid.uuid4()}"
         try:

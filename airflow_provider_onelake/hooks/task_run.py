@@ -9,6 +9,7 @@ import attrs
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
+    from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from airflow_provider_onelake.staging.identity import Load
 
@@ -76,7 +77,7 @@ def run_name(context: Context) -> str:
     return logical_date.astimezone(UTC).isoformat() if logical_date is not None else context["ti"].run_id
 
 
-def write_group(task: BaseOperator) -> str:
+def write_group(task: BaseOperator | MappedOperator) -> str:
     """Name the write group of a task.
 
     :param task: a writer, or what settles writers.

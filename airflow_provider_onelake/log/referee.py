@@ -32,9 +32,7 @@ def deltalake_referee(table_uri: str, storage_options: Mapping[str, str] | None 
         # The list holds one column a field; rows are needed.
         listed = table.get_add_actions()
         paths = listed.column("path").to_pylist()
-        values: list[dict[str, Any]] = (
-            listed.column("partition").to_pylist() if partitioning.types else [{}] * len(paths)
-        )
+        values: Any = listed.column("partition").to_pylist() if partitioning.types else [{}] * len(paths)
         theirs = {
             object_path({"path": path})
             for path, row in zip(paths, values, strict=True)

@@ -79,8 +79,8 @@ def check_rendered(name: str, value: object) -> None:
         value = [getattr(value, field) for field in value.template_fields]
     if not is_final(value):
         raise InvalidWriteError(
-            f"{name}={value!r} still holds a template. Airflow does not render values inside expand_kwargs: put the template "
-            "into partial(), or make the list in a task. Nothing was staged."
+            f"{name}={value!r} still holds a template. Airflow does not render values inside expand_kwargs: put the "
+            "template into partial(), or make the list in a task. Nothing was staged."
         )
 
 
@@ -94,7 +94,9 @@ def check_steps(steps: object, view: str) -> None:
     if not is_final(steps) and not isinstance(steps, Mapping):
         return
     if not isinstance(steps, Mapping) or any(not isinstance(sql, str) for sql in steps.values() if is_final(sql)):
-        raise InvalidWriteError(f"steps={steps!r}: steps are named SQL, {{'name': 'SELECT …'}}; the last one is written.")
+        raise InvalidWriteError(
+            f"steps={steps!r}: steps are named SQL, {{'name': 'SELECT …'}}; the last one is written."
+        )
     for name in steps:
         if not isinstance(name, str) or not _NAME.match(name):
             raise InvalidWriteError(f"steps: {name!r} is no name of a view: letters, digits and _, a letter first.")
@@ -117,6 +119,20 @@ def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | No
     if not all(names) or len(set(names)) != len(names):
         raise InvalidWriteError(f"partition_by={partition_by!r}: the names of different columns. Nothing was staged.")
     return names
+
+
+def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
+    """Write the expressions that generate columns into a schema, where Delta keeps them.
+
+    :param schema_json: as Spark writes a schema in JSON.
+    :param generated: SQL by column.
+    :returns: the schema with them.
+    """
+    schema = json.loads(schema_json)
+    for field in schema["fields"]:
+        if field["name"] in generated:
+            field["metadata"] = {**field.get("metadata", {}), "delta.generationExpression": generated[field["name"]]}
+    return json.dumps(schema)
 
 
 def default_writer(source: Source, where: str | None, partition: Sequence[str | None]) -> str:

@@ -13,6 +13,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.results import describe_buffer, describe_publication
 from airflow_provider_onelake.operators.terms import (
     check_choice,
     check_rendered,
@@ -22,6 +23,7 @@ from airflow_provider_onelake.operators.terms import (
     is_final,
     partition_columns,
     terminal_errors_fail,
+    with_generated,
 )
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 
@@ -38,14 +40,14 @@ WRITER_XCOM = "writer"
 """The XCom in which every writer says who it is, before it does anything that can fail."""
 
 _CHOOSING = ("mode", "publish", "rows_outside", "on_rerun")
-_TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
+_TEXTS = ("table", "where", "writer", "replace_where", "covers")
 
 
 class OneLakeWriteOperator(BaseOperator):
     """Write the rows of one writer into a Delta table that others write at the same time.
 
-    Spark stages the rows into a buffer beside the table; a small commit makes them visible. A retry finds the buffer, or
-    the commit, and does nothing twice. Mappable: ``OneLakeWriteOperator.partial(…).expand_kwargs([{"writer": …}, …])``.
+    Spark stages the rows into a buffer beside the table; a small commit makes them visible. A retry finds the buffer,
+    or the commit, and does nothing twice. Mappable: ``OneLakeWriteOperator.partial(…).expand_kwargs([{"writer": …}])``.
     Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, what is not given here is the
     group's.
 
@@ -73,7 +75,6 @@ class OneLakeWriteOperator(BaseOperator):
     :param partition_by: the table's partition columns, as names or as names with the SQL that generates each from other
         columns. Used when the table is created; a table partitioned otherwise is refused. Default: none (templated).
     :param generated_columns: other columns that the table generates, with their SQL. Default: none (templated).
-    :param schema: the columns as Spark DDL, when the table is created. Default: those of the rows (templated).
     :param table_properties: of the table, when it is created. Default: none (templated).
     :param target_file_size: of the staged files, in bytes. Default: Spark's own.
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
@@ -96,7 +97,6 @@ class OneLakeWriteOperator(BaseOperator):
         "on_rerun",
         "partition_by",
         "generated_columns",
-        "schema",
         "table_properties",
     )
     template_ext: Sequence[str] = (".sql",)
@@ -126,7 +126,6 @@ class OneLakeWriteOperator(BaseOperator):
         on_rerun: str | None = None,
         partition_by: str | Sequence[str] | Mapping[str, str] | None = None,
         generated_columns: Mapping[str, str] | None = None,
-        schema: str | None = None,
         table_properties: Mapping[str, str] | None = None,
         target_file_size: int | None = None,
         onelake_conn_id: str | None = None,
@@ -137,7 +136,7 @@ class OneLakeWriteOperator(BaseOperator):
     ) -> None:
         super().__init__(map_index_template=map_index_template, **kwargs)
         group = _group_defaults(self)
-        self.table = table or group.get("table")
+        self.table: str = table or group.get("table") or ""
         self.source = source
         self.steps = steps or {}
         self.where = where
@@ -151,7 +150,6 @@ class OneLakeWriteOperator(BaseOperator):
         self.on_rerun = on_rerun or group.get("on_rerun")
         self.partition_by = group.get("partition_by") if partition_by is None else partition_by
         self.generated_columns = generated_columns or group.get("generated_columns") or {}
-        self.schema = schema or group.get("schema")
         self.table_properties = table_properties or group.get("table_properties") or {}
         self.target_file_size = target_file_size or group.get("target_file_size")
         self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
@@ -165,7 +163,7 @@ class OneLakeWriteOperator(BaseOperator):
         """Refuse what is wrong whatever the templates become."""
         if not self.table:
             raise InvalidWriteError(f"{self.task_id}: `table` is missing: give it here, or to the task group.")
-        if not isinstance(self.source, FileSource | SqlSource) and not hasattr(self.source, "resolve"):
+        if is_final(self.source) and not isinstance(self.source, FileSource | SqlSource):
             raise InvalidWriteError(f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource.")
         for name in _CHOOSING:
             check_choice(name, getattr(self, name))
@@ -201,7 +199,9 @@ class OneLakeWriteOperator(BaseOperator):
         if isinstance(content, FileSource | SqlSource):
             if id(content) in (seen_oids or ()):
                 return content
-            return content.rendered(lambda value: super(OneLakeWriteOperator, self).render_template(value, context, jinja_env))
+            return content.rendered(
+                lambda value: super(OneLakeWriteOperator, self).render_template(value, context, jinja_env)
+            )
         return super().render_template(content, context, jinja_env, seen_oids)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -223,10 +223,10 @@ class OneLakeWriteOperator(BaseOperator):
                 key=WRITER_XCOM, value={**identity, "generation": run.generation, "map_index": run.map_index}
             )
             hook = OneLakeHook(self.onelake_conn_id)
-            log = hook.log(self.table)
+            log = hook.delta_log(self.table)
             spec = self._spec(run, hook.namespace, writer)
             self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
-            return {**identity, "table": log.table, "mode": spec.mode.value, **self._write(log, spec)}
+            return {**identity, "table": log.table, "mode": spec.mode.value, **self._write(hook, log, spec)}
 
     def on_kill(self) -> None:
         """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
@@ -244,6 +244,123 @@ class OneLakeWriteOperator(BaseOperator):
         self.rows_outside = self.rows_outside or "set_aside"
         self._check()
 
+    def _write(self, hook: OneLakeHook, log: DeltaLog, spec: WriteSpec) -> dict[str, Any]:
+        from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
+        from airflow_provider_onelake.staging.spec import PublishMode
+
+        key = spec.identity.key
+        if log.snapshot() is None:
+            self._create(hook, log)
+        self._check_partitioned_as_asked(log)
+        decision = prepare(log, spec)
+        if isinstance(decision, Skip):
+            self.log.warning("%s: writer %s is skipped: %s", log.table, key, decision.reason)
+            return {"status": "skipped", "version": decision.version, "reason": decision.reason}
+        if isinstance(decision, Reuse):
+            buffer = decision.buffer
+            self.log.info("%s: writer %s finds its rows staged in %s; Spark does not run", log.table, key, buffer.path)
+        else:
+            self._stage(hook, log, decision.path, spec.attempt)
+            buffer = complete(log, decision.path)
+            self.log.info("%s: writer %s staged %s rows in %s", log.table, key, buffer.rows, buffer.path)
+        staged = {**describe_buffer(buffer, log), "reused": isinstance(decision, Reuse)}
+        if spec.publish is PublishMode.TOGETHER:
+            return {"status": "staged", "version": None, **staged}
+        self._check_not_stopped()
+        return {**staged, **self._publish(hook, log, buffer)}
+
+    def _create(self, hook: OneLakeHook, log: DeltaLog) -> None:
+        """Create the table from what the rows look like, before any writer starts; of several writers one does it."""
+        from airflow_provider_onelake.commit.create import create_table
+
+        columns = partition_columns(self.partition_by) or []
+        generated = self._generated()
+        analysis = self._spark().analyze(self._job(hook, buffer=None, attempt="", generated=generated))
+        self._check_not_stopped()
+        snapshot = create_table(log, with_generated(analysis.schema_json, generated), columns, self.table_properties)
+        self.log.info(
+            "%s: partitioned by %s, at version %d", log.table, ", ".join(columns) or "nothing", snapshot.version
+        )
+
+    def _check_partitioned_as_asked(self, log: DeltaLog) -> None:
+        wanted, snapshot = partition_columns(self.partition_by), log.snapshot()
+        if wanted is None or snapshot is None:
+            return
+        actual = list(snapshot.partitioning.types)
+        if wanted != actual:
+            raise InvalidWriteError(
+                f"{log.table} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
+                f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
+            )
+
+    def _stage(self, hook: OneLakeHook, log: DeltaLog, path: str, attempt: str) -> None:
+        from airflow_provider_onelake.staging.buffers import close
+
+        result = self._spark().stage(self._job(hook, buffer=path, attempt=attempt, generated={}))
+        self._check_not_stopped()
+        if result.reads_target:
+            reason = f"the rows of {path} were computed by reading {log.table} itself"
+            close(log.store, path, {"reason": f"set aside: {reason}"})
+            raise InvalidWriteError(
+                f"{reason}, which this version does not publish: another commit could have changed them meanwhile "
+                "(protocol, rule 19). Nothing was published. Read from another table, or from a copy."
+            )
+
+    def _publish(self, hook: OneLakeHook, log: DeltaLog, buffer: Buffer) -> dict[str, Any]:
+        publication = hook.committer(log, self.table).publish([buffer])
+        result = describe_publication(publication)
+        key = buffer.spec.identity.key
+        if publication.conflicts:
+            self.log.warning(
+                "%s: writer %s is in conflict and left to reconcile: %s",
+                log.table,
+                key,
+                "; ".join(publication.conflicts),
+            )
+            return result
+        if result.get("rows_outside") != 0:
+            self.log.warning(
+                "%s: writer %s staged %s rows outside of what it covers; they stay in %s, unpublished",
+                log.table,
+                key,
+                result.get("rows_outside"),
+                buffer.path,
+            )
+        self.log.info("%s: version %s, writer %s: %s", log.table, publication.version, key, result["status"])
+        return result
+
+    def _spark(self) -> Engine:
+        if self._engine is None:
+            timeout = self.spark_timeout
+            seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+            self._engine = engine_for(self.spark_conn_id, seconds)
+        return self._engine
+
+    def _job(self, hook: OneLakeHook, *, buffer: str | None, attempt: str, generated: Mapping[str, str]) -> StageJob:
+        from airflow_provider_onelake.engines.base import StageJob
+
+        address = hook.address(self.table)
+        return StageJob(
+            source=self.source.job(),
+            where=self.where,
+            steps=dict(self.steps),
+            generated=dict(generated),
+            table_uri=address.spark_uri,
+            buffer_uri=address.child(buffer).spark_uri if buffer else None,
+            attempt=attempt,
+            target_file_size=self.target_file_size,
+            session={},
+        )
+
+    def _generated(self) -> dict[str, str]:
+        partitions = self.partition_by if isinstance(self.partition_by, Mapping) else {}
+        return {**self.generated_columns, **partitions}
+
+    def _check_not_stopped(self) -> None:
+        # After a SIGTERM Airflow lets `execute` run on; what a person has stopped must not be published.
+        if self._stopped:
+            raise AirflowException("The task was stopped; its Spark work was interrupted and nothing was published.")
+
     def _spec(self, run: TaskRun, namespace: str, writer: str) -> WriteSpec:
         from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
 
@@ -260,7 +377,11 @@ class OneLakeWriteOperator(BaseOperator):
             allow_empty=self.allow_empty,
             publish=PublishMode(self.publish),
             fingerprint=fingerprint(
-                self.source, steps=list(self.steps.items()), where=self.where, covers=self.covers, into=self.replace_where
+                self.source,
+                steps=list(self.steps.items()),
+                where=self.where,
+                covers=self.covers,
+                into=self.replace_where,
             ),
             **on_rerun,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -32,13 +32,13 @@ class DeltaLogSensor(BaseSensorOperator):
         (templated).
     :param writer_dag_id: with keys: their DAG. Default: this one (templated).
     :param writer_group: with keys: their task group. Default: this task's (templated).
-    :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``, or a run's id.
-        Default: this run (templated).
+    :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``, or a run's
+        id. Default: this run (templated).
     :param version: the table's version (templated).
     :param partition: a predicate on partition columns; a commit that adds rows where it holds (templated).
     :param operation: as the log spells it: ``WRITE``, ``OPTIMIZE``, … (templated).
-    :param after: for a partition or an operation: only commits after this version count. Default: after the version that
-        the table has when the sensor starts (templated).
+    :param after: for a partition or an operation: only commits after this version count. Default: after the version
+        that the table has when the sensor starts (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param deferrable: whether to wait in the triggerer, without a worker. Default: ``[operators] default_deferrable``.
     :param poke_interval: between two looks, in seconds. Default: 5.
@@ -61,7 +61,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self,
         *,
         table: str,
-        writers: Sequence[str] | Mapping[str, int] | None = None,
+        writers: Sequence[str] | Mapping[str, int] | XComArg | None = None,
         writer_dag_id: str | None = None,
         writer_group: str | None = None,
         writer_run: str | None = None,
@@ -108,25 +108,9 @@ class DeltaLogSensor(BaseSensorOperator):
         with terminal_errors_fail():
             watch = self._open(context)
             self._look(watch)
-        if watch.met is not None:
-            return watch.met
-        from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
-
-        self.defer(
-            trigger=DeltaLogTrigger(
-                table=self.table,
-                onelake_conn_id=self.onelake_conn_id,
-                after=watch.cursor,
-                writers=watch.pending if watch.awaited.writers is not None else None,
-                version=watch.awaited.version,
-                partition=watch.awaited.partition,
-                operation=watch.awaited.operation,
-                poll_interval=self.poke_interval,
-            ),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout),
-        )
-        return None
+        if watch.met is None:
+            self._defer(watch)
+        return watch.met
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Take the trigger's event.
@@ -158,6 +142,24 @@ class DeltaLogSensor(BaseSensorOperator):
             kept.set(_CURSOR, self._watch.cursor)
         return PokeReturnValue(is_done=self._watch.met is not None, xcom_value=self._watch.met)
 
+    def _defer(self, watch: LogWatch) -> NoReturn:
+        from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+
+        self.defer(
+            trigger=DeltaLogTrigger(
+                table=self.table,
+                onelake_conn_id=self.onelake_conn_id,
+                after=watch.cursor,
+                writers=watch.pending if watch.awaited.writers is not None else None,
+                version=watch.awaited.version,
+                partition=watch.awaited.partition,
+                operation=watch.awaited.operation,
+                poll_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+
     def _look(self, watch: LogWatch) -> None:
         before = watch.cursor
         for commit in watch.poll():
@@ -174,14 +176,14 @@ class DeltaLogSensor(BaseSensorOperator):
             operation=self.operation,
         )
         after = _number("after", self.after) if seen is None else int(seen)
-        return LogWatch(hook.log(self.table), awaited, after)
+        return LogWatch(hook.delta_log(self.table), awaited, after)
 
     def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
         if self.writers is None:
             return None
         if isinstance(self.writers, Mapping):
             return {str(app_id): int(generation) for app_id, generation in self.writers.items()}
-        if not is_final(self.writers) or isinstance(self.writers, str):
+        if isinstance(self.writers, str | XComArg) or not is_final(self.writers):
             raise InvalidWriteError(f"writers={self.writers!r}: the keys of writers, as a list.")
         from airflow_provider_onelake.staging.identity import Load
 

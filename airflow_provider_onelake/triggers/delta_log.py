@@ -19,10 +19,10 @@ _LONGEST_PAUSE = 60.0
 class DeltaLogTrigger(BaseEventTrigger):
     """Follow a table's log in the triggerer: every commit, in order, none skipped.
 
-    With something to wait for, it fires once and ends: ``{"status": "met", …}``, or ``{"status": "error", "message": …}``
-    for what a person has to look at. With nothing to wait for, it fires for every commit, for ever: that is an
-    ``AssetWatcher``'s. There it keeps the last version that was taken in the asset's state store, so that a triggerer that
-    starts again carries on where the last one stopped.
+    With something to wait for, it fires once and ends: ``{"status": "met", …}``, or ``{"status": "error", "message":
+    …}`` for what a person has to look at. With nothing to wait for, it fires for every commit, for ever: that is an
+    ``AssetWatcher``'s. There it keeps the last version that was taken in the asset's state store, so that a triggerer
+    that starts again carries on where the last one stopped.
 
     A store that does not answer is asked again; a table that does not exist is waited for.
 
@@ -47,7 +47,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         operation: str | None = None,
         poll_interval: float = 5.0,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.onelake_conn_id = onelake_conn_id
         self.after = after
@@ -87,10 +87,10 @@ class DeltaLogTrigger(BaseEventTrigger):
             while True:
                 await self._poll(watch)
                 if watch.met is not None:
-                    return TriggerEvent({"status": "met", "table": watch.log.table, **watch.met})
+                    return _event({"status": "met", "table": watch.log.table, **watch.met})
                 await asyncio.sleep(self.poll_interval)
         except TerminalError as error:
-            return TriggerEvent({"status": "error", "message": str(error)})
+            return _event({"status": "error", "message": str(error)})
 
     async def _every_commit(self) -> AsyncIterator[TriggerEvent]:
         store = self.asset_state_store
@@ -103,7 +103,7 @@ class DeltaLogTrigger(BaseEventTrigger):
                 await store.aset(_WATERMARK, watch.cursor)
         while True:
             for commit in await self._poll(watch):
-                yield TriggerEvent({"table": watch.log.table, **describe(commit)})
+                yield _event({"table": watch.log.table, **describe(commit)})
                 # Only now is the event taken: kept before, a triggerer that died in between would lose the commit.
                 if store is not None:
                     await store.aset(_WATERMARK, commit.version)
@@ -111,7 +111,7 @@ class DeltaLogTrigger(BaseEventTrigger):
 
     async def _open(self, after: int | None) -> LogWatch:
         hook = await OneLakeHook.from_async(self.onelake_conn_id)
-        log = await asyncio.to_thread(hook.log, self.table)
+        log = await asyncio.to_thread(hook.delta_log, self.table)
         return LogWatch(log, self.awaited, after)
 
     async def _poll(self, watch: LogWatch) -> list[Any]:
@@ -123,3 +123,7 @@ class DeltaLogTrigger(BaseEventTrigger):
                 self.log.warning("%s: %s; asking again in %.0f s", self.table, error, pause)
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def _event(payload: dict[str, Any]) -> TriggerEvent:
+    return TriggerEvent(payload)  # type: ignore[no-untyped-call]

@@ -107,7 +107,9 @@ class LogWatch:
                 if snapshot.txns.get(app_id, 0) < generation
             }
         version = self.awaited.version
-        if (version is not None and snapshot.version >= version) or (self.awaited.writers is not None and not self._pending):
+        if (version is not None and snapshot.version >= version) or (
+            self.awaited.writers is not None and not self._pending
+        ):
             self.met = {"version": snapshot.version if version is None else version}
 
     def _take(self, commit: Commit) -> None:

@@ -1,0 +1,72 @@
+# `make` lists the targets. Everything is installed into .venv, everything that runs keeps its state in .local.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Spark's scripts and Airflow's are found beside the interpreter.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+LOCAL := $(BIN)/python -m include.local
+
+# Suites that need Python and Java only; more tests for one run by ARGS, e.g. make test ARGS="-k conflict -x".
+SUITES := $(wildcard tests/unit tests/integration tests/airflow tests/live)
+CHECKED := airflow_provider_onelake $(wildcard dags include tests)
+
+.PHONY: help setup lock jars format lint test test-unit up down status demo bench clean distclean
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.stamp ## Check Python 3.11 and Java 17+, fill .venv with the locked versions
+$(VENV)/.stamp: requirements.lock pyproject.toml .ci/setup
+	@.ci/setup $(VENV)
+
+lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1: the newest)
+	@[[ -x $(BIN)/uv ]] || .ci/setup $(VENV)
+	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --python-version 3.11 --extra dev --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
+
+jars: setup ## Fetch the Delta JARs for Spark (once)
+	@$(BIN)/python -m include.local.jars
+
+format: setup ## Format the code, mend what ruff can
+	$(BIN)/ruff check --fix $(CHECKED)
+	$(BIN)/ruff format $(CHECKED)
+
+lint: setup ## ruff, ruff format, mypy --strict, import-linter
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/mypy -p airflow_provider_onelake -p include.local
+	$(BIN)/lint-imports
+
+test: jars ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
+	$(BIN)/pytest $(SUITES) $(ARGS)
+
+test-unit: setup ## The unit tests: seconds
+	$(BIN)/pytest tests/unit $(ARGS)
+
+up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background; prints the address when healthy
+	@$(LOCAL) up
+
+down: ## Stop what `make up` started
+	@if [[ -x $(BIN)/python ]]; then $(LOCAL) down; fi
+
+status: setup ## What runs, and how it is
+	@$(LOCAL) status
+
+demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (also TABLE_MODE=, PARTITION_BY=)
+	@$(LOCAL) demo $(if $(INPUT),--input "$(INPUT)") $(if $(LAKEHOUSE),--lakehouse "$(LAKEHOUSE)") \
+		$(if $(TABLE_MODE),--table-mode "$(TABLE_MODE)") $(if $(PARTITION_BY),--partition-by "$(PARTITION_BY)")
+
+bench: jars ## Seven staged writers beside one Spark job; commits per second (two minutes)
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+clean: down ## Stop everything; remove what ran and what was built, but not .venv and not the fetched JARs
+	@if [[ -x $(BIN)/python ]]; then $(LOCAL) clean; fi
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist bench-results
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## clean, and remove .venv and .local too
+	rm -rf $(VENV) .local

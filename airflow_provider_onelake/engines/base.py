@@ -1,0 +1,130 @@
+"""A writer's job as plain values, and what every engine does with it.
+
+pyspark is not imported here: Airflow imports this when it parses a DAG, in a process that is forked for every task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.spark_jobs.stage import RESERVED_SETTINGS
+
+
+@attrs.frozen
+class StageJob:
+    """What one writer reads, how it is transformed, and where the rows go. Everything can be written as JSON.
+
+    :param source: ``{"kind": "sql", "query": …}`` or ``{"kind": "files", "path": […], "format": …, "options": {…},
+        "schema": DDL or None}``; ``"view"`` names it for the steps, default ``source``.
+    :param table_uri: of the target, as Spark addresses it. It may not exist yet.
+    :param attempt: id of the attempt; becomes the append's ``txnAppId`` (protocol, rules 1 and 6).
+    :param buffer_uri: of the buffer, as Spark addresses it. Default: none, for a job that is only analysed.
+    :param where: filter on the source, before the steps, so that Spark pushes it down. Default: all rows.
+    :param steps: named queries, run in order; each can read those before it. The last one's rows are written.
+        Default: the source as it is.
+    :param generated: generated columns of the target, name to SQL expression. Default: none.
+    :param target_file_size: in bytes, of rows before they are compressed. Default: Spark's own.
+    :param session: further settings of the Spark session. Default: none.
+    :param label: whose work it is, for people who look at Spark's UI. Default: nothing.
+    :raises InvalidWriteError: a field contradicts another, or a setting is one that staging needs for itself.
+    """
+
+    source: Mapping[str, Any]
+    table_uri: str
+    attempt: str
+    buffer_uri: str | None = None
+    where: str | None = None
+    steps: Mapping[str, str] = attrs.field(factory=dict)
+    generated: Mapping[str, str] = attrs.field(factory=dict)
+    target_file_size: int | None = None
+    session: Mapping[str, str] = attrs.field(factory=dict)
+    label: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if self.source.get("kind") not in ("sql", "files"):
+            raise InvalidWriteError(f"source kind {self.source.get('kind')!r}: it is 'sql' or 'files'.")
+        view = str(self.source.get("view") or "source")
+        if any(name.lower() == view.lower() for name in self.steps):
+            raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
+        # Settings are case-sensitive in Spark, so the comparison is too.
+        if taken := sorted(set(self.session) & set(RESERVED_SETTINGS)):
+            raise InvalidWriteError(f"{', '.join(taken)}: staging needs this setting for itself; leave it out.")
+        if self.target_file_size is not None and self.target_file_size <= 0:
+            raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the job as ``spark_jobs`` takes it."""
+        return attrs.asdict(self)
+
+    def to_json(self) -> str:
+        """Return the job as JSON, in which steps keep their order."""
+        return json.dumps(self.as_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> StageJob:
+        """Return the job that :meth:`to_json` wrote.
+
+        :param text: JSON.
+        """
+        return cls(**json.loads(text))
+
+
+@attrs.frozen
+class Analysis:
+    """What a job would write.
+
+    :param schema_json: schema of the rows with the generated columns, as Spark's JSON.
+    :param input_files: the files that the source reads, where Spark knows them.
+    :param reads_target: whether the job reads the table that it writes to (protocol, rule 19).
+    """
+
+    schema_json: str
+    input_files: list[str] = attrs.field(repr=False)
+    reads_target: bool
+
+
+@attrs.frozen
+class StageResult:
+    """What an engine knows of a finished job. Rows and files are read from the buffer's log instead.
+
+    :param reads_target: whether the job read the table that it writes to (protocol, rule 19).
+    :param engine: the engine's name.
+    :param application_id: Spark's application, where known.
+    :param session_id: Spark's session, where there is one.
+    """
+
+    reads_target: bool
+    engine: str
+    application_id: str | None = None
+    session_id: str | None = None
+
+
+class Engine(Protocol):
+    """A way to Spark. One engine serves one task: its jobs run one after another."""
+
+    def analyze(self, job: StageJob) -> Analysis:
+        """Tell what the job would write, without writing.
+
+        :param job: its ``buffer_uri`` is not used.
+        :raises OneLakeError: as for :meth:`stage`.
+        """
+
+    def stage(self, job: StageJob) -> StageResult:
+        """Append the job's rows to its buffer. Doing it twice leaves one copy.
+
+        :param job: with a ``buffer_uri``.
+        :raises SchemaMismatchError: the rows do not have the table's columns or types; nothing was written.
+        :raises ConstraintViolatedError: a row violates NOT NULL, a CHECK or a generation expression.
+        :raises SparkQueryError: Spark refuses the source, a step or a value.
+        :raises SparkUnavailableError: no Spark answers, or it went away.
+        :raises SparkJobTimeoutError: the job took too long and was stopped.
+        :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
+        """
+
+    def stop(self) -> None:
+        """Stop this engine's Spark work, for good. May be called from another thread or a signal handler."""

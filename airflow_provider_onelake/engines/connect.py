@@ -1,0 +1,252 @@
+"""Spark Connect: a job runs in a session of its own on a server that many writers share.
+
+pyspark and gRPC are imported when a job starts, never at module level: Airflow parses DAGs in a process that it forks
+for every task, and gRPC's threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.errors import translate, was_unreachable
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    OneLakeError,
+    SchemaMismatchError,
+    SparkJobError,
+    SparkJobTimeoutError,
+    SparkUnavailableError,
+)
+from airflow_provider_onelake.spark_jobs import stage as spark_job
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.client.retries import RetryPolicy
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_PORT = 15002
+_CONNECT_SECONDS = 4
+_RECONNECT_SECONDS = 12
+_STOP_SECONDS = 8
+_QUIET_SECONDS = 5
+_RETRY_MILLISECONDS = 250
+
+
+class ConnectEngine:
+    """Runs jobs on a Spark Connect server, each in an isolated session.
+
+    :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
+    :param timeout: seconds after which a job is stopped. Default: never.
+    :param settings: Spark settings of every job's session; a job's own win. Default: none.
+    :raises InvalidWriteError: ``remote`` is no address of Spark Connect, or ``timeout`` is not above 0.
+    """
+
+    name = "connect"
+
+    def __init__(self, remote: str, timeout: float | None = None, settings: Mapping[str, str] | None = None) -> None:
+        url = urlparse(remote)
+        if url.scheme != "sc" or not url.hostname:
+            raise InvalidWriteError(f"{url.netloc or remote!r} is no address of Spark Connect: 'sc://host:port'.")
+        if timeout is not None and timeout <= 0:
+            raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+        self._remote = remote
+        self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
+        self._timeout = timeout
+        self._settings = dict(settings or {})
+        self._running: _Running | None = None
+        self._stopped = False
+
+    def analyze(self, job: StageJob) -> Analysis:
+        """Tell what the job would write; see :meth:`Engine.analyze`.
+
+        :param job: its ``buffer_uri`` is not used.
+        """
+        found, _ = self._run("analysing", spark_job.analyze, job)
+        return Analysis(**found)
+
+    def stage(self, job: StageJob) -> StageResult:
+        """Append the job's rows to its buffer; see :meth:`Engine.stage`.
+
+        :param job: with a ``buffer_uri``.
+        """
+        if job.buffer_uri is None:
+            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
+        done, session_id = self._run("staging", spark_job.stage, job)
+        return StageResult(engine=self.name, session_id=session_id, **done)
+
+    def stop(self) -> None:
+        """Interrupt what runs, release its session, and refuse further jobs."""
+        self._stopped = True
+        running = self._running
+        if running is None:
+            return
+        log.info("Stopping Spark session %s at %s", running.session_id, self._address)
+        running.end("stopped")
+        # In a thread, as a signal handler may have interrupted the main thread inside gRPC, with a lock held.
+        threading.Thread(target=running.interrupt, name="stop-spark", daemon=True).start()
+        running.interrupted.wait(_STOP_SECONDS)
+
+    def _run(
+        self, doing: str, run: Callable[[SparkSession, dict[str, Any]], dict[str, Any]], job: StageJob
+    ) -> tuple[dict[str, Any], str]:
+        what = f"{doing} {job.label or 'a writer'} (attempt {job.attempt}) for {job.table_uri}"
+        self._check_stopped(what)
+        running = _Running(self._remote, job)
+        self._running = running
+        timer = threading.Timer(self._timeout, running.expire) if self._timeout is not None else None
+        try:
+            running.connect(self._address, what)
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            self._check_stopped(what)
+            log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
+            fields = {**job.as_dict(), "session": {**self._settings, **job.session}}
+            return run(running.session, fields), running.session_id
+        except spark_job.RowsDoNotFitError as error:
+            raise SchemaMismatchError(f"{error} Nothing was written.") from error
+        except OneLakeError:
+            raise
+        except Exception as error:
+            raise self._explain(error, running, what) from error
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._running = None
+            running.close()
+
+    def _check_stopped(self, what: str) -> None:
+        if self._stopped:
+            raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
+
+    def _explain(self, error: Exception, running: _Running, what: str) -> OneLakeError:
+        if running.ended == "stopped":
+            return SparkJobError(f"Stopped {what}, as asked. Its Spark work was interrupted; the table is unchanged.")
+        if running.ended == "expired":
+            return SparkJobTimeoutError(
+                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work was interrupted; the table "
+                "is unchanged. Raise the time-out, or give the writer fewer rows."
+            )
+        return translate(error, what, self._address)
+
+
+class _Running:
+    """One job's session on the server, and what ends it.
+
+    :param remote: address of the server.
+    :param job: that runs in it.
+    """
+
+    def __init__(self, remote: str, job: StageJob) -> None:
+        from pyspark.sql.connect.client import DefaultChannelBuilder
+        from pyspark.sql.connect.session import SparkSession
+
+        self.session_id = str(uuid.uuid4())
+        self.ended: str | None = None
+        self.interrupted = threading.Event()
+        self._finished = threading.Event()
+        channel = DefaultChannelBuilder(remote)
+        channel.set("session_id", self.session_id)
+        # gRPC doubles its pause between connects up to two minutes, and meanwhile fails every call unasked.
+        channel.setChannelOption("grpc.initial_reconnect_backoff_ms", 200)
+        channel.setChannelOption("grpc.min_reconnect_backoff_ms", 1000 * _CONNECT_SECONDS)
+        channel.setChannelOption("grpc.max_reconnect_backoff_ms", 1000)
+        # The class, not its builder: a builder's session becomes the process's default, shared by later jobs.
+        self.session: Any = SparkSession(connection=channel)
+        self._patience(_CONNECT_SECONDS)
+        self._tags = [f"onelake attempt {job.attempt}"]
+        if job.label:
+            self._tags.insert(0, f"onelake {job.label}".replace(",", ";"))
+
+    def connect(self, address: str, what: str) -> None:
+        """Reach the server.
+
+        :param address: of the server, for the message.
+        :param what: was to be done, for the message.
+        :raises SparkUnavailableError: nobody answers.
+        """
+        try:
+            _ = self.session.version
+        except Exception as error:
+            if self.ended is None and was_unreachable(error):
+                raise SparkUnavailableError(
+                    f"No Spark Connect server answers at {address}, so there was no {what}. Start it (here: 'make "
+                    "up'), or correct host and port of the Airflow connection. The table is unchanged."
+                ) from error
+            raise
+        self._patience(_RECONNECT_SECONDS)
+        for tag in self._tags:
+            self.session.addTag(tag)
+
+    def end(self, why: str) -> None:
+        """Note why the job ends, the first reason winning.
+
+        :param why: ``stopped`` or ``expired``.
+        """
+        self.ended = self.ended or why
+
+    def expire(self) -> None:
+        """End the job because its time is over."""
+        self.end("expired")
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Cancel the session's Spark jobs and release it, so that it starts no more; then free a caller that hangs."""
+        self._patience(1)
+        for act in (self.session.interruptAll, self.session.client.release_session):
+            try:
+                act()
+            except Exception as error:
+                log.warning("Spark session %s: %s failed: %s", self.session_id, act.__name__, error)
+        self.interrupted.set()
+        if not self._finished.wait(_STOP_SECONDS):
+            # The server does not answer any more: closing the channel fails the call that waits for it.
+            self.session.client.close()
+
+    def close(self) -> None:
+        """Release the session. Also needed when the server is gone: pyspark would wait for it when Python exits."""
+        self._finished.set()
+        self._patience(0)
+        self.session.stop()
+
+    def _patience(self, seconds: float) -> None:
+        """Set for how long calls that find no server are repeated.
+
+        :param seconds: pyspark's default is ten minutes.
+        """
+        self.session.client.set_retry_policies([_retry_for(seconds)])
+
+
+def _retry_for(seconds: float) -> RetryPolicy:
+    """Return a policy that repeats a call for a time, however long each try takes.
+
+    :param seconds: from the first failure after a while without any.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    class Patience(DefaultPolicy):
+        first = last = 0.0
+
+        def can_retry(self, e: BaseException) -> bool:
+            now = time.monotonic()
+            if now - self.last > seconds + _QUIET_SECONDS:
+                self.first = now
+            self.last = now
+            return bool(super().can_retry(e)) and now - self.first < seconds
+
+    return Patience(
+        max_retries=None,
+        initial_backoff=_RETRY_MILLISECONDS,
+        max_backoff=_RETRY_MILLISECONDS,
+        backoff_multiplier=1,
+        jitter=0,
+        max_server_retry_delay=1000,
+    )

@@ -1,0 +1,159 @@
+"""What an error of Spark means for the caller.
+
+Spark names its errors by condition (``DELTA_NOT_NULL_CONSTRAINT_VIOLATED``) and SQLSTATE; these decide. An error inside
+a task arrives wrapped, its condition in the text of a cause, so the causes' text is read second. Whatever is not known
+is taken as passing: a retry of staging repeats nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    ConstraintViolatedError,
+    OneLakeError,
+    SchemaMismatchError,
+    SparkJobError,
+    SparkQueryError,
+    SparkUnavailableError,
+    StoreFullError,
+    UnsupportedFeatureError,
+)
+
+# By the condition's beginning; the first that fits decides. Before SQLSTATEs, which are coarser.
+_CONDITIONS: tuple[tuple[str, type[OneLakeError]], ...] = (
+    ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", ConstraintViolatedError),
+    ("DELTA_MISSING_NOT_NULL_COLUMN_VALUE", ConstraintViolatedError),
+    ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", ConstraintViolatedError),
+    ("DELTA_EXCEED_CHAR_VARCHAR_LIMIT", ConstraintViolatedError),
+    ("EXCEED_LIMIT_LENGTH", ConstraintViolatedError),
+    ("NOT_NULL_ASSERT_VIOLATION", ConstraintViolatedError),
+    ("DELTA_FAILED_TO_MERGE_FIELDS", SchemaMismatchError),
+    ("DELTA_MERGE_INCOMPATIBLE_DATATYPE", SchemaMismatchError),
+    ("DELTA_METADATA_MISMATCH", SchemaMismatchError),
+    ("DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS", SchemaMismatchError),
+    ("DELTA_COLUMN_STRUCT_TYPE_MISMATCH", SchemaMismatchError),
+    ("INCOMPATIBLE_DATA_FOR_TABLE", SchemaMismatchError),
+    ("DELTA_UNSUPPORTED_FEATURES_FOR", UnsupportedFeatureError),
+    ("DELTA_CONCURRENT", SparkJobError),
+    ("OPERATION_CANCELED", SparkJobError),
+    ("OPERATION_CANCELLED", SparkJobError),
+    # The server was started anew, or gave the session up.
+    ("INVALID_HANDLE", SparkUnavailableError),
+    ("NO_ACTIVE_SESSION", SparkUnavailableError),
+    ("RESPONSE_ALREADY_RECEIVED", SparkUnavailableError),
+    # Only wrappers: what they wrap decides.
+    ("TASK_WRITE_FAILED", OneLakeError),
+    ("FAILED_EXECUTE_UDF", OneLakeError),
+    ("FAILED_READ_FILE", OneLakeError),
+    ("_LEGACY_ERROR_TEMP", OneLakeError),
+)
+
+# By SQLSTATE class: constraint, data that cannot be computed with, syntax or access rule, unsupported feature.
+_STATES: dict[str, type[OneLakeError]] = {
+    "23": ConstraintViolatedError,
+    "22": SparkQueryError,
+    "42": SparkQueryError,
+    "0A": SparkQueryError,
+}
+
+# What Spark passes on from below has no condition.
+_WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
+    (r"No space left on device|Disk quota exceeded|Read-only file system", StoreFullError),
+    (r"Permission denied|AccessControlException|AuthorizationPermissionMismatch|AccessDenied\b", AccessDeniedError),
+    (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
+)
+
+_NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+_SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
+_LONGEST = 2000
+_AGAIN = "The table is unchanged; a retry stages again."
+
+
+def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
+    """Return the package's error for one of Spark's.
+
+    :param error: as raised by pyspark.
+    :param doing: what was being done, for the message: ``staging … of …``.
+    :param where: Spark's address, for the message.
+    """
+    kind = _kind(error)
+    said = _message(error)
+    if kind is SparkUnavailableError:
+        return SparkUnavailableError(f"Spark at {where} went away while {doing}. {_AGAIN} Spark said: {said}")
+    if kind is SparkJobError:
+        return SparkJobError(
+            f"Spark failed while {doing}. The table is unchanged; a retry stages again. Spark said: {said}"
+        )
+    return kind(f"Spark refused {doing}. The table is unchanged. Spark said: {said}")
+
+
+def was_unreachable(error: BaseException) -> bool:
+    """Whether an error means that nobody answered at all.
+
+    :param error: as raised by pyspark.
+    """
+    return _status(error) == "UNAVAILABLE"
+
+
+def _kind(error: BaseException) -> type[OneLakeError]:
+    status = _status(error)
+    if status == "UNAVAILABLE":
+        return SparkUnavailableError
+    if status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return AccessDeniedError
+    texts = list(_texts(error))
+    for pattern, kind in _WORDS:
+        if any(re.search(pattern, text) for text in texts):
+            return kind
+    for condition, state in _conditions(error, texts):
+        found = _by_condition(condition, state)
+        if found is not None:
+            return found
+    return SparkJobError
+
+
+def _by_condition(condition: str, state: str) -> type[OneLakeError] | None:
+    for beginning, kind in _CONDITIONS:
+        if condition.startswith(beginning):
+            return None if kind is OneLakeError else kind
+    return _STATES.get(state[:2])
+
+
+def _conditions(error: BaseException, texts: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield conditions with their SQLSTATEs: the error's own, then those in the text of its causes."""
+    own = getattr(error, "getCondition", lambda: None)()
+    if own:
+        yield own, getattr(error, "getSqlState", lambda: None)() or ""
+    for text in texts:
+        for found in _NAMED.finditer(text):
+            state = _SQLSTATE.search(text, found.end())
+            yield found[1], state[1] if state else ""
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    """Yield the text of an error and of its causes, in Python and in the JVM."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield str(cause)
+        stack = getattr(cause, "getStackTrace", lambda: None)()
+        if stack:
+            # Frames have no conditions, but names of classes that look like words.
+            yield "\n".join(line for line in stack.splitlines() if not line.startswith("\tat "))
+        cause = cause.__cause__ or cause.__context__
+
+
+def _status(error: BaseException) -> str | None:
+    """Return the gRPC status of an error that the transport, not Spark's engine, raised."""
+    code = getattr(error, "getGrpcStatusCode", lambda: None)() or getattr(error, "code", lambda: None)()
+    return getattr(code, "name", None)
+
+
+def _message(error: BaseException) -> str:
+    """Return what Spark said, without the JVM's stack and not longer than people read."""
+    said = str(error).split("\n\nJVM stacktrace:")[0].strip()
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"

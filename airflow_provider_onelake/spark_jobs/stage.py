@@ -1,0 +1,161 @@
+"""Read a source, run the steps, append the result to a buffer.
+
+Works with a Spark Connect session and with a classic one: only SQL and the data frame reader and writer are used. The
+session must be the job's own, as views are made in it and settings changed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, quoted
+from airflow_provider_onelake.spark_jobs.reads import reads_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["RESERVED_SETTINGS", "RowsDoNotFitError", "analyze", "stage"]
+
+_MEBIBYTE = 1 << 20
+
+RESERVED_SETTINGS = {
+    # One instant has one spelling, as a partition value too (protocol, rule 18).
+    "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
+    # A buffer is exactly version 1, so nothing may add a version 2 (protocol, rule 1).
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    # The buffer is the table's twin, so its schema does not change.
+    "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    # Plans are searched for paths; by default Spark cuts them after 100 characters.
+    "spark.sql.maxMetadataStringLength": "100000",
+}
+"""Settings of a staging session that a job cannot change."""
+
+# A malformed record would become a row of NULLs.
+_STRICT = {"json": {"mode": "FAILFAST"}, "csv": {"mode": "FAILFAST"}, "xml": {"mode": "FAILFAST"}}
+
+
+def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Tell what a job would write, without writing.
+
+    Spark reads files where it must infer their schema.
+
+    :param spark: session of the job's own.
+    :param job: fields of ``engines.base.StageJob``.
+    :returns: ``schema_json`` (of the rows with the generated columns), ``input_files``, ``reads_target``.
+    :raises RowsDoNotFitError: no table can be made from the rows.
+    """
+    _configure(spark, job)
+    view = _views(spark, job)
+    rows = spark.table(quoted(view))
+    missing = _missing(rows, job.get("generated") or {})
+    rows = rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
+    schema = rows.schema.json()
+    check_creatable(json.loads(schema))
+    files = list(rows.inputFiles())
+    return {"schema_json": schema, "input_files": files, "reads_target": _reads_target(spark, job, view, files)}
+
+
+def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Append a job's rows to its buffer, as version 1.
+
+    A second append of the same attempt does nothing: Delta knows its ``txnAppId``. Without rows there is no version 1
+    afterwards; the caller seals the buffer (protocol, rule 2).
+
+    :param spark: session of the job's own.
+    :param job: fields of ``engines.base.StageJob``.
+    :returns: ``reads_target`` and ``application_id``.
+    :raises RowsDoNotFitError: the rows do not have the columns of the table.
+    """
+    _configure(spark, job)
+    view = _views(spark, job)
+    rows = spark.table(quoted(view))
+    schema = rows.schema.json()
+    expressions = fit(json.loads(schema), _schema_of(spark, job["buffer_uri"]), job["table_uri"])
+    reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
+    writer = (
+        rows.selectExpr(*expressions)
+        .write.format("delta")
+        .mode("append")
+        .option("txnAppId", job["attempt"])
+        .option("txnVersion", "1")
+        .option("mergeSchema", "false")
+    )
+    if job.get("target_file_size"):
+        writer = writer.option("optimizeWrite", "true")
+    writer.save(job["buffer_uri"])
+    return {"reads_target": reads_target, "application_id": spark.conf.get("spark.app.id", None)}
+
+
+def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
+    settings = {**(job.get("session") or {}), **RESERVED_SETTINGS}
+    size = job.get("target_file_size")
+    if size:
+        # Delta counts in whole mebibytes, of rows before they are compressed.
+        settings["spark.databricks.delta.optimizeWrite.binSize"] = f"{max(1, round(size / _MEBIBYTE))}m"
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+
+
+def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
+    """Make the views of the source and of each step, and return the name of the last."""
+    source = job["source"]
+    view: str = source.get("view") or "source"
+    where = job.get("where")
+    # A view cannot be made of itself, so the unfiltered source gets another name.
+    whole = f"{view}__whole" if where else view
+    if source["kind"] == "sql":
+        _create_view(spark, whole, source["query"])
+    elif source["kind"] == "files":
+        _read(spark, source).createOrReplaceTempView(whole)
+    else:
+        raise ValueError(f"Unknown kind of source: {source['kind']!r}.")
+    if where:
+        spark.table(quoted(whole)).where(where).createOrReplaceTempView(view)
+    for name, query in (job.get("steps") or {}).items():
+        _create_view(spark, name, query)
+        view = name
+    return view
+
+
+def _create_view(spark: SparkSession, name: str, query: str) -> None:
+    # Spark's grammar takes a query here and nothing else: an INSERT or a DELETE in a step is a syntax error, where
+    # spark.sql() would run it on the spot.
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quoted(name)} AS\n{query}")
+
+
+def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
+    form = source.get("format") or "parquet"
+    reader = spark.read.format(form).options(**{**_STRICT.get(form.lower(), {}), **(source.get("options") or {})})
+    if source.get("schema"):
+        reader = reader.schema(source["schema"])
+    path = source["path"]
+    return reader.load([path] if isinstance(path, str) else list(path))
+
+
+def _missing(rows: DataFrame, generated: Mapping[str, str]) -> dict[str, str]:
+    """Return the generated columns that the rows do not bring themselves."""
+    given = {name.lower() for name in rows.columns}
+    return {name: expression for name, expression in generated.items() if name.lower() not in given}
+
+
+def _schema_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
+    """Return the schema in a buffer's version 0: reading the buffer would hide generation expressions and defaults."""
+    for row in spark.read.text(f"{buffer_uri}/_delta_log/{0:020d}.json").collect():
+        action = json.loads(row[0]) if row[0].strip() else {}
+        if "metaData" in action:
+            schema: dict[str, Any] = json.loads(action["metaData"]["schemaString"])
+            return schema
+    raise ValueError(f"{buffer_uri} has no metadata in its version 0: it is no buffer.")
+
+
+def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:
+    source = job["source"]
+    paths = source.get("path") or []
+    texts = [source.get("query") or "", *([paths] if isinstance(paths, str) else paths), job.get("where") or ""]
+    texts += (job.get("steps") or {}).values()
+    return reads_table(spark, view, job["table_uri"], texts, files)

@@ -1,0 +1,1 @@
+"""Task groups: a whole load as one collapsed step."""

@@ -1,0 +1,131 @@
+"""Writers, reconcile and the gate behind them, as one step of a DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import attrs
+from airflow.sdk import TaskGroup, XComArg
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
+from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator, is_writer
+from airflow_provider_onelake.operators.terms import check_choice
+from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
+
+_FOR_WRITERS = (
+    "table",
+    "mode",
+    "replace_where",
+    "covers",
+    "rows_outside",
+    "allow_empty",
+    "publish",
+    "on_rerun",
+    "partition_by",
+    "generated_columns",
+    "table_properties",
+    "target_file_size",
+    "onelake_conn_id",
+    "spark_conn_id",
+    "spark_timeout",
+)
+
+
+@attrs.define(repr=False, kw_only=True)
+class OneLakeWriteTaskGroup(TaskGroup):
+    """Writers of one table that run at the same time, and what settles them.
+
+    What is given here is the default of every ``OneLakeWriteOperator`` made inside the ``with`` block. At its end the
+    group adds ``reconcile`` behind them, and behind it ``committed``, a sensor that is done when the table shows what
+    they wrote.
+
+    The group's id is part of the writers' identity in the table's log: with another id, a rerun writes again.
+
+    :param group_id: of the task group.
+    :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all of these up to
+        ``spark_timeout``; templates are rendered there.
+    :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
+    :param on_missing_writer: see there.
+    :param committed: whether to add the sensor. Default: yes.
+    :param committed_timeout: how long the sensor waits. Default: 1 hour.
+    """
+
+    table: str
+    mode: str | None = None
+    publish: str = "each"
+    replace_where: str | None = None
+    covers: str | None = None
+    rows_outside: str | None = None
+    allow_empty: bool | None = None
+    on_rerun: str | None = None
+    partition_by: str | Sequence[str] | Mapping[str, str] | None = None
+    generated_columns: Mapping[str, str] | None = None
+    table_properties: Mapping[str, str] | None = None
+    target_file_size: int | None = None
+    onelake_conn_id: str = OneLakeHook.default_conn_name
+    spark_conn_id: str = DEFAULT_SPARK_CONN_ID
+    spark_timeout: float | timedelta | None = None
+    on_conflict: str = "last_writer_wins"
+    on_missing_writer: str = "publish_others"
+    committed: bool = True
+    committed_timeout: timedelta = timedelta(hours=1)
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("mode", "publish", "rows_outside", "on_rerun", "on_conflict", "on_missing_writer"):
+            check_choice(name, getattr(self, name))
+        super().__attrs_post_init__()  # type: ignore[no-untyped-call]
+
+    @property
+    def write_defaults(self) -> dict[str, Any]:
+        """What the writers inside take where they are not given it themselves.
+
+        Not Airflow's ``default_args``: those would reach every operator in the group that has a ``table`` or ``mode``.
+        """
+        return {name: getattr(self, name) for name in _FOR_WRITERS if getattr(self, name) is not None}
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Add what settles the writers, and close the group."""
+        try:
+            if exc_type is None:
+                self._add_reconcile()
+        finally:
+            super().__exit__(exc_type, exc_value, traceback)  # type: ignore[no-untyped-call]
+
+    def _add_reconcile(self) -> None:
+        writers = [task for task in self.iter_tasks() if is_writer(task)]
+        if not writers:
+            raise InvalidWriteError(f"The task group {self.group_id} has no OneLakeWriteOperator in it.")
+        # A writer that differs in one of these would be settled by the wrong rules.
+        for task in writers:
+            for name in ("table", "publish", "onelake_conn_id"):
+                own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
+                if own is not None and own != getattr(self, name):
+                    raise InvalidWriteError(f"{task.task_id}: {name}={own!r}; in a write group it is the group's.")
+        reconcile = OneLakeReconcileOperator(
+            task_id="reconcile",
+            task_group=self,
+            table=self.table,
+            publish=self.publish,
+            on_conflict=self.on_conflict,
+            on_missing_writer=self.on_missing_writer,
+            onelake_conn_id=self.onelake_conn_id,
+        )
+        for task in writers:
+            task.set_downstream(reconcile)
+        if self.committed:
+            reconcile >> DeltaLogSensor(
+                task_id="committed",
+                task_group=self,
+                table=self.table,
+                writers=XComArg(reconcile, key="txns"),
+                onelake_conn_id=self.onelake_conn_id,
+                deferrable=True,
+                timeout=self.committed_timeout,
+            )

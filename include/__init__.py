@@ -1,0 +1,1 @@
+"""What the example DAGs and make use: SQL, sample data, and the local stack."""

@@ -1,0 +1,329 @@
+"""Airflow's REST API v2, as far as the demo and the live tests need it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+Json = dict[str, Any]
+T = TypeVar("T")
+_PAGE = 100
+_ENDED = frozenset({"success", "failed"})
+
+
+class ApiError(RuntimeError):
+    """Airflow's API refused a request; the message has its answer."""
+
+
+class WaitTimeoutError(ApiError):
+    """What was waited for did not come in time."""
+
+
+class AirflowApi:
+    """A client that is logged in.
+
+    :param url: address of Airflow's web UI, such as ``http://127.0.0.1:8080``.
+    :param user: user of the simple auth manager.
+    :param password: its password.
+    :param transport: what carries the requests; for tests.
+    """
+
+    def __init__(self, url: str, user: str, password: str, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url
+        self._login = {"username": user, "password": password}
+        # trust_env=False: a proxy of the environment is of no use for this machine's own address.
+        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False, transport=transport)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def request(self, method: str, path: str, *, params: Mapping[str, Any] | None = None, json: object = None) -> Any:
+        """Send a request, logging in when needed.
+
+        :param method: HTTP method.
+        :param path: below ``/api/v2/``.
+        :param params: query parameters; None values are left out.
+        :param json: body.
+        :returns: the decoded answer, None when there is none.
+        :raises ApiError: the answer is an error.
+        :raises httpx.TransportError: nobody answers.
+        """
+        given = {key: value for key, value in (params or {}).items() if value is not None}
+        if "Authorization" not in self._client.headers:
+            self._log_in()
+        answer = self._client.request(method, f"/api/v2/{path}", params=given, json=json)
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            self._log_in()
+            answer = self._client.request(method, f"/api/v2/{path}", params=given, json=json)
+        if answer.is_error:
+            raise ApiError(f"{method} {path} was answered {answer.status_code}: {answer.text}")
+        return answer.json() if answer.content else None
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Return the answer to a GET request; arguments are query parameters."""
+        return self.request("GET", path, params=params)
+
+    def pages(self, path: str, key: str, **params: Any) -> Iterator[Json]:
+        """Return all entries of a list, page by page.
+
+        :param path: below ``/api/v2/``.
+        :param key: name of the list in the answer.
+        :param params: query parameters.
+        """
+        offset = 0
+        while True:
+            answer = self.get(path, limit=_PAGE, offset=offset, **params)
+            yield from answer[key]
+            offset += len(answer[key])
+            if not answer[key] or offset >= answer["total_entries"]:
+                return
+
+    def _log_in(self) -> None:
+        answer = self._client.post("/auth/token", json=self._login)
+        if answer.is_error:
+            raise ApiError(f"Airflow refused the log-in of {self._login['username']}: {answer.text}")
+        self._client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+
+    # -- the installation ------------------------------------------------------------------------------------------
+
+    def health(self) -> Json:
+        """Return the health of the database, scheduler, triggerer and DAG processor. Needs no log-in."""
+        answer: Json = self._client.get("/api/v2/monitor/health").raise_for_status().json()
+        return answer
+
+    def import_errors(self) -> list[Json]:
+        """Return the DAG files that cannot be imported: ``filename`` and ``stack_trace``."""
+        return list(self.pages("importErrors", "import_errors"))
+
+    def test_connection(self, conn_id: str) -> Json:
+        """Return what the UI's Test button says: ``status`` and ``message``."""
+        fields = self.get(f"connections/{quote(conn_id)}")
+        fields.pop("team_name", None)
+        answer: Json = self.request("POST", "connections/test", json={**fields, "connection_id": conn_id})
+        return answer
+
+    # -- DAGs and runs ---------------------------------------------------------------------------------------------
+
+    def dags(self) -> list[Json]:
+        """Return the DAGs that are known now."""
+        return list(self.pages("dags", "dags", exclude_stale=True))
+
+    def unpause(self, dag_id: str) -> None:
+        """Let a DAG's runs start: those of a paused one stay queued."""
+        self.request("PATCH", f"dags/{quote(dag_id)}", params={"update_mask": "is_paused"}, json={"is_paused": False})
+
+    def pause(self, dag_id: str) -> None:
+        """Let no further run of a DAG start."""
+        self.request("PATCH", f"dags/{quote(dag_id)}", params={"update_mask": "is_paused"}, json={"is_paused": True})
+
+    def trigger(
+        self,
+        dag_id: str,
+        *,
+        logical_date: datetime | None = None,
+        data_interval: tuple[datetime, datetime] | None = None,
+        conf: Json | None = None,
+        run_id: str | None = None,
+        partition_key: str | None = None,
+    ) -> str:
+        """Start a run by hand.
+
+        :param dag_id: the DAG.
+        :param logical_date: of the run; none by default.
+        :param data_interval: first moment and the one after the last; default: what the timetable infers.
+        :param conf: values of the DAG's params.
+        :param run_id: default: chosen by Airflow.
+        :param partition_key: for a partitioned timetable.
+        :returns: the run's id.
+        """
+        body: Json = {"logical_date": _text(logical_date), "conf": conf or {}}
+        if data_interval is not None:
+            body |= {"data_interval_start": _text(data_interval[0]), "data_interval_end": _text(data_interval[1])}
+        body |= {
+            key: value for key, value in (("dag_run_id", run_id), ("partition_key", partition_key)) if value is not None
+        }
+        answer = self.request("POST", f"dags/{quote(dag_id)}/dagRuns", json=body)
+        return str(answer["dag_run_id"])
+
+    def run(self, dag_id: str, run_id: str) -> Json:
+        """Return a run."""
+        answer: Json = self.get(f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}")
+        return answer
+
+    def runs(self, dag_id: str, **params: Any) -> list[Json]:
+        """Return a DAG's runs; arguments are query parameters of the API."""
+        return list(self.pages(f"dags/{quote(dag_id)}/dagRuns", "dag_runs", **params))
+
+    def wait_for_run(self, dag_id: str, run_id: str, timeout: float = 300) -> Json:
+        """Wait until a run has ended, well or badly, and return it.
+
+        :param dag_id: the DAG.
+        :param run_id: the run.
+        :param timeout: seconds.
+        :raises WaitTimeoutError: it has not ended in time; the message has the states of its tasks.
+        """
+
+        def ended() -> Json | None:
+            run = self.run(dag_id, run_id)
+            return run if run["state"] in _ENDED else None
+
+        try:
+            return wait_for(ended, f"run {run_id} of {dag_id} to end", timeout)
+        except WaitTimeoutError as error:
+            states = {
+                f"{task['task_id']}[{task['map_index']}]": task["state"] for task in self.task_instances(dag_id, run_id)
+            }
+            raise WaitTimeoutError(f"{error} States of its tasks: {states}") from None
+
+    def clear(
+        self,
+        dag_id: str,
+        run_id: str,
+        task_ids: Sequence[str | tuple[str, int]] | None = None,
+        *,
+        downstream: bool = True,
+    ) -> list[Json]:
+        """Clear task instances so that they run again, and return them.
+
+        :param dag_id: the DAG.
+        :param run_id: the run.
+        :param task_ids: task ids, or task id and map index; default: all that failed.
+        :param downstream: whether what comes after them is cleared too.
+        """
+        body: Json = {"dry_run": False, "dag_run_id": run_id, "include_downstream": downstream, "reset_dag_runs": True}
+        body |= {"only_failed": True} if task_ids is None else {"only_failed": False, "task_ids": list(task_ids)}
+        answer = self.request("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
+        return list(answer["task_instances"])
+
+    # -- tasks -----------------------------------------------------------------------------------------------------
+
+    def task_instances(self, dag_id: str, run_id: str, task_id: str | None = None) -> list[Json]:
+        """Return the task instances of a run (``~`` for all runs), each mapped one for itself.
+
+        They have ``state``, ``start_date``, ``end_date``, ``pid``, ``map_index``, ``try_number``.
+        """
+        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances"
+        found = self.pages(path, "task_instances")
+        return [task for task in found if task_id in (None, task["task_id"])]
+
+    def tries(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[Json]:
+        """Return every attempt of a task instance, in order."""
+        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances/{quote(task_id)}"
+        answer = self.get(f"{path}/tries" if map_index < 0 else f"{path}/{map_index}/tries")
+        return sorted(answer["task_instances"], key=lambda task: int(task["try_number"]))
+
+    def log(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1, try_number: int | None = None) -> str:
+        """Return the log of an attempt, one event a line.
+
+        :param dag_id: the DAG.
+        :param run_id: the run.
+        :param task_id: the task.
+        :param map_index: of a mapped task.
+        :param try_number: default: the last attempt.
+        """
+        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances/{quote(task_id)}"
+        number = try_number or max(int(task["try_number"]) for task in self.tries(dag_id, run_id, task_id, map_index))
+        answer = self.get(f"{path}/logs/{number}", map_index=map_index, full_content=True)
+        return "\n".join(_line(event) for event in answer["content"])
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """Return a value that a task has pushed.
+
+        :raises ApiError: it has pushed none with that key.
+        """
+        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances/{quote(task_id)}/xcomEntries/{quote(key)}"
+        return self.get(path, map_index=map_index, deserialize=False, stringify=False)["value"]
+
+    # -- backfills -------------------------------------------------------------------------------------------------
+
+    def create_backfill(
+        self,
+        dag_id: str,
+        first: datetime,
+        last: datetime,
+        *,
+        max_active_runs: int = 10,
+        reprocess: str = "none",
+        backwards: bool = False,
+        conf: Json | None = None,
+    ) -> int:
+        """Start a backfill, by the call that the UI's dialog makes, and return its id.
+
+        :param dag_id: the DAG; its schedule must be periodic.
+        :param first: first logical date.
+        :param last: last logical date.
+        :param max_active_runs: runs at once; the DAG's own limit does not count.
+        :param reprocess: what to do with runs that exist: ``none``, ``failed`` or ``completed``.
+        :param backwards: latest first.
+        :param conf: values of the DAG's params.
+        """
+        body = {
+            "dag_id": dag_id,
+            "from_date": _text(first),
+            "to_date": _text(last),
+            "max_active_runs": max_active_runs,
+            "reprocess_behavior": reprocess,
+            "run_backwards": backwards,
+            "dag_run_conf": conf or {},
+        }
+        return int(self.request("POST", "backfills", json=body)["id"])
+
+    def backfill(self, backfill_id: int) -> Json:
+        """Return a backfill. Its ``completed_at`` is set by a timer, up to 30 s after the last run."""
+        answer: Json = self.get(f"backfills/{backfill_id}")
+        return answer
+
+    def backfill_runs(self, dag_id: str, backfill_id: int) -> list[Json]:
+        """Return the runs of a backfill that exist by now."""
+        return [
+            run for run in self.runs(dag_id, run_type="backfill") if run.get("backfill_id", backfill_id) == backfill_id
+        ]
+
+    def cancel_backfill(self, backfill_id: int) -> None:
+        """Start none of a backfill's queued runs any more."""
+        self.request("PUT", f"backfills/{backfill_id}/cancel")
+
+
+def wait_for(found: Callable[[], T | None], what: str, timeout: float, every: float = 0.5) -> T:
+    """Return the first result that is not None or False.
+
+    :param found: asked again and again.
+    :param what: what is waited for, for the message.
+    :param timeout: seconds.
+    :param every: seconds between two questions.
+    :raises WaitTimeoutError: there was none in time.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        result = found()
+        if result:
+            return result
+        if time.monotonic() >= deadline:
+            raise WaitTimeoutError(f"Waited {timeout:.0f} s for {what}.")
+        time.sleep(every)
+
+
+def _text(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment is not None else None
+
+
+def _line(event: Json | str) -> str:
+    if isinstance(event, str):
+        return event
+    rest = {key: value for key, value in event.items() if key not in ("timestamp", "event", "level", "logger")}
+    parts = [event.get("timestamp"), event.get("level"), event["event"], *(f"{k}={v}" for k, v in rest.items())]
+    return " ".join(str(part) for part in parts if part)

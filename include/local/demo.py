@@ -1,0 +1,221 @@
+"""``make demo``: load every month with both vendors' writers at once, in a live Airflow, and prove the result."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import httpx
+from rich.console import Console
+from rich.markup import escape
+
+from . import jars, report, stack
+from . import supervisor as background
+from .api import ApiError
+from .expected import month_files
+from .settings import REPOSITORY, Settings, from_environment, known_ports
+
+if TYPE_CHECKING:
+    from .api import AirflowApi
+
+# Exit statuses, told apart by who has to act.
+ALL_AGREES, LOAD_FAILED, BAD_INPUT, SET_UP_FAILED = 0, 1, 2, 3
+
+DAG = "nyc_taxi_two_vendors"
+GROUP = "load"
+TABLE = "Tables/trips"
+SAMPLE = REPOSITORY / "include" / "data" / "nyc_taxi"
+MODES = ("append", "overwrite_partitions")
+PARTITIONS = ("month", "vendor_id")
+# Months whose writers run at the same time; with two vendors each, more than the cores of a laptop.
+_RUNS_AT_ONCE = 3
+_TIMEOUT = 3600
+
+console = Console(highlight=False)
+
+
+@attrs.frozen
+class Plan:
+    """What one demo loads, and how.
+
+    :param files: by month.
+    :param lakehouse: directory that gets ``Tables/trips``.
+    :param mode: of the table group.
+    :param partition_by: column that the table is partitioned by.
+    """
+
+    files: dict[str, Path]
+    lakehouse: Path
+    mode: str
+    partition_by: str
+
+    @property
+    def table(self) -> Path:
+        """The table's directory."""
+        return self.lakehouse / TABLE
+
+
+class InputError(Exception):
+    """What was asked for cannot be loaded."""
+
+
+def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partition_by: str) -> int:  # noqa: A002
+    """Run the demo.
+
+    :param input: directory with ``yellow_tripdata_YYYY-MM.json.gz``; default: the sample months.
+    :param lakehouse: directory that gets ``Tables/trips``; default: ``lakehouse`` in the checkout.
+    :param table_mode: ``append`` or ``overwrite_partitions``.
+    :param partition_by: ``month`` or ``vendor_id``.
+    :returns: 0 only if the rows found are the rows expected; 1: the load is at fault; 2: the input; 3: the set-up.
+    """
+    try:
+        plan = _plan(input, lakehouse, table_mode, partition_by)
+    except InputError as error:
+        console.print(f"[red]Input:[/] {escape(str(error))}")
+        return BAD_INPUT
+    settings = from_environment(
+        state=from_environment().state / "demo", lakehouse=plan.lakehouse, dags=REPOSITORY / "dags", any_port=True
+    )
+    console.print(
+        f"Loading {len(plan.files)} months ({', '.join(plan.files)}), vendors 1 and 2 at once, mode {plan.mode}, "
+        f"partitioned by {plan.partition_by}, into {plan.table}"
+    )
+    try:
+        with console.status("Looking for Delta's JARs …"):
+            jars.resolve(settings.jars)
+        _start(settings)
+        with stack.open_api(settings, known_ports(settings)) as api:
+            ended = _backfill(api, plan)
+            seen_by_spark = report.count_by_spark(
+                stack.connect_server(settings, known_ports(settings)).remote, plan.table
+            )
+            return _judge(api, plan, ended, seen_by_spark)
+    except (jars.SetUpError, stack.StackError) as error:
+        console.print(f"[red]Set-up failed[/] (nothing is wrong with the load): {escape(str(error))}")
+        return SET_UP_FAILED
+    except (ApiError, httpx.HTTPError) as error:
+        console.print(f"[red]Airflow did not carry on[/]: {escape(str(error))}. Its logs are in {settings.logs}.")
+        return SET_UP_FAILED
+    finally:
+        with console.status("Stopping what was started …"):
+            background.shut_down(settings)
+        console.print("Stopped what was started.")
+
+
+def _plan(input_: Path | None, lakehouse: Path | None, mode: str, partition_by: str) -> Plan:
+    directory = (input_ or SAMPLE).expanduser().absolute()
+    if not directory.is_dir():
+        raise InputError(f"there is no directory {directory}.")
+    files = month_files(directory)
+    if not files:
+        raise InputError(f"{directory} holds no file named yellow_tripdata_YYYY-MM.json.gz.")
+    if mode not in MODES:
+        raise InputError(f"TABLE_MODE={mode} is unknown; it is one of {', '.join(MODES)}.")
+    if partition_by not in PARTITIONS:
+        raise InputError(f"PARTITION_BY={partition_by} is unknown; it is one of {', '.join(PARTITIONS)}.")
+    target = (lakehouse or REPOSITORY / "lakehouse").expanduser().absolute()
+    return Plan(files, target, mode, partition_by)
+
+
+def _start(settings: Settings) -> None:
+    """Start a stack of the demo's own, so that it can be stopped without harm to another."""
+    background.shut_down(settings)
+    settings.lakehouse.mkdir(parents=True, exist_ok=True)
+    background.launch(settings)
+    shown = 0
+    status = background.Status("starting")
+    with console.status("Starting Airflow, PostgreSQL and Spark Connect …") as spinner:
+        for status in background.follow(settings):
+            for event in status.events[shown:]:
+                spinner.update(escape(event.partition(" ")[2]) + " …")
+            shown = len(status.events)
+    if status.phase != "healthy":
+        raise stack.StackError(status.error or status.phase)
+    broken = [error for error in status.import_errors if DAG in error]
+    if broken:
+        raise stack.StackError(f"the DAG cannot be imported: {'; '.join(broken)}")
+    console.print(f"Airflow is up: {status.url}")
+
+
+def _backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
+    """Start the backfill as the UI's dialog does, wait for it, and return the runs' states by month."""
+    first, *_, last = [datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in _ends(plan.files)]
+    api.unpause(DAG)
+    backfill = api.create_backfill(
+        DAG,
+        first,
+        last,
+        max_active_runs=_RUNS_AT_ONCE,
+        reprocess="completed",
+        conf={
+            "input": str(next(iter(plan.files.values())).parent),
+            "table": TABLE,
+            "mode": plan.mode,
+            "partition_by": plan.partition_by,
+        },
+    )
+    return _wait(api, backfill, plan)
+
+
+def _ends(files: dict[str, Path]) -> list[str]:
+    months = list(files)
+    return [months[0], months[-1]]
+
+
+def _wait(api: AirflowApi, backfill: int, plan: Plan) -> dict[str, str]:
+    shown: dict[str, str] = {}
+    deadline = time.monotonic() + _TIMEOUT
+    with console.status("Loading …") as spinner:
+        while time.monotonic() < deadline:
+            runs = {str(run["logical_date"])[:7]: run for run in api.backfill_runs(DAG, backfill)}
+            states = {month: str(run["state"]) for month, run in sorted(runs.items())}
+            for month, state in states.items():
+                if state in ("success", "failed") and shown.get(month) != state:
+                    colour = "green" if state == "success" else "red"
+                    console.print(f"  {month} [{colour}]{state}[/]")
+            shown = states
+            counts = Counter(states.values())
+            spinner.update(f"Loading: {', '.join(f'{n} {state}' for state, n in counts.items())} …")
+            if states and all(state in ("success", "failed") for state in states.values()):
+                return states
+            time.sleep(1)
+    raise ApiError(f"the backfill did not end within {_TIMEOUT} s; states: {shown}")
+
+
+def _judge(api: AirflowApi, plan: Plan, ended: dict[str, str], seen_by_spark: dict[int, int]) -> int:
+    failed = [month for month, state in ended.items() if state != "success"]
+    for month in failed:
+        _explain(api, month)
+    if not (plan.table / "_delta_log").is_dir():
+        console.print(f"[red]There is no table at {plan.table}:[/] no writer got as far as creating it.")
+        return LOAD_FAILED
+    agrees = report.show(console, plan, f"{DAG}/{GROUP}", seen_by_spark, _lost_races(api))
+    if failed:
+        console.print(f"[red]{len(failed)} of {len(ended)} runs failed:[/] {', '.join(failed)}")
+    return ALL_AGREES if agrees and not failed else LOAD_FAILED
+
+
+def _lost_races(api: AirflowApi) -> int:
+    """Return how many puts met another's commit, by the writers' own results."""
+    lost = 0
+    for task in api.task_instances(DAG, "~"):
+        if task["state"] == "success" and task["task_id"] == f"{GROUP}.write":
+            result: Any = api.xcom(DAG, task["dag_run_id"], task["task_id"], map_index=task["map_index"])
+            lost += int((result or {}).get("lost_races") or 0)
+    return lost
+
+
+def _explain(api: AirflowApi, month: str) -> None:
+    """Print the last error of each failed task of a month's run."""
+    for run in api.runs(DAG):
+        if not str(run["logical_date"]).startswith(month):
+            continue
+        for task in api.task_instances(DAG, run["dag_run_id"]):
+            if task["state"] == "failed":
+                log = api.log(DAG, run["dag_run_id"], task["task_id"], task["map_index"])
+                errors = [line for line in log.splitlines() if " error " in line] or log.splitlines()
+                console.print(f"  {month} {task['task_id']}[{task['map_index']}]: {escape(errors[-1][:1000])}")

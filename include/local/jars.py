@@ -1,0 +1,162 @@
+"""The JARs that a local Spark needs beside those in pip's ``pyspark``: resolved once, then used without a network.
+
+Ivy resolves them through pip's own ``spark-submit``. What ``pyspark`` ships already is left out, so that one version
+of each library is on the class path.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SCALA = "2.13"
+JAVA_AT_LEAST = 17
+_ATTEMPTS = 3
+_RESOLVE_SECONDS = 600
+
+
+class SetUpError(RuntimeError):
+    """Something that the local stack needs is missing on this machine; the message says what to install."""
+
+
+def spark_home() -> Path:
+    """Return the directory of pip's ``pyspark``, which is a whole Spark.
+
+    :raises SetUpError: ``pyspark`` is not installed, or only its client is.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SetUpError("pyspark is not installed in this environment: run 'make setup'.")
+    home = Path(spec.origin).parent
+    if not (home / "jars").is_dir():
+        raise SetUpError(
+            f"{home} holds pyspark's client only, without Spark's JARs: install pyspark and pyspark-client."
+        )
+    return home
+
+
+def java() -> Path:
+    """Return the ``java`` to run Spark with: ``JAVA_HOME``'s, else the one on ``PATH``.
+
+    :raises SetUpError: there is none, or it is older than Java 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not found or not Path(found).exists():
+        raise SetUpError(
+            f"Java {JAVA_AT_LEAST} or later is needed to run Spark, and there is no 'java' "
+            f"{'in JAVA_HOME' if home else 'on PATH'}: install a JDK or JRE (Debian: openjdk-17-jre-headless)."
+        )
+    said = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < JAVA_AT_LEAST:
+        first = said.splitlines()[0] if said else "no answer to -version"
+        raise SetUpError(f"Java {JAVA_AT_LEAST} or later is needed to run Spark; {found} is: {first}")
+    return Path(found)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment to run pip's Spark with.
+
+    ``SPARK_HOME`` is set because Spark's own look-up asks whichever ``python3`` comes first on ``PATH``.
+    """
+    env = dict(os.environ)
+    env["SPARK_HOME"] = str(spark_home())
+    # ".../bin/java" may be a link to a JDK elsewhere; spark-class wants the JDK's own directory.
+    env["JAVA_HOME"] = str(java().resolve().parent.parent)
+    return env
+
+
+def delta_package() -> str:
+    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark`` and ``delta-spark``."""
+    spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_{SCALA}:{importlib.metadata.version('delta-spark')}"
+
+
+def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
+    """Return the JARs for ``packages``, downloading them on the first call only.
+
+    Several processes may call this at once: one downloads, the others wait for it.
+
+    :param state: directory that keeps what is downloaded, in ``jars/`` and ``ivy/``.
+    :param packages: Maven coordinates. Default: Delta Lake for the installed versions.
+    :returns: paths of the JARs, sorted.
+    :raises SetUpError: Java is missing, or the packages cannot be downloaded.
+    """
+    state = state.absolute()
+    wanted = {"packages": sorted(packages or [delta_package()]), "spark": importlib.metadata.version("pyspark")}
+    jars, stamp = state / "jars", state / "jars" / "resolved.json"
+    state.mkdir(parents=True, exist_ok=True)
+    with _lock(state / "jars.lock"):
+        if stamp.exists():
+            known = json.loads(stamp.read_text())
+            found = [jars / name for name in known["jars"]]
+            if {key: known[key] for key in wanted} == wanted and all(jar.exists() for jar in found):
+                return found
+        retrieved = _download(wanted["packages"], state / "ivy")
+        shipped = {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
+        fresh = state / "jars.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        names = []
+        for jar in sorted(retrieved):
+            name = jar.name.partition("_")[2]  # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
+            if _artifact(name) not in shipped:
+                shutil.copyfile(jar, fresh / name)
+                names.append(name)
+        (fresh / "resolved.json").write_text(json.dumps({**wanted, "jars": sorted(names)}, indent=2))
+        shutil.rmtree(jars, ignore_errors=True)
+        fresh.rename(jars)
+        return [jars / name for name in sorted(names)]
+
+
+def _download(packages: Sequence[str], ivy: Path) -> list[Path]:
+    command = [
+        str(spark_home() / "bin" / "spark-submit"),
+        *("--packages", ",".join(packages), "--conf", f"spark.jars.ivy={ivy}", "--master", "local[1]"),
+        # Something harmless to run once the packages are there: spark-submit itself, asked for its version.
+        *("--class", "org.apache.spark.deploy.SparkSubmit", "spark-internal", "--version"),
+    ]
+    said = ""
+    for _ in range(_ATTEMPTS):
+        shutil.rmtree(ivy / "jars", ignore_errors=True)
+        try:
+            done = subprocess.run(
+                command, env=environment(), capture_output=True, text=True, check=False, timeout=_RESOLVE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            said = f"no end after {_RESOLVE_SECONDS} s"
+            continue
+        said = done.stdout + done.stderr
+        retrieved = list((ivy / "jars").glob("*.jar"))
+        if done.returncode == 0 and retrieved:
+            return retrieved
+    told = "\n".join(line for line in said.splitlines() if "WARN" in line or "ERROR" in line or "xception" in line)
+    raise SetUpError(
+        f"Cannot download {', '.join(packages)} from Maven Central ({_ATTEMPTS} attempts). "
+        f"Is there a network? Ivy said:\n{told or said[-2000:]}"
+    )
+
+
+def _artifact(jar: str) -> str:
+    """Return a JAR's name without its version: ``delta-spark_4.2_2.13-4.4.0.jar`` → ``delta-spark_4.2_2.13``."""
+    return re.sub(r"-\d[^_]*\.jar$", "", jar)
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

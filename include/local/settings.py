@@ -1,0 +1,271 @@
+"""Where a local stack keeps its things, on which ports it listens, and the environment of Airflow's processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import attrs
+
+from .connect_server import free_port, listens
+from .processes import MARK, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+USER = "admin"
+SPARK_POOL = "spark"
+
+# Taken when free. The environment variable LOCAL_<NAME>_PORT chooses another one; then it must be free.
+_PORTS = {
+    "api": 8080,
+    "connect": 15002,
+    "spark_ui": 4040,
+    "postgres": 5442,
+    "worker_logs": 8793,
+    "trigger_logs": 8794,
+}
+
+
+class PortTakenError(RuntimeError):
+    """A port that was asked for by name is in use."""
+
+
+@attrs.frozen
+class Ports:
+    """TCP ports of a stack on 127.0.0.1.
+
+    :param api: Airflow's web UI and API.
+    :param connect: Spark Connect.
+    :param spark_ui: Spark's UI and status API.
+    :param postgres: PostgreSQL.
+    :param worker_logs: Airflow's server of the logs of running tasks.
+    :param trigger_logs: Airflow's server of the logs of running triggers.
+    """
+
+    api: int
+    connect: int
+    spark_ui: int
+    postgres: int
+    worker_logs: int
+    trigger_logs: int
+
+
+@attrs.frozen
+class Secrets:
+    """What a stack keeps to itself, made once per state directory.
+
+    :param password: of the user ``admin`` in Airflow.
+    :param database: password of PostgreSQL.
+    :param fernet: key that encrypts Airflow's connections.
+    :param jwt: key that signs Airflow's tokens.
+    :param session: key of the web UI's sessions.
+    """
+
+    password: str = attrs.field(repr=False)
+    database: str = attrs.field(repr=False)
+    fernet: str = attrs.field(repr=False)
+    jwt: str = attrs.field(repr=False)
+    session: str = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Settings:
+    """Everything that makes one local stack different from another.
+
+    :param state: its directory: database, logs, secrets, pid files.
+    :param dags: folder of the DAGs.
+    :param lakehouse: directory with ``Tables/`` and ``Files/`` that ``onelake_default`` points to.
+    :param jars: directory that keeps the fetched JARs; shared by all stacks.
+    :param parallelism: tasks that run at once.
+    :param spark_slots: slots of the pool ``spark``.
+    :param spark_memory: heap of the Spark Connect server.
+    :param more_dags: further folders of DAGs.
+    :param any_port: whether to take any free port rather than the usual ones.
+    :param environment: further variables for Airflow's processes, which win.
+    """
+
+    state: Path
+    dags: Path
+    lakehouse: Path
+    jars: Path
+    parallelism: int = 6
+    spark_slots: int = 4
+    spark_memory: str = "2g"
+    more_dags: tuple[Path, ...] = ()
+    any_port: bool = False
+    environment: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def dag_folders(self) -> tuple[Path, ...]:
+        """Every folder of DAGs."""
+        return (self.dags, *self.more_dags)
+
+    @property
+    def mark(self) -> str:
+        """Value of the environment variable that all processes of this stack carry."""
+        return str(self.state)
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the processes' logs."""
+        return self.state / "logs"
+
+    @property
+    def run(self) -> Path:
+        """Directory of the pid files."""
+        return self.state / "run"
+
+    @property
+    def airflow_home(self) -> Path:
+        """Airflow's home; the logs of tasks are in its ``logs``."""
+        return self.state / "airflow"
+
+    @property
+    def password_file(self) -> Path:
+        """File from which Airflow's simple auth manager takes the passwords."""
+        return self.state / "airflow-passwords.json"
+
+
+def from_environment(**changes: object) -> Settings:
+    """Return the settings that the environment variables ask for.
+
+    ``LOCAL_STATE``, ``LOCAL_DAGS``, ``LOCAL_LAKEHOUSE``, ``LOCAL_JARS``, ``LOCAL_PARALLELISM``, ``LOCAL_SPARK_SLOTS``,
+    ``LOCAL_SPARK_MEMORY``, ``LOCAL_ANY_PORT=1``.
+
+    :param changes: fields of :class:`Settings` that win.
+    """
+    env = os.environ
+    state = Path(env.get("LOCAL_STATE") or REPOSITORY / ".local").absolute()
+    found: dict[str, object] = {
+        "state": state,
+        "dags": Path(env.get("LOCAL_DAGS") or REPOSITORY / "dags").absolute(),
+        "lakehouse": Path(env.get("LOCAL_LAKEHOUSE") or state / "lakehouse").absolute(),
+        "jars": Path(env.get("LOCAL_JARS") or REPOSITORY / ".local").absolute(),
+        "parallelism": int(env.get("LOCAL_PARALLELISM") or 6),
+        "spark_slots": int(env.get("LOCAL_SPARK_SLOTS") or 4),
+        "spark_memory": env.get("LOCAL_SPARK_MEMORY") or "2g",
+        "any_port": env.get("LOCAL_ANY_PORT") == "1",
+    }
+    return Settings(**{**found, **changes})  # type: ignore[arg-type]
+
+
+def choose_ports(settings: Settings) -> Ports:
+    """Choose ports that are free now, and note them in the state directory.
+
+    A port named by the environment is taken as it is; else the one of last time, the usual one, any.
+
+    :raises PortTakenError: a port that the environment names is in use.
+    """
+    file = settings.state / "ports.json"
+    last: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+    chosen: dict[str, int] = {}
+    for name, usual in _PORTS.items():
+        variable = f"LOCAL_{name.upper()}_PORT"
+        asked = os.environ.get(variable)
+        if asked and not settings.any_port:
+            if listens(int(asked)):
+                raise PortTakenError(f"Port {asked}, asked for by {variable}, is in use: choose another one.")
+            chosen[name] = int(asked)
+            continue
+        candidates = [last.get(name), None if settings.any_port else usual]
+        free = (port for port in candidates if port and port not in chosen.values() and not listens(port))
+        chosen[name] = next(free, None) or free_port()
+    write_atomically(file, json.dumps(chosen))
+    return Ports(**chosen)
+
+
+def known_ports(settings: Settings) -> Ports:
+    """Return the ports that a started stack has chosen.
+
+    :raises FileNotFoundError: it was never started.
+    """
+    return Ports(**json.loads((settings.state / "ports.json").read_text()))
+
+
+def load_secrets(settings: Settings) -> Secrets:
+    """Return the stack's secrets, made at the first call and kept in files that only the owner reads."""
+    file = settings.state / "secrets.json"
+    if not file.exists():
+        settings.state.mkdir(parents=True, exist_ok=True)
+        made = Secrets(
+            password=secrets.token_urlsafe(9),
+            database=secrets.token_urlsafe(18),
+            fernet=urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+            jwt=secrets.token_urlsafe(48),
+            session=secrets.token_urlsafe(32),
+        )
+        write_atomically(file, json.dumps(attrs.asdict(made)), mode=0o600)
+    kept = Secrets(**json.loads(file.read_text()))
+    if not settings.password_file.exists():
+        write_atomically(settings.password_file, json.dumps({USER: kept.password}), mode=0o600)
+    return kept
+
+
+def database_url(ports: Ports, kept: Secrets) -> str:
+    """Return the address of Airflow's database."""
+    return f"postgresql+psycopg2://postgres:{kept.database}@{HOST}:{ports.postgres}/postgres"
+
+
+def airflow_environment(settings: Settings, ports: Ports, kept: Secrets) -> dict[str, str]:
+    """Return the environment for Airflow's processes.
+
+    Airflow's settings of the caller's own environment are left out: they belong to another Airflow.
+    """
+    url = f"http://{HOST}:{ports.api}"
+    bundles = [
+        {
+            "name": f"dags-{number}" if number else "dags-folder",
+            "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle",
+            "kwargs": {"path": str(folder)},
+        }
+        for number, folder in enumerate(settings.dag_folders)
+    ]
+    airflow = {
+        "CORE__DAGS_FOLDER": str(settings.dags),
+        "CORE__EXECUTOR": "LocalExecutor",
+        # LocalExecutor forks this many workers at once when it starts.
+        "CORE__PARALLELISM": str(settings.parallelism),
+        "CORE__LOAD_EXAMPLES": "False",
+        "CORE__TEST_CONNECTION": "Enabled",
+        "CORE__FERNET_KEY": kept.fernet,
+        "CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(settings.password_file),
+        "CORE__MAX_ACTIVE_RUNS_PER_DAG": "16",
+        "API__HOST": HOST,
+        "API__PORT": str(ports.api),
+        "API__BASE_URL": url,
+        "API__WORKERS": "1",
+        "API__SECRET_KEY": kept.session,
+        "API_AUTH__JWT_SECRET": kept.jwt,
+        "DATABASE__SQL_ALCHEMY_CONN": database_url(ports, kept),
+        "DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
+        "DATABASE__SQL_ALCHEMY_POOL_SIZE": "5",
+        "DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+        # A new DAG file is seen within seconds, an edited one too: this is where people try things.
+        "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+        "DAG_PROCESSOR__PARSING_PROCESSES": "1",
+        "LOGGING__WORKER_LOG_SERVER_PORT": str(ports.worker_logs),
+        "LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports.trigger_logs),
+        # A task whose supervisor was killed is noticed after this many seconds (300 by default).
+        "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        "SCHEDULER__ENABLE_TRACEMALLOC": "False",
+        "USAGE_DATA_COLLECTION__ENABLED": "False",
+    }
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "_AIRFLOW"))}
+    return {
+        **inherited,
+        MARK: settings.mark,
+        "AIRFLOW_HOME": str(settings.airflow_home),
+        "NO_PROXY": ",".join(filter(None, [inherited.get("NO_PROXY"), HOST, "localhost"])),
+        "PYTHONUNBUFFERED": "1",
+        **{f"AIRFLOW__{key}": value for key, value in airflow.items()},
+        **settings.environment,
+    }

@@ -1,0 +1,148 @@
+"""A live Airflow of the tests' own: state, ports and lakehouse apart from those of ``make up``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from include.local import postgres, stack, supervisor
+from include.local.api import wait_for
+from include.local.processes import known, leftovers
+from include.local.settings import Settings, from_environment, known_ports
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from include.local.api import AirflowApi
+    from include.local.connect_server import ConnectServer
+
+
+class LiveStack:
+    """A running stack, as a test sees it.
+
+    ``api`` is Airflow's REST API, ``connect_server`` the Spark Connect server (its address, status and jobs),
+    ``lakehouse`` the directory of ``onelake_default``, ``logs`` the logs of the processes, ``dags`` a folder of its own
+    for DAGs that a test writes.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.ports = known_ports(settings)
+        self.api: AirflowApi = stack.open_api(settings, self.ports)
+        self.connect_server: ConnectServer = stack.connect_server(settings, self.ports)
+        self.lakehouse = settings.lakehouse
+        self.logs = settings.logs
+        self.dags = settings.more_dags[-1]
+
+    @property
+    def task_logs(self) -> Path:
+        """Directory of the logs of tasks."""
+        return self.settings.airflow_home / "logs"
+
+    @property
+    def spark_events(self) -> Path:
+        """Directory of Spark's event logs, one file for each start of the server."""
+        return self.connect_server.event_log_dir
+
+    def pid(self, name: str) -> int:
+        """Return the pid of ``spark-connect``, ``postgres``, ``api-server``, ``dag-processor``, ``triggerer`` or
+        ``scheduler``."""
+        return next(process.pid for process in known(self.settings.run) if process.name == name)
+
+    def kill(self, name: str) -> int:
+        """Kill a process of the stack as ``kill -9`` does, and return the pid that it had."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_until_restarted(self, name: str, former: int, timeout: float = 90) -> int:
+        """Return the pid of a process that was started again."""
+        return wait_for(lambda: pid if (pid := self.pid(name)) != former else None, f"{name} to be restarted", timeout)
+
+    def wait_until_spark_answers(self, timeout: float = 90) -> None:
+        """Return when the Spark Connect server takes work."""
+        wait_for(self.connect_server.healthy, "Spark Connect to answer", timeout)
+
+    def kill_task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> int:
+        """Kill the process of a running task as ``kill -9`` does, and return its pid."""
+        pid = wait_for(
+            lambda: next(
+                (
+                    task["pid"]
+                    for task in self.api.task_instances(dag_id, run_id, task_id)
+                    if task["map_index"] == map_index and task["state"] == "running"
+                ),
+                None,
+            ),
+            f"{task_id}[{map_index}] to run",
+            60,
+        )
+        os.kill(pid, signal.SIGKILL)
+        return int(pid)
+
+    def add_dag(self, dag_id: str, source: str, timeout: float = 60) -> None:
+        """Write a DAG file, wait until Airflow knows the DAG, and unpause it."""
+        fresh = self.dags / f".{dag_id}"
+        fresh.write_text(textwrap.dedent(source))
+        fresh.replace(self.dags / f"{dag_id}.py")
+
+        def parsed() -> bool:
+            problems = [e["stack_trace"] for e in self.api.import_errors() if e["filename"].endswith(f"{dag_id}.py")]
+            assert not problems, problems[0]
+            return dag_id in {dag["dag_id"] for dag in self.api.dags()}
+
+        wait_for(parsed, f"DAG {dag_id} to be parsed", timeout)
+        self.api.unpause(dag_id)
+
+    def run_dag(self, dag_id: str, timeout: float = 300, **trigger: object) -> dict[str, object]:
+        """Start a run by hand, wait until it has ended, and return it."""
+        run_id = self.api.trigger(dag_id, **trigger)  # type: ignore[arg-type]
+        return self.api.wait_for_run(dag_id, run_id, timeout)
+
+
+def make_settings(directory: Path, *dag_folders: Path, **environment: str) -> Settings:
+    """Settings of a stack that shares nothing but the JARs with any other.
+
+    :param directory: parent of its state and of a folder for DAGs that are written while it runs.
+    :param dag_folders: folders of DAGs; those that do not exist are left out.
+    :param environment: variables for Airflow's processes.
+    """
+    own = directory / "dags"
+    own.mkdir(parents=True)
+    first, *more = [*(folder for folder in dag_folders if folder.is_dir()), own]
+    return from_environment(
+        state=directory / "state",
+        dags=first,
+        more_dags=(*more,) or (own,),
+        lakehouse=directory / "lakehouse",
+        any_port=True,
+        environment={
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "2",
+            "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
+            **environment,
+        },
+    )
+
+
+def start(settings: Settings, owner: int | None = None) -> LiveStack:
+    """Start a stack in the background and return when it is healthy and every DAG imports."""
+    supervisor.launch(settings, owner=owner or os.getpid())
+    status = None
+    for status in supervisor.follow(settings):  # noqa: B007
+        pass
+    assert status is not None
+    if status.phase != "healthy" or status.import_errors:
+        supervisor.shut_down(settings)
+        pytest.fail("\n".join([status.error or status.phase, *status.import_errors, *status.events]))
+    return LiveStack(settings)
+
+
+def stop(settings: Settings) -> None:
+    """Stop a stack, delete its database, and make sure that no process is left."""
+    supervisor.shut_down(settings)
+    postgres.remove(settings.state)
+    assert leftovers(settings.run, settings.mark) == []

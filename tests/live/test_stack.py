@@ -1,0 +1,134 @@
+"""The live stack itself: it starts in order, runs a DAG, starts again what dies, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from include.local import supervisor
+from include.local.api import wait_for
+from include.local.processes import known, leftovers
+from tests.live.harness import make_settings, start, stop
+
+pytestmark = pytest.mark.live
+
+TRIVIAL = """
+    from airflow.sdk import dag, task
+
+    @dag(schedule=None)
+    def trivial():
+        @task
+        def double(number: int) -> int:
+            return 2 * number
+
+        double.expand(number=[1, 21])
+
+    trivial()
+"""
+
+# A task that starts a process in a session of its own, as BashOperator does.
+NEVER_ENDING = """
+    import subprocess
+    from airflow.sdk import dag, task
+
+    @dag(schedule=None)
+    def never_ending():
+        @task
+        def sleep() -> None:
+            subprocess.run(["sleep", "3600"], start_new_session=True, check=True)
+
+        sleep()
+
+    never_ending()
+"""
+
+
+def test_every_part_is_healthy(live_stack):
+    health = live_stack.api.health()
+    assert {part: state["status"] for part, state in health.items() if state} == dict.fromkeys(
+        ("metadatabase", "scheduler", "triggerer", "dag_processor"), "healthy"
+    )
+    assert live_stack.connect_server.healthy()
+
+
+def test_pools_and_connections_are_there_and_the_lakehouse_is_usable(live_stack):
+    assert live_stack.api.get("pools/spark")["slots"] == live_stack.settings.spark_slots
+    spark = live_stack.api.get("connections/spark_connect_default")
+    assert (spark["conn_type"], spark["port"]) == ("spark_connect", live_stack.connect_server.port)
+    assert live_stack.api.get("connections/onelake_default")["conn_type"] == "onelake"
+    assert live_stack.lakehouse.is_dir()
+
+
+def test_a_dag_runs(live_stack):
+    live_stack.add_dag("trivial", TRIVIAL)
+    run = live_stack.run_dag("trivial")
+    assert run["state"] == "success"
+    tasks = live_stack.api.task_instances("trivial", run["dag_run_id"])
+    assert sorted(
+        live_stack.api.xcom("trivial", run["dag_run_id"], "double", map_index=task["map_index"]) for task in tasks
+    ) == [2, 42]
+    assert len({task["pid"] for task in tasks}) == 2
+    assert "Returned value was: 42" in live_stack.api.log("trivial", run["dag_run_id"], "double", map_index=1)
+
+
+@pytest.mark.parametrize("name", ["spark-connect", "scheduler", "postgres"])
+def test_what_is_killed_comes_back(live_stack, name):
+    former = live_stack.kill(name)
+    assert live_stack.wait_until_restarted(name, former) != former
+    live_stack.wait_until_spark_answers()
+    live_stack.add_dag("trivial", TRIVIAL)
+    wait_for(lambda: live_stack.api.health()["scheduler"]["status"] == "healthy", "the scheduler", 60)
+    assert live_stack.run_dag("trivial")["state"] == "success"
+
+
+def test_two_stacks_run_side_by_side_and_one_that_lost_its_owner_leaves_no_process(live_stack, tmp_path):
+    owner = subprocess.Popen(["sleep", "600"])
+    settings = make_settings(tmp_path)
+    try:
+        second = start(settings, owner=owner.pid)
+        assert second.ports.api != live_stack.ports.api
+        second.add_dag("never_ending", NEVER_ENDING)
+        run_id = second.api.trigger("never_ending")
+        wait_for(lambda: second.api.task_instances("never_ending", run_id)[0]["state"] == "running", "the task", 60)
+        wait_for(lambda: "sleep" in names(settings), "its child", 30)
+        assert {"java", "postgres", "sleep"} <= names(settings)
+
+        owner.kill()
+        owner.wait()
+        wait_for(lambda: supervisor.supervisor(settings) is None, "the stack to stop", 90)
+        assert leftovers(settings.run, settings.mark) == []
+        assert known(settings.run) == []
+    finally:
+        owner.kill()
+        stop(settings)
+    assert live_stack.api.health()["scheduler"]["status"] == "healthy"
+
+
+def test_a_stack_that_is_stopped_while_it_starts_leaves_no_process(tmp_path):
+    settings = make_settings(tmp_path)
+    try:
+        supervisor.launch(settings, owner=os.getpid())
+        wait_for(lambda: "postgres" in names(settings), "PostgreSQL to start", 60)
+        began = time.monotonic()
+        assert supervisor.shut_down(settings)
+        assert time.monotonic() - began < 30
+        assert leftovers(settings.run, settings.mark) == []
+        status = supervisor.read_status(settings)
+        assert status is not None
+        assert status.phase == "stopped"
+    finally:
+        stop(settings)
+
+
+def names(settings) -> set[str]:
+    found = set()
+    for process in leftovers(settings.run, settings.mark):
+        try:
+            found.add(process.name())
+        except psutil.NoSuchProcess:
+            continue
+    return found
