@@ -127,7 +127,9 @@ class _Attempts:
         self._txn_id = str(uuid.UUID(int=committer.random.getrandbits(128), version=4))
         self._seen = min(buffer.read_version for buffer in buffers)
         self._winners: list[Commit] = []
+        self._looked_at = 0
         self._log_complete = True
+        self._placed: tuple[Snapshot, Batch] | None = None
         self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
         self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
         self._attempts = self._lost = 0
@@ -152,7 +154,8 @@ class _Attempts:
         if snapshot is None:
             raise TableNotFoundError(f"There is no Delta table at {self._log.table}.")
         self._take_in(snapshot)
-        mine = next((commit for commit in self._winners if commit.txn_id == self._txn_id), None)
+        news = self._winners[self._looked_at :]
+        mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
         if mine is not None:
             # The answer to our put was lost. What stands there is the last that was put: a version is put once.
             return self._published(mine.version, snapshot)
@@ -161,9 +164,9 @@ class _Attempts:
             return self._ended(Status.ALREADY, self._version_of_txn())
         for buffer in buffers:
             buffer.check_age(self._log.clock.now(), snapshot.retention_days)
-            check_fits(buffer, snapshot, self._log.table)
-        check_no_path_twice(buffers, self._winners, self._log.table)
-        batch = place(buffers, snapshot)
+        check_no_path_twice(buffers, news, self._log.table)
+        self._looked_at = len(self._winners)
+        batch = self._place(buffers, snapshot)
         removable = self._removable(batch, snapshot)
         conflicts = list(find_conflicts(batch, self._rivals(), snapshot))
         if conflicts and self._policy is None:
@@ -190,6 +193,19 @@ class _Attempts:
         except LogGapError:
             self._log_complete = False
         self._seen = snapshot.version
+
+    def _place(self, buffers: tuple[Buffer, ...], snapshot: Snapshot) -> Batch:
+        """Check that the buffers fit and sort their files: once for a definition of the table, not for every attempt."""
+        if self._placed is not None:
+            before, batch = self._placed
+            same = before.metadata is snapshot.metadata and before.protocol is snapshot.protocol
+            if same and batch.buffers == buffers:
+                return batch
+        for buffer in buffers:
+            check_fits(buffer, snapshot, self._log.table)
+        batch = place(buffers, snapshot)
+        self._placed = (snapshot, batch)
+        return batch
 
     def _pending(self, buffer: Buffer, snapshot: Snapshot) -> bool:
         spec = buffer.spec

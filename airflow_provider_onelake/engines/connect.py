@@ -149,6 +149,8 @@ class _Running:
         from pyspark.sql.connect.client import DefaultChannelBuilder
         from pyspark.sql.connect.session import SparkSession
 
+        # Writes every error to stderr by itself, with two hundred lines of the JVM; ours says it once.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
         self.session_id = str(uuid.uuid4())
         self.ended: str | None = None
         self.interrupted = threading.Event()

@@ -59,11 +59,13 @@ class Commit:
     :param version: of the table.
     :param actions: as they stand in the log.
     :param modified: the store's time of the log entry, where it is known.
+    :param size: of the log entry, in bytes.
     """
 
     version: int
     actions: list[Action] = attrs.field(repr=False)
     modified: datetime | None = None
+    size: int = attrs.field(default=0, repr=False)
 
     @classmethod
     def parse(cls, version: int, data: bytes, table: str) -> Commit:
@@ -74,7 +76,7 @@ class Commit:
         :param table: what messages call the table.
         :raises CorruptLogError: the entry is no JSON.
         """
-        return cls(version, parse_actions(data, f"Version {version} of {table}"))
+        return cls(version, parse_actions(data, f"Version {version} of {table}"), size=len(data))
 
     @cached_property
     def info(self) -> dict[str, Any]:

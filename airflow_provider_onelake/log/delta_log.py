@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # As long as a snapshot is this young, its next version cannot have been cleaned up, so that a missing entry means
 # "not yet". An older snapshot is brought up to date by a listing, which shows gaps.
 _PROBE_WHILE = timedelta(minutes=1)
-_KEPT_COMMITS = 128
+# A committer of many buffers asks for the same winners again and again: kept are entries of this many bytes, which take
+# about four times as much memory.
+_KEPT_BYTES = 16 << 20
 
 
 class DeltaLog:
@@ -38,6 +40,7 @@ class DeltaLog:
         self._snapshot: Snapshot | None = None
         self._seen: datetime | None = None
         self._commits: dict[int, Commit] = {}
+        self._kept_bytes = 0
 
     def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot, or ``None`` where there is no table yet.
@@ -70,8 +73,9 @@ class DeltaLog:
             return None
         commit = Commit.parse(version, data, self.table)
         self._commits[version] = commit
-        while len(self._commits) > _KEPT_COMMITS:
-            del self._commits[next(iter(self._commits))]
+        self._kept_bytes += commit.size
+        while self._kept_bytes > _KEPT_BYTES and len(self._commits) > 1:
+            self._kept_bytes -= self._commits.pop(next(iter(self._commits))).size
         return commit
 
     def commits_between(self, after: int, until: int) -> list[Commit]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -39,13 +41,21 @@ class Column:
         return self.metadata.get(_DEFAULT)
 
 
-def columns(metadata: Mapping[str, Any]) -> dict[str, Column]:
+def columns(metadata: Mapping[str, Any]) -> Mapping[str, Column]:
     """Return a table's columns by name.
 
     :param metadata: a ``metaData`` action's body.
     """
-    fields = json.loads(metadata["schemaString"])["fields"]
-    return {f["name"]: Column(f["name"], f["type"], f["nullable"], f.get("metadata") or {}) for f in fields}
+    return _columns(metadata["schemaString"])
+
+
+# Every attempt of a commit looks at the schema anew, and it hardly ever changes.
+@lru_cache(maxsize=64)
+def _columns(schema: str) -> Mapping[str, Column]:
+    fields = json.loads(schema)["fields"]
+    return MappingProxyType(
+        {f["name"]: Column(f["name"], f["type"], f["nullable"], f.get("metadata") or {}) for f in fields}
+    )
 
 
 def partition_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:

@@ -250,7 +250,7 @@ class OneLakeWriteOperator(BaseOperator):
 
         key = spec.identity.key
         if log.snapshot() is None:
-            self._create(hook, log)
+            self._create(hook, log, spec)
         self._check_partitioned_as_asked(log)
         decision = prepare(log, spec)
         if isinstance(decision, Skip):
@@ -260,7 +260,7 @@ class OneLakeWriteOperator(BaseOperator):
             buffer = decision.buffer
             self.log.info("%s: writer %s finds its rows staged in %s; Spark does not run", log.table, key, buffer.path)
         else:
-            self._stage(hook, log, decision.path, spec.attempt)
+            self._stage(hook, log, spec)
             buffer = complete(log, decision.path)
             self.log.info("%s: writer %s staged %s rows in %s", log.table, key, buffer.rows, buffer.path)
         staged = {**describe_buffer(buffer, log), "reused": isinstance(decision, Reuse)}
@@ -269,13 +269,13 @@ class OneLakeWriteOperator(BaseOperator):
         self._check_not_stopped()
         return {**staged, **self._publish(hook, log, buffer)}
 
-    def _create(self, hook: OneLakeHook, log: DeltaLog) -> None:
+    def _create(self, hook: OneLakeHook, log: DeltaLog, spec: WriteSpec) -> None:
         """Create the table from what the rows look like, before any writer starts; of several writers one does it."""
         from airflow_provider_onelake.commit.create import create_table
 
         columns = partition_columns(self.partition_by) or []
         generated = self._generated()
-        analysis = self._spark().analyze(self._job(hook, buffer=None, attempt="", generated=generated))
+        analysis = self._spark().analyze(self._job(hook, spec, buffer=None, generated=generated))
         self._check_not_stopped()
         snapshot = create_table(log, with_generated(analysis.schema_json, generated), columns, self.table_properties)
         self.log.info(
@@ -293,14 +293,14 @@ class OneLakeWriteOperator(BaseOperator):
                 f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
             )
 
-    def _stage(self, hook: OneLakeHook, log: DeltaLog, path: str, attempt: str) -> None:
+    def _stage(self, hook: OneLakeHook, log: DeltaLog, spec: WriteSpec) -> None:
         from airflow_provider_onelake.staging.buffers import close
 
-        result = self._spark().stage(self._job(hook, buffer=path, attempt=attempt, generated={}))
+        result = self._spark().stage(self._job(hook, spec, buffer=spec.buffer, generated={}))
         self._check_not_stopped()
         if result.reads_target:
-            reason = f"the rows of {path} were computed by reading {log.table} itself"
-            close(log.store, path, {"reason": f"set aside: {reason}"})
+            reason = f"the rows of {spec.buffer} were computed by reading {log.table} itself"
+            close(log.store, spec.buffer, {"reason": f"set aside: {reason}"})
             raise InvalidWriteError(
                 f"{reason}, which this version does not publish: another commit could have changed them meanwhile "
                 "(protocol, rule 19). Nothing was published. Read from another table, or from a copy."
@@ -336,7 +336,9 @@ class OneLakeWriteOperator(BaseOperator):
             self._engine = engine_for(self.spark_conn_id, seconds)
         return self._engine
 
-    def _job(self, hook: OneLakeHook, *, buffer: str | None, attempt: str, generated: Mapping[str, str]) -> StageJob:
+    def _job(
+        self, hook: OneLakeHook, spec: WriteSpec, *, buffer: str | None, generated: Mapping[str, str]
+    ) -> StageJob:
         from airflow_provider_onelake.engines.base import StageJob
 
         address = hook.address(self.table)
@@ -347,9 +349,9 @@ class OneLakeWriteOperator(BaseOperator):
             generated=dict(generated),
             table_uri=address.spark_uri,
             buffer_uri=address.child(buffer).spark_uri if buffer else None,
-            attempt=attempt,
+            attempt=spec.attempt,
             target_file_size=self.target_file_size,
-            session={},
+            label=f"{spec.task} {spec.identity.key}",
         )
 
     def _generated(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from . import jars, report, stack
 from . import supervisor as background
-from .api import ApiError
+from .api import ApiError, wait_for
 from .expected import month_files
 from .settings import REPOSITORY, Settings, from_environment, known_ports
 
@@ -145,6 +145,7 @@ def _backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
     """Start the backfill as the UI's dialog does, wait for it, and return the runs' states by month."""
     first, *_, last = [datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in _ends(plan.files)]
     api.unpause(DAG)
+    _end_earlier(api)
     backfill = api.create_backfill(
         DAG,
         first,
@@ -159,6 +160,18 @@ def _backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
         },
     )
     return _wait(api, backfill, plan)
+
+
+def _end_earlier(api: AirflowApi) -> None:
+    """End what an earlier demo left: Airflow allows one active backfill a DAG, and marks its end by a slow timer."""
+    for backfill in api.pages("backfills", "backfills", dag_id=DAG):
+        if backfill["completed_at"] is None:
+            api.cancel_backfill(int(backfill["id"]))
+    wait_for(
+        lambda: all(run["state"] in ("success", "failed") for run in api.runs(DAG)),
+        "the runs of an interrupted demo to end",
+        _TIMEOUT,
+    )
 
 
 def _ends(files: dict[str, Path]) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.backoff import Backoff
 
 _START_SECONDS = 120
+_COUNTS = ("attempts", "lost_races", "cpu")
 
 
 @attrs.frozen
@@ -33,6 +34,7 @@ class Sample:
     :param failed: commits that were not made, and why.
     :param attempts: PUTs tried.
     :param lost_races: PUTs that met another's commit.
+    :param cpu_seconds: of all processes together, in that time.
     :param latencies: seconds of every commit, sorted.
     :param rows_expected: in the buffers.
     :param rows_found: in the table, read by deltalake; ``None`` where there is no table.
@@ -44,6 +46,7 @@ class Sample:
     failed: list[str] = attrs.field(factory=list)
     attempts: int = 0
     lost_races: int = 0
+    cpu_seconds: float = 0.0
     latencies: list[float] = attrs.field(factory=list, repr=False)
     rows_expected: int = 0
     rows_found: int | None = None
@@ -80,6 +83,7 @@ def measure(
         failed,
         sum(answer["attempts"] for answer in answers),
         sum(answer["lost_races"] for answer in answers),
+        sum(answer["cpu"] for answer in answers),
         sorted(seconds for answer in answers for seconds in answer["latencies"]),
         rows,
         found,
@@ -105,6 +109,7 @@ def measure_bare(directory: Path, processes: int, each: int) -> Sample:
         failed,
         sum(answer["attempts"] for answer in answers),
         sum(answer["attempts"] for answer in answers) - processes * each,
+        sum(answer["cpu"] for answer in answers),
     )
 
 
@@ -147,7 +152,7 @@ def _run(do: Any, args: tuple[Any, ...], barrier: Barrier, answers: Any) -> None
     except BaseException as error:
         barrier.abort()
         answers.put(
-            {"begin": 0.0, "end": 1e9, "failed": [repr(error)], "attempts": 0, "lost_races": 0, "latencies": []}
+            {"begin": 0.0, "end": 1e9, "failed": [repr(error)], "latencies": [], **dict.fromkeys(_COUNTS, 0)}
         )
         raise
 
@@ -170,6 +175,7 @@ def _publish(table: str, checkpoints: bool, backoff: Backoff | None, paths: list
     failed: list[str] = []
     latencies = []
     start()
+    used = time.process_time()
     begin = last = time.monotonic()
     for buffer in buffers:
         try:
@@ -184,7 +190,7 @@ def _publish(table: str, checkpoints: bool, backoff: Backoff | None, paths: list
         if publication.status is not Status.PUBLISHED:
             failed.append(publication.status.value)
     end = time.monotonic()
-    counts = {"attempts": answer["attempts"], "lost_races": answer["lost_races"]}
+    counts = {**answer, "cpu": time.process_time() - used}
     return {"begin": begin, "end": end, "failed": failed, "latencies": latencies, **counts}
 
 
@@ -197,6 +203,7 @@ def _put(directory: str, each: int, start: Any) -> dict[str, Any]:
     entry = b"x" * 1000
     version = attempts = 0
     start()
+    used = time.process_time()
     begin = time.monotonic()
     for _ in range(each):
         while True:
@@ -207,4 +214,4 @@ def _put(directory: str, each: int, start: Any) -> dict[str, Any]:
             except AlreadyExistsError:
                 version += 1
         version += 1
-    return {"begin": begin, "end": time.monotonic(), "attempts": attempts}
+    return {"begin": begin, "end": time.monotonic(), "attempts": attempts, "cpu": time.process_time() - used}

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).parents[2] / "conftest.py"
+HOOKS = Path(__file__).parents[2] / "support" / "skips.py"
 TESTS = """
 import pytest
 def test_passes(): pass
@@ -23,7 +24,7 @@ MODULE = "import pytest; pytest.skip('no Node', allow_module_level=True)"
 
 
 def run_pytest(folder: Path, ci: str | None) -> dict[str, int]:
-    shutil.copy(CONFTEST, folder)
+    shutil.copy(HOOKS, folder / "conftest.py")
     (folder / "test_some.py").write_text(TESTS)
     (folder / "test_module.py").write_text(MODULE)
     env = {key: value for key, value in os.environ.items() if key != "CI" and not key.startswith("PYTEST")}
@@ -37,6 +38,14 @@ def run_pytest(folder: Path, ci: str | None) -> dict[str, int]:
     )
     counts = re.findall(r"(\d+) (passed|failed|skipped|xfailed|error)", done.stdout.splitlines()[-1])
     return {what: int(number) for number, what in counts} | {"status": done.returncode}
+
+
+def test_the_hooks_are_those_of_this_suite(request):
+    conftest = next(
+        p for p in request.config.pluginmanager.get_plugins() if getattr(p, "__file__", "") == str(CONFTEST)
+    )
+    assert conftest.pytest_runtest_makereport.__module__ == "tests.support.skips"
+    assert conftest.pytest_make_collect_report.__module__ == "tests.support.skips"
 
 
 @pytest.mark.parametrize("ci", ["true", "1"])

@@ -1,0 +1,281 @@
+"""A write group in Airflow: mapped writers, reconcile, the gate, and what becomes of failures. Without Spark."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pendulum
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_onelake.exceptions import SparkQueryError, SparkUnavailableError
+from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.engines import FakeEngine
+from tests.support.tables import foreign_append, ids, local_log, make_table
+
+pytestmark = pytest.mark.airflow
+
+JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
+FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
+VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
+ALL = [1, 2, 3, 11, 12, 13]
+GREEN = {
+    "load.write[0]": "success",
+    "load.write[1]": "success",
+    "load.reconcile": "success",
+    "load.committed": "success",
+}
+
+
+def taxi(writers: list[dict[str, str]] = VENDORS, retries: int = 0, **group: Any) -> DAG:
+    settings = {"table": "Tables/trips", "partition_by": ["month"], **group}
+    with (
+        DAG("taxi", schedule=None, start_date=JANUARY) as dag,
+        OneLakeWriteTaskGroup(group_id="load", **settings),
+    ):
+        OneLakeWriteOperator.partial(
+            task_id="write",
+            source=FileSource("/data/{{ ds }}.json", format="json"),
+            retries=retries,
+            retry_delay=timedelta(0),
+        ).expand_kwargs(writers)
+    return dag
+
+
+def trips(lakehouse: Path) -> Path:
+    return lakehouse / "Tables" / "trips"
+
+
+def entries(lakehouse: Path) -> int:
+    return len(list((trips(lakehouse) / "_delta_log").glob("*.json")))
+
+
+def fail_for(where: str, error: Exception) -> Any:
+    def before(job: Any) -> None:
+        if job.where == where:
+            raise error
+
+    return before
+
+
+def test_both_writers_rows_are_in_the_table(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(taxi(), logical_date=JANUARY)
+
+    assert states(run) == GREEN
+    assert ids(trips(lakehouse)) == ALL
+    assert [job.source["path"] for job in engine.staged] == [["/data/2019-01-01.json"]] * 2
+    assert len(engine.analyzed) == 1
+
+
+def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(taxi(), logical_date=JANUARY)
+
+    labels = {ti.rendered_map_index for ti in run.get_task_instances() if ti.task_id == "load.write"}
+    assert labels == {"vendor-1", "vendor-2"}
+    assert xcom(run, "load.write", "writer", 1) == {
+        "writer": "vendor-2",
+        "dag": "taxi",
+        "group": "load",
+        "run": "2019-01-01T00:00:00+00:00",
+        "task": "load.write[1]",
+        "generation": 1,
+        "map_index": 1,
+    }
+    result = xcom(run, "load.write", map_index=1)
+    assert (result["status"], result["rows"], result["rows_published"]) == ("published", 3, 3)
+    assert result["partitions"] == ["month=2019-01", "month=2019-02"]
+    report = xcom(run, "load.reconcile")
+    assert {w["writer"]: (w["status"], w["version"]) for w in report["writers"]} == {
+        f"vendor-{n + 1}": ("already_published", xcom(run, "load.write", map_index=n)["version"]) for n in (0, 1)
+    }
+    assert xcom(run, "load.reconcile", "txns") == {
+        f"onelake/test/taxi/load/2019-01-01T00:00:00+00:00/vendor-{n}": 1 for n in (1, 2)
+    }
+
+
+def test_two_months_of_one_dag_object_render_their_own_templates(lakehouse: Path, engine: FakeEngine) -> None:
+    dag = taxi()
+    run_dag(dag, logical_date=JANUARY)
+    run_dag(dag, logical_date=FEBRUARY)
+
+    paths = [job.source["path"][0] for job in engine.staged]
+    assert paths == [*["/data/2019-01-01.json"] * 2, *["/data/2019-02-01.json"] * 2]
+    assert ids(trips(lakehouse)) == sorted(ALL * 2)
+
+
+def test_a_rerun_of_the_run_repeats_nothing(lakehouse: Path, engine: FakeEngine) -> None:
+    run_dag(taxi(), logical_date=JANUARY)
+    run = run_dag(taxi(), logical_date=JANUARY)
+
+    assert states(run) == GREEN
+    assert xcom(run, "load.write", map_index=0)["status"] == "skipped"
+    assert xcom(run, "load.reconcile")["skipped"] == ["vendor-1", "vendor-2"]
+    assert len(engine.staged) == 2
+    assert ids(trips(lakehouse)) == ALL
+
+
+def test_a_clear_of_a_committed_append_is_skipped(
+    lakehouse: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dag(taxi(), logical_date=JANUARY)
+    first = TaskRun.of
+    monkeypatch.setattr(TaskRun, "of", lambda context: attrs.evolve(first(context), generation=2))
+    run = run_dag(taxi(), logical_date=JANUARY)
+
+    assert states(run) == GREEN
+    assert xcom(run, "load.write", map_index=0)["status"] == "skipped"
+    assert ids(trips(lakehouse)) == ALL
+
+
+def test_published_together_is_one_version(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(taxi(publish="together"), logical_date=JANUARY)
+
+    assert states(run) == GREEN
+    assert xcom(run, "load.write", map_index=0)["status"] == "staged"
+    assert entries(lakehouse) == 2
+    assert ids(trips(lakehouse), version=0) == []
+    assert ids(trips(lakehouse), version=1) == ALL
+
+
+def test_a_failed_writer_makes_the_run_red_with_the_others_published(lakehouse: Path, engine: FakeEngine) -> None:
+    engine.before = fail_for("vendor_id = 2", SparkQueryError("no such column: vendor"))
+    run = run_dag(taxi(retries=3), logical_date=JANUARY)
+
+    # A query does not get better: no retry.
+    assert len(engine.staged) == 2
+    assert str(run.state) == "failed"
+    assert states(run) == {
+        **GREEN,
+        "load.write[1]": "failed",
+        "load.reconcile": "failed",
+        "load.committed": "upstream_failed",
+    }
+    assert xcom(run, "load.reconcile", "report")["missing"] == ["vendor-2"]
+    assert ids(trips(lakehouse)) == [1, 2, 3]
+
+
+def test_running_the_failed_writer_again_heals_the_run(lakehouse: Path, engine: FakeEngine) -> None:
+    engine.before = fail_for("vendor_id = 2", SparkQueryError("no such column: vendor"))
+    run_dag(taxi(), logical_date=JANUARY)
+    engine.before = lambda job: None
+    run = run_dag(taxi(), logical_date=JANUARY)
+
+    assert states(run) == GREEN
+    assert sorted(job.where for job in engine.staged) == ["vendor_id = 1", "vendor_id = 2", "vendor_id = 2"]
+    assert ids(trips(lakehouse)) == ALL
+
+
+def test_a_missing_writer_can_hold_back_the_others(lakehouse: Path, engine: FakeEngine) -> None:
+    engine.before = fail_for("vendor_id = 2", SparkQueryError("no such column: vendor"))
+    run = run_dag(taxi(publish="together", on_missing_writer="publish_nothing"), logical_date=JANUARY)
+
+    assert str(run.state) == "failed"
+    assert ids(trips(lakehouse)) == []
+    report = xcom(run, "load.reconcile", "report")
+    assert {w["writer"]: w["status"] for w in report["writers"]} == {"vendor-1": "held_back", "vendor-2": "missing"}
+
+    engine.before = lambda job: None
+    healed = run_dag(taxi(publish="together", on_missing_writer="publish_nothing"), logical_date=JANUARY)
+    assert states(healed) == GREEN
+    # The complete buffer was found: its Spark job did not run again.
+    assert sorted(job.where for job in engine.staged) == ["vendor_id = 1", "vendor_id = 2", "vendor_id = 2"]
+    assert ids(trips(lakehouse)) == ALL
+
+
+def test_a_writer_that_never_began_is_named_by_its_task(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(taxi([VENDORS[0], {**VENDORS[1], "mode": "sideways"}]), logical_date=JANUARY)
+
+    assert states(run)["load.write[1]"] == "failed"
+    assert xcom(run, "load.reconcile", "report")["missing"] == ["load.write[1] (failed)"]
+    assert ids(trips(lakehouse)) == [1, 2, 3]
+
+
+def test_what_may_pass_is_retried(lakehouse: Path, engine: FakeEngine) -> None:
+    def before(job: Any) -> None:
+        if len(engine.staged) == 1:
+            raise SparkUnavailableError("no Spark answers")
+
+    engine.before = before
+    run = run_dag(taxi(retries=1), logical_date=JANUARY)
+
+    assert states(run) == GREEN
+    assert len(engine.staged) == 3
+    assert ids(trips(lakehouse)) == ALL
+
+
+def test_two_writers_with_one_key_are_refused(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(taxi([VENDORS[0], {**VENDORS[1], "writer": "vendor-1"}]), logical_date=JANUARY)
+
+    assert str(run.state) == "failed"
+    # Whichever came second.
+    (failed,) = [task for task, state in states(run).items() if state == "failed" and "write" in task]
+    report = xcom(run, "load.reconcile", "report")
+    assert report["missing"] == [f"{failed} (failed: its key 'vendor-1' is another writer's)"]
+    assert ids(trips(lakehouse)) == ([1, 2, 3] if failed == "load.write[1]" else [11, 12, 13])
+
+
+def test_a_conflict_is_settled_by_reconcile_without_spark(lakehouse: Path, engine: FakeEngine) -> None:
+    log = make_table(trips(lakehouse))
+    foreign_append(log, {"2019-01": [91]})
+
+    def another_appends(job: Any) -> None:
+        if job.where == "vendor_id = 1":
+            foreign_append(local_log(trips(lakehouse)), {"2019-01": [92]})
+
+    engine.before = another_appends
+    run = run_dag(taxi(VENDORS[:1], mode="overwrite_partitions"), logical_date=JANUARY)
+
+    assert states(run) == {k: v for k, v in GREEN.items() if k != "load.write[1]"}
+    written = xcom(run, "load.write", map_index=0)
+    assert written["status"] == "conflicted"
+    assert written["conflicts"]
+    (outcome,) = xcom(run, "load.reconcile")["writers"]
+    assert (outcome["status"], outcome["version"]) == ("published", 3)
+    assert outcome["decisions"]
+    assert len(engine.staged) == 1
+    assert ids(trips(lakehouse))[:3] == [1, 2, 3]
+    assert 91 not in ids(trips(lakehouse))
+
+
+def test_rows_computed_from_the_table_itself_are_refused(lakehouse: Path, engine: FakeEngine) -> None:
+    engine.reads_target = True
+    run = run_dag(taxi(VENDORS[:1]), logical_date=JANUARY)
+
+    assert str(run.state) == "failed"
+    assert ids(trips(lakehouse)) == []
+
+
+def test_a_table_partitioned_otherwise_is_refused_before_spark(lakehouse: Path, engine: FakeEngine) -> None:
+    make_table(trips(lakehouse))
+    run = run_dag(taxi(partition_by=["vendor_id"]), logical_date=JANUARY)
+
+    assert str(run.state) == "failed"
+    assert engine.staged == []
+    assert engine.analyzed == []
+
+
+def test_a_path_outside_the_lakehouse_is_refused_before_spark(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(taxi(table=str(lakehouse.parent / "elsewhere")), logical_date=JANUARY)
+
+    assert str(run.state) == "failed"
+    assert engine.analyzed == []
+    assert not (lakehouse.parent / "elsewhere").exists()
+
+
+def test_the_committed_paths_are_the_buffers(lakehouse: Path, engine: FakeEngine) -> None:
+    run = run_dag(taxi(), logical_date=JANUARY)
+
+    written = xcom(run, "load.write", map_index=0)
+    buffer = written["buffer"]
+    commit = (trips(lakehouse) / "_delta_log" / f"{written['version']:020d}.json").read_text().splitlines()
+    paths = [json.loads(line)["add"]["path"] for line in commit if '"add"' in line[:8]]
+    assert paths
+    assert all(path.startswith(f"{buffer}/") for path in paths)

@@ -1,0 +1,184 @@
+"""Spark Connect's life: stop, time-out, a server that is not there or dies. All seen in Spark's own status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.exceptions import SparkJobError, SparkJobTimeoutError, SparkUnavailableError
+from tests.support.spark import Server, Target, field, sql_job
+
+pytestmark = pytest.mark.spark
+
+# Hours of work, in which every task can be interrupted.
+ENDLESS = "SELECT a.id FROM range(0, 1000000000, 1, 2) a CROSS JOIN range(1000000) b WHERE hash(a.id, b.id) = 1"
+
+
+@pytest.fixture
+def target(new_target: Callable[..., Target]) -> Target:
+    return new_target([field("id", "long")])
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{condition} did not come true within {seconds} s")
+
+
+def running(server: Server, job: StageJob) -> list[dict[str, Any]]:
+    mark = f"onelake attempt {job.attempt}"
+    return [found for found in server.jobs("running") if any(tag.endswith(mark) for tag in found["jobTags"])]
+
+
+def in_background(engine: ConnectEngine, job: StageJob) -> Future[Any]:
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(engine.stage, job)
+    pool.shutdown(wait=False)
+    return future
+
+
+def assert_gone(server: Server, job: StageJob) -> None:
+    until(lambda: not running(server, job), 15)
+    until(lambda: server.active_tasks() == 0, 15)
+    mine = server.logged_jobs(f"onelake attempt {job.attempt}")
+    assert mine
+    assert any(not found.succeeded for found in mine)
+
+
+def test_a_writer_is_named_in_sparks_status(connect_server: Server, engine: ConnectEngine, target: Target) -> None:
+    job = sql_job(target, "SELECT id FROM range(10)", label="load.write[3] vendor-1, Rome")
+    engine.stage(job)
+    tags = {tag for found in connect_server.jobs() for tag in found["jobTags"]}
+    assert any(tag.endswith("onelake load.write[3] vendor-1; Rome") for tag in tags)
+    assert all(found.succeeded for found in connect_server.logged_jobs(f"onelake attempt {job.attempt}"))
+
+
+def test_stop_ends_the_spark_job(connect_server: Server, engine: ConnectEngine, target: Target) -> None:
+    job = sql_job(target, ENDLESS)
+    staging = in_background(engine, job)
+    until(lambda: running(connect_server, job))
+
+    started = time.monotonic()
+    engine.stop()
+    with pytest.raises(SparkJobError, match="as asked"):
+        staging.result(20)
+
+    assert time.monotonic() - started < 10
+    assert_gone(connect_server, job)
+    assert target.versions == [0]
+    with pytest.raises(SparkJobError, match="Stopped before"):
+        engine.stage(job)
+
+
+def test_stop_in_a_signal_handler_ends_the_spark_job(
+    connect_server: Server, engine: ConnectEngine, target: Target
+) -> None:
+    """As Airflow's on_kill does, in the main thread, which waits for Spark."""
+    job = sql_job(target, ENDLESS)
+
+    def when_running() -> None:
+        until(lambda: running(connect_server, job))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: engine.stop())
+    watcher = threading.Thread(target=when_running)
+    watcher.start()
+    try:
+        with pytest.raises(SparkJobError, match="as asked"):
+            engine.stage(job)
+    finally:
+        watcher.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert_gone(connect_server, job)
+
+
+def test_a_time_out_ends_the_spark_job(connect_server: Server, target: Target) -> None:
+    job = sql_job(target, ENDLESS)
+    started = time.monotonic()
+    with pytest.raises(SparkJobTimeoutError, match="longer than 6 s"):
+        ConnectEngine(connect_server.remote, timeout=6).stage(job)
+    assert time.monotonic() - started < 20
+    assert_gone(connect_server, job)
+    assert target.versions == [0]
+
+
+def test_one_writer_stopped_leaves_the_other_alone(
+    connect_server: Server, engine: ConnectEngine, target: Target, tmp_path: Any
+) -> None:
+    endless = sql_job(target, ENDLESS)
+    staging = in_background(engine, endless)
+    until(lambda: running(connect_server, endless))
+    other = ConnectEngine(connect_server.remote)
+    engine.stop()
+    assert other.analyze(sql_job(target, "SELECT id FROM range(10)")).schema_json
+    with pytest.raises(SparkJobError):
+        staging.result(20)
+
+
+def test_nobody_at_the_address(target: Target) -> None:
+    with socket.socket() as bound:  # bound but not listening, so that nobody else takes the port
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        started = time.monotonic()
+        with pytest.raises(SparkUnavailableError, match=rf"sc://127\.0\.0\.1:{port}.*make up"):
+            ConnectEngine(f"sc://127.0.0.1:{port}/;token=secret;use_ssl=false").stage(
+                sql_job(target, "SELECT 1L AS id")
+            )
+    assert time.monotonic() - started < 8
+
+
+def test_a_server_that_never_answers(target: Target) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        started = time.monotonic()
+        with pytest.raises(SparkUnavailableError):
+            ConnectEngine(f"sc://127.0.0.1:{silent.getsockname()[1]}").stage(sql_job(target, "SELECT 1L AS id"))
+    assert time.monotonic() - started < 15
+
+
+def test_a_server_killed_under_a_job(connect_server: Server, engine: ConnectEngine, target: Target) -> None:
+    job = sql_job(target, ENDLESS)
+    staging = in_background(engine, job)
+    until(lambda: running(connect_server, job))
+    connect_server.kill()
+    try:
+        started = time.monotonic()
+        with pytest.raises(SparkUnavailableError, match="went away"):
+            staging.result(40)
+        assert time.monotonic() - started < 30
+        assert target.versions == [0]
+    finally:
+        connect_server.restart()
+
+    done = sql_job(target, "SELECT id FROM range(10)")
+    ConnectEngine(connect_server.remote).stage(done)
+    assert target.rows == 10
+
+
+def test_a_server_restarted_under_a_job_does_not_run_it_by_itself(
+    connect_server: Server, engine: ConnectEngine, target: Target
+) -> None:
+    """pyspark sends a plan again to a server that does not know it; the views it needs are gone with the session."""
+    job = sql_job(target, ENDLESS)
+    staging = in_background(engine, job)
+    until(lambda: running(connect_server, job))
+    connect_server.kill()
+    connect_server.restart()
+    with pytest.raises(SparkUnavailableError):
+        staging.result(60)
+    assert not running(connect_server, job)
+    assert target.versions == [0]

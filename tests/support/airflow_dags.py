@@ -1,0 +1,42 @@
+"""Running a DAG in this process, and looking at what became of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+
+def run_dag(dag: DAG, **arguments: Any) -> Any:
+    """Run a DAG that a test has made: ``dag.test()`` itself only knows those in files."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    DagBundlesManager().sync_bundles_to_db()
+    bag = DagBag(dag_folder=os.devnull, bundle_path=Path(os.devnull))
+    dag.fileloc = __file__
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, "dags-folder", None)
+    return dag.test(**arguments)
+
+
+def states(run: Any) -> dict[str, str]:
+    """The state of each task, by what people call it."""
+    return {
+        f"{ti.task_id}[{ti.map_index}]" if ti.map_index >= 0 else ti.task_id: str(ti.state)
+        for ti in run.get_task_instances()
+    }
+
+
+def xcom(run: Any, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+    """What a task left behind."""
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.scalars(
+            XComModel.get_many(run_id=run.run_id, key=key, task_ids=task_id, dag_ids=run.dag_id, map_indexes=map_index)
+        ).first()
+        return XComModel.deserialize_value(found) if found is not None else None

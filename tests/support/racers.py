@@ -1,0 +1,56 @@
+"""What the processes of a race run; a module of its own, because a spawned process imports it."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from typing import Any
+
+from obstore.store import LocalStore
+
+from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.storage.stores import ObjectStore
+
+
+def claim_versions(path: str, name: str, versions: int, lined_up: Any, won: Any) -> None:
+    """Create one version after another, each lined up with the rival; says which ones it won."""
+    store = ObjectStore(LocalStore(prefix=Path(path)), path)
+    mine = []
+    for version in range(versions):
+        lined_up.wait(timeout=60)
+        try:
+            store.create(version_path(version), f"{name} {version}".encode())
+        except ObjectExistsError:
+            continue
+        mine.append(version)
+    won.put((name, mine))
+
+
+def write_where_files_may_not_grow(path: str, limit: int, said: Any) -> None:
+    """Put and create an object larger than this process may write; says the errors."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    store = ObjectStore(LocalStore(prefix=Path(path)), path)
+    for write in (store.create, store.put):
+        try:
+            write("a/b", b"x" * (limit + 1))
+        except OneLakeError as error:
+            said.put((type(error).__name__, str(error)))
+        else:
+            said.put(("nothing", ""))
+
+
+def publish_where_files_may_not_grow(path: str, buffer: str, limit: int, said: Any) -> None:
+    """Publish a buffer whose log entry is larger than this process may write; says the error."""
+    from airflow_provider_onelake.commit.publish import Committer
+    from airflow_provider_onelake.staging.buffers import read_buffer
+    from tests.support.tables import local_log
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    log = local_log(Path(path))
+    try:
+        Committer(log).publish([read_buffer(log.store, buffer)])
+    except OneLakeError as error:
+        said.put((type(error).__name__, str(error)))
+    else:
+        said.put(("nothing", ""))

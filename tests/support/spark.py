@@ -1,0 +1,119 @@
+"""A Spark Connect server that tests may kill, and buffers as staging leaves them for Spark.
+
+The buffers are written by hand, so that what Spark does is tested without the core.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.engines.base import StageJob
+from include.local import event_log
+from include.local.connect_server import ConnectServer
+
+GENERATED = "delta.generationExpression"
+
+
+def field(name: str, kind: Any, *, nullable: bool = True, **metadata: str) -> dict[str, Any]:
+    """A column of a table; metadata names are given with _ for dots in front of the key."""
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def generated(name: str, kind: str, expression: str) -> dict[str, Any]:
+    """A generated column of a table."""
+    return {**field(name, kind), "metadata": {GENERATED: expression}}
+
+
+@attrs.frozen
+class Target:
+    """A table's directory with one open buffer in it."""
+
+    path: Path
+    buffer: Path
+
+    @property
+    def versions(self) -> list[int]:
+        """Versions in the buffer's log."""
+        return sorted(int(file.stem) for file in (self.buffer / "_delta_log").glob("*.json"))
+
+    def actions(self, kind: str, version: int = 1) -> list[dict[str, Any]]:
+        """Actions of one kind in a version of the buffer's log."""
+        lines = (self.buffer / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+        return [action[kind] for action in map(json.loads, lines) if kind in action]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the buffer, by its statistics."""
+        return sum(json.loads(add["stats"])["numRecords"] for add in self.actions("add"))
+
+    def data(self, spark: Any) -> list[dict[str, Any]]:
+        """The buffer's rows as Spark reads them."""
+        return [row.asDict() for row in spark.read.format("delta").load(str(self.buffer)).collect()]
+
+
+def open_buffer(
+    table: Path, fields: Sequence[dict[str, Any]], partition_by: Sequence[str] = (), **configuration: str
+) -> Target:
+    """Make a table's directory with a buffer that has version 0 only."""
+    buffer = table / "staged" / "w-1a2b" / str(uuid.uuid4())
+    log = buffer / "_delta_log"
+    log.mkdir(parents=True)
+    features = ["appendOnly", "invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults"]
+    actions = [
+        {"commitInfo": {"timestamp": 1, "operation": "OPEN BUFFER", "operationParameters": {}}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}},
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": list(fields)}),
+                "partitionColumns": list(partition_by),
+                "configuration": configuration,
+                "createdTime": 1,
+            }
+        },
+    ]
+    (log / f"{0:020d}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    return Target(table, buffer)
+
+
+def sql_job(target: Target, query: str, **fields: Any) -> StageJob:
+    """A job that writes a query's rows into a buffer."""
+    return make_job(target, {"kind": "sql", "query": query}, **fields)
+
+
+def make_job(target: Target, source: Mapping[str, Any], **fields: Any) -> StageJob:
+    """A job that writes a source's rows into a buffer."""
+    return StageJob(
+        source=source,
+        table_uri=str(target.path),
+        buffer_uri=str(target.buffer),
+        **{"attempt": str(uuid.uuid4()), **fields},
+    )
+
+
+class Server(ConnectServer):
+    """The server, with what its event logs tell. A test that kills it starts it again."""
+
+    def logged_jobs(self, tag: str | None = None) -> list[event_log.Job]:
+        """Jobs of every application that ran on this server, also of those killed."""
+        return [job for job in event_log.jobs(self.event_log_dir) if tag is None or tag in job.tags]
+
+    def plans(self) -> list[str]:
+        """Physical plans of the queries."""
+        return event_log.plans(self.event_log_dir)
+
+    @property
+    def applications(self) -> list[str]:
+        """Ids of the applications that ran on this server."""
+        return event_log.applications(self.event_log_dir)
+
+    def active_tasks(self) -> int:
+        """Tasks that Spark executes now, by its own status."""
+        return sum(executor["activeTasks"] for executor in self.status("applications/{app}/executors"))

@@ -1,0 +1,125 @@
+"""One version as a value."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.log.actions import dump_actions
+from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+
+FINISHED = datetime(2019, 2, 1, 3, 4, 5, 678901, UTC)
+WRITER = PublishedWriter(
+    app_id="onelake/test/taxi/load/r/w",
+    writer="w",
+    generation=2,
+    buffer="staged/w-1/a",
+    finished=FINISHED,
+    rows=3,
+    fingerprint="f",
+)
+INFO: dict[str, Any] = {"timestamp": 1_549_000_000_123, "operation": "WRITE"}
+
+
+def commit(*actions: dict[str, Any], **info: Any) -> Commit:
+    return Commit.parse(5, dump_actions([{"commitInfo": {**INFO, **info}}, *actions]), "trips")
+
+
+def add(path: str = "a", rows: int = 3, **fields: Any) -> dict[str, Any]:
+    body = {"path": path, "partitionValues": {"month": "2019-01"}, "size": 1, "dataChange": True}
+    return {"add": {**body, "stats": f'{{"numRecords": {rows}}}', **fields}}
+
+
+def remove(path: str = "b", rows: int = 2, **fields: Any) -> dict[str, Any]:
+    body = {"path": path, "partitionValues": {"month": None}, "dataChange": True, "deletionTimestamp": 1}
+    return {"remove": {**body, "stats": f'{{"numRecords": {rows}}}', **fields}}
+
+
+def test_a_commit_says_version_time_operation_txns_partitions_rows_and_user_metadata() -> None:
+    found = commit(
+        {"txn": {"appId": "x", "version": 7, "lastUpdated": 1}},
+        add("a", 3),
+        add("c", 4),
+        remove(),
+        userMetadata="for Ann",
+        txnId="id",
+    )
+    assert (found.version, found.operation, found.txn_id) == (5, "WRITE", "id")
+    assert found.time == datetime(2019, 2, 1, 5, 46, 40, 123000, UTC)
+    assert found.txns == {"x": 7}
+    assert found.added_partitions == {(("month", "2019-01"),)}
+    assert found.removed_partitions == {(("month", None),)}
+    assert (found.rows_added, found.rows_removed) == (7, 2)
+    assert found.data_change
+    assert found.user_metadata == "for Ann"
+    assert found.writers == ()
+    assert found.finished == found.time
+
+
+def test_a_commit_of_ours_says_its_writers_and_when_the_last_of_them_finished() -> None:
+    later = datetime(2019, 3, 1, tzinfo=UTC)
+    records = [WRITER.to_json(), {**WRITER.to_json(), "writer": "v", "finished": later.isoformat()}]
+    found = commit(add(), staged={"format": 1, "writers": records})
+    assert [writer.writer for writer in found.writers] == ["w", "v"]
+    assert found.finished == later
+
+
+def test_a_writers_record_comes_back_and_fields_of_later_formats_are_passed_over() -> None:
+    assert PublishedWriter.from_json({**WRITER.to_json(), "from": "the future"}) == WRITER
+
+
+@pytest.mark.parametrize("record", [None, "text", {"format": 1, "spec": {}}, []])
+def test_a_foreign_field_of_our_name_makes_no_commit_of_ours(record: Any) -> None:
+    assert commit(add(), staged=record).writers == ()
+
+
+def test_the_in_commit_timestamp_goes_before_the_writers_own_word() -> None:
+    assert commit(inCommitTimestamp=1000).time == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+
+
+def test_a_commit_without_commit_info_has_the_stores_time_and_no_operation() -> None:
+    found = Commit(5, [add()], modified=FINISHED)
+    assert (found.time, found.operation, found.info) == (FINISHED, "", {})
+    assert Commit(5, [add()]).time is None
+    assert Commit(5, [add()]).finished is None
+
+
+@pytest.mark.parametrize(
+    ("actions", "changes"),
+    [
+        pytest.param([add()], True, id="append"),
+        pytest.param([remove()], True, id="delete"),
+        pytest.param([add(dataChange=False), remove(dataChange=False)], False, id="compaction"),
+        pytest.param([], False, id="empty, such as VACUUM START"),
+        pytest.param([{"remove": {"path": "b", "deletionTimestamp": 1}}], True, id="a remove that does not say"),
+    ],
+)
+def test_data_change_is_of_rows_not_of_files(actions: list[dict[str, Any]], changes: bool) -> None:
+    assert commit(*actions).data_change is changes
+
+
+@pytest.mark.parametrize(
+    ("actions", "info", "blind"),
+    [
+        pytest.param([add()], {"isBlindAppend": True}, True, id="as it says"),
+        pytest.param([add()], {"isBlindAppend": False}, False, id="says no"),
+        pytest.param([add()], {}, False, id="does not say"),
+        pytest.param([add(), remove()], {"isBlindAppend": True}, False, id="removes rows"),
+        pytest.param([add(), {"metaData": {"id": "x"}}], {"isBlindAppend": True}, False, id="changes the table"),
+        pytest.param([add(), {"protocol": {"minReaderVersion": 1}}], {"isBlindAppend": True}, False, id="protocol"),
+    ],
+)
+def test_a_blind_append_only_adds(actions: list[dict[str, Any]], info: dict[str, Any], blind: bool) -> None:
+    assert commit(*actions, **info).blind_append is blind
+
+
+def test_a_remove_that_does_not_say_where_names_no_partition() -> None:
+    assert commit({"remove": {"path": "b", "dataChange": True}}).removed_partitions == frozenset()
+
+
+def test_a_corrupt_entry_names_version_and_table() -> None:
+    with pytest.raises(CorruptLogError, match="Version 5 of trips"):
+        Commit.parse(5, b"{", "trips")

@@ -1,0 +1,192 @@
+"""The store's promises, on a real local disk: create-only above all."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from obstore import exceptions as obstore_errors
+from obstore.store import LocalStore
+
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    AddressError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StoreFullError,
+    StoreUnavailableError,
+    UnsupportedStoreError,
+)
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.stores import ObjectStore, open_store
+from tests.support.racers import claim_versions, publish_where_files_may_not_grow, write_where_files_may_not_grow
+from tests.support.tables import ids, make_table, stage, writer_spec
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return ObjectStore(LocalStore(prefix=tmp_path), "the table")
+
+
+def test_create_refuses_an_existing_object_and_leaves_it_alone(store: ObjectStore) -> None:
+    store.create("a/b", b"first")
+    with pytest.raises(ObjectExistsError, match="a/b in the table"):
+        store.create("a/b", b"second")
+    assert store.get("a/b") == b"first"
+
+
+def test_put_replaces_an_existing_object(store: ObjectStore) -> None:
+    store.create("a/b", b"first")
+    store.put("a/b", b"second")
+    assert store.get("a/b") == b"second"
+
+
+@pytest.mark.parametrize("name", ["get", "head"])
+def test_a_missing_object_is_said_to_be_missing(store: ObjectStore, name: str) -> None:
+    store.create("a/b", b"")
+    with pytest.raises(ObjectNotFoundError, match="a/c in the table"):
+        getattr(store, name)("a/c")
+
+
+def test_head_says_size_and_time(store: ObjectStore, tmp_path: Path) -> None:
+    store.create("a/b", b"12345")
+    info = store.head("a/b")
+    assert (info.path, info.size) == ("a/b", 5)
+    assert info.modified.timestamp() == pytest.approx((tmp_path / "a/b").stat().st_mtime, abs=1e-3)
+    assert info.modified.utcoffset() is not None
+
+
+def test_a_listing_is_in_the_order_of_paths(store: ObjectStore) -> None:
+    for name in ("c", "a/z", "b", "a/10", "a/9"):
+        store.create(f"dir/{name}", b"")
+    assert [info.path for info in store.list("dir")] == ["dir/a/10", "dir/a/9", "dir/a/z", "dir/b", "dir/c"]
+
+
+def test_a_listing_is_of_the_directory_only_not_of_its_namesakes(store: ObjectStore) -> None:
+    for name in ("w-1/x", "w-10/x", "w-1x"):
+        store.create(f"staged/{name}", b"")
+    assert [info.path for info in store.list("staged/w-1")] == ["staged/w-1/x"]
+
+
+def test_a_listing_starts_after_the_path_given(store: ObjectStore) -> None:
+    for version in range(4):
+        store.create(version_path(version), b"")
+    assert [info.path for info in store.list("_delta_log", version_path(1))] == [version_path(2), version_path(3)]
+
+
+def test_a_listing_of_a_missing_directory_is_empty(store: ObjectStore) -> None:
+    assert list(store.list("nowhere")) == []
+
+
+@pytest.mark.parametrize("name", ["x y", "100%", "a%20b", "ü", "a=b:c+d", "q?&#!", "[1]", "~'\""])
+def test_names_that_partition_values_lead_to_come_back_unchanged(store: ObjectStore, name: str) -> None:
+    store.create(f"month={name}/part", b"here")
+    assert store.get(f"month={name}/part") == b"here"
+    assert store.head(f"month={name}/part").path == f"month={name}/part"
+    assert [info.path for info in store.list(f"month={name}")] == [f"month={name}/part"]
+
+
+def test_delete_removes_and_a_missing_object_is_no_error(store: ObjectStore) -> None:
+    store.create("a/b", b"")
+    store.delete("a/b")
+    store.delete("a/b")
+    with pytest.raises(ObjectNotFoundError):
+        store.head("a/b")
+
+
+def test_rule_14_of_two_processes_exactly_one_creates_each_of_a_hundred_versions(tmp_path: Path) -> None:
+    versions, names = 100, ("left", "right")
+    lined_up, won = SPAWN.Barrier(len(names)), SPAWN.Queue()
+    arguments = [(str(tmp_path), name, versions, lined_up, won) for name in names]
+    rivals = [SPAWN.Process(target=claim_versions, args=args) for args in arguments]
+    for rival in rivals:
+        rival.start()
+    results = dict(won.get(timeout=60) for _ in rivals)
+    for rival in rivals:
+        rival.join(timeout=60)
+    assert sorted(results["left"] + results["right"]) == list(range(versions))
+    for name, mine in results.items():
+        for version in mine:
+            assert (tmp_path / version_path(version)).read_text() == f"{name} {version}"
+
+
+def test_a_disk_that_takes_no_more_is_said_to_be_full_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    said = SPAWN.Queue()
+    process = SPAWN.Process(target=write_where_files_may_not_grow, args=(str(tmp_path), 1000, said))
+    process.start()
+    for _ in ("create", "put"):
+        name, message = said.get(timeout=60)
+        assert name == StoreFullError.__name__, message
+        assert "a/b" in message
+        assert "Nothing was published" in message
+    process.join(timeout=60)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_full_disk_refuses_a_commit_early_and_leaves_the_table_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    log = make_table(path)
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    said = SPAWN.Queue()
+    process = SPAWN.Process(target=publish_where_files_may_not_grow, args=(str(path), buffer.path, 100, said))
+    process.start()
+    name, message = said.get(timeout=60)
+    process.join(timeout=60)
+    assert name == StoreFullError.__name__, message
+    assert ids(path) == []
+    assert [entry.name for entry in (path / "_delta_log").iterdir()] == [Path(version_path(0)).name]
+
+
+class _Refusing:
+    """Stands for obstore's store where the operating system says something that a test cannot make it say."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        pytest.param(errno.ENOSPC, StoreFullError, id="disk full"),
+        pytest.param(errno.EROFS, StoreFullError, id="read-only"),
+        pytest.param(errno.EDQUOT, StoreFullError, id="quota"),
+        pytest.param(errno.EFBIG, StoreFullError, id="file size limit"),
+        pytest.param(errno.EACCES, AccessDeniedError, id="no right"),
+        pytest.param(errno.EPERM, AccessDeniedError, id="not permitted"),
+        pytest.param(errno.EIO, StoreUnavailableError, id="anything else"),
+    ],
+)
+def test_what_the_operating_system_says_becomes_a_named_error(
+    number: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"Generic LocalFileSystem error: Unable to copy data to file: said (os error {number})"
+
+    def refuse(*_: object, **__: object) -> None:
+        raise obstore_errors.GenericError(text)
+
+    monkeypatch.setattr("obstore.put", refuse)
+    with pytest.raises(expected, match="a/b"):
+        ObjectStore(_Refusing(ValueError()), "the table").create("a/b", b"")  # type: ignore[arg-type]
+
+
+def test_opening_makes_the_directory(tmp_path: Path) -> None:
+    store = open_store(TableAddress.parse(str(tmp_path / "new" / "table")))
+    store.create("a", b"1")
+    assert (tmp_path / "new/table/a").read_bytes() == b"1"
+
+
+def test_opening_another_kind_of_store_is_refused_with_the_way_out() -> None:
+    with pytest.raises(UnsupportedStoreError, match="local disk only"):
+        open_store(TableAddress.parse("s3://bucket/table"))
+
+
+def test_opening_a_path_that_leads_through_a_file_is_refused_as_an_address(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in ("file", "file/table"):
+        with pytest.raises(AddressError, match="cannot be made"):
+            open_store(TableAddress.parse(str(tmp_path / path)))
