@@ -63,8 +63,8 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Append a job's rows to its buffer, as version 1.
 
-    A second append of the same attempt does nothing: Delta knows its ``txnAppId``. Without rows there is no version 1
-    afterwards; the caller seals the buffer (protocol, rule 2).
+    A second append of the same attempt does nothing: Delta knows its ``txnAppId``. Without rows, Delta 4.4 leaves a
+    version 1 with that ``txn`` and no files; where an engine leaves none, the caller seals (protocol, rule 2).
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``.
