@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from airflow_provider_onelake.commit.policy import Settlement
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
@@ -54,18 +55,15 @@ def show(console: Console, plan: Plan, group: str, seen_by_spark: dict[int, int]
     log = DeltaLog(open_store(TableAddress.parse(str(plan.table))), str(plan.table))
     commits = log.commits_since(-1)
     console.print(_commits_table(commits))
-    settled = [settlement for commit in commits for settlement in commit.staged.get("settlements", ())]
+    settled = [(commit, Settlement(**told)) for commit in commits for told in commit.staged.get("settlements", ())]
     writers = [writer for commit in commits for writer in commit.writers]
     console.print(
         f"{len(commits)} versions, {len(writers)} buffers published, {lost_races} puts met another's commit and were "
-        "rebased, "
-        f"{len(settled)} conflicts settled by reconcile"
+        f"rebased, {len(settled)} conflicts settled by reconcile"
     )
-    for settlement in settled:
-        console.print(
-            f"  {settlement['partition']}: version {settlement['winner_version']} ({settlement['winner']}): "
-            f"{settlement['outcome']}"
-        )
+    for commit, settlement in settled:
+        mine = ", ".join(writer.writer for writer in commit.writers)
+        console.print(f"  version {commit.version} ({mine}), {settlement}")
     return _show_rows(console, plan, group, seen_by_spark)
 
 
