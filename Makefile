@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 LOCAL := $(BIN)/python -m include.local
 
 # Suites that need Python and Java only; more tests for one run by ARGS, e.g. make test ARGS="-k conflict -x".
-SUITES := $(wildcard tests/unit tests/integration tests/airflow tests/live)
+SUITES := $(wildcard tests/unit tests/simulation tests/integration tests/airflow tests/live)
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
 .PHONY: help setup lock jars format lint test test-unit up down status demo bench clean distclean
@@ -29,7 +29,7 @@ lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1
 		--no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
 
 jars: setup ## Fetch the Delta JARs for Spark (once)
-	@$(BIN)/python -m include.local.jars
+	@$(LOCAL) jars
 
 format: setup ## Format the code, mend what ruff can
 	$(BIN)/ruff check --fix $(CHECKED)

@@ -156,5 +156,23 @@ def winner_replaced_range(batch: Batch, winner: Commit, partitioning: Partitioni
             yield Conflict(partition, winner, None)
 
 
+def merged_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
+    """Return a file of some directories that a compaction merged with others', if any.
+
+    What is in the new file can no longer be told apart by its path.
+
+    :param commit: that may be a compaction.
+    :param directories: of buffers, with the slash at their ends.
+    """
+    return next(
+        (
+            file["path"]
+            for file in commit.removes
+            if not file.get("dataChange", True) and file["path"].startswith(directories)
+        ),
+        None,
+    )
+
+
 def _order(partition: Partition) -> tuple[str, ...]:
     return tuple(str(value) for value in partition)

@@ -72,7 +72,7 @@ def build_entry(
             f"{min(both)} would be added and removed in one commit; nothing was published (protocol, rule 15)."
         )
     writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
-    rows = total_rows(flat)
+    rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
     info = {
         "timestamp": stamp,
         "operation": "WRITE",

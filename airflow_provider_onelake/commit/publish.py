@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from random import Random
 from typing import Any
@@ -13,7 +13,7 @@ import attrs
 
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.batch import Batch, place, replaced_partition
-from airflow_provider_onelake.commit.conflicts import check_fits, check_no_path_twice, find_conflicts
+from airflow_provider_onelake.commit.conflicts import check_fits, check_no_path_twice, find_conflicts, merged_file
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Policy, Settlement, settle
 from airflow_provider_onelake.exceptions import (
@@ -45,6 +45,7 @@ class Status(StrEnum):
 
     PUBLISHED = "published"
     ALREADY = "already_published"
+    SET_ASIDE = "set_aside"
     CONFLICTED = "conflicted"
 
 
@@ -123,7 +124,9 @@ class _Attempts:
         self._log = committer.log
         self._buffers = tuple(buffers)
         self._policy = policy
-        self._colleagues = tuple(f"{colleague.directory}/" for colleague in colleagues)
+        self._given = tuple(colleagues)
+        self._colleagues = _directories(self._given)
+        self._markers: dict[str, Mapping[str, Any] | None] = {}
         self._txn_id = str(uuid.UUID(int=committer.random.getrandbits(128), version=4))
         self._seen = min(buffer.read_version for buffer in buffers)
         self._winners: list[Commit] = []
@@ -132,7 +135,7 @@ class _Attempts:
         self._placed: tuple[Snapshot, Batch] | None = None
         self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
         self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
-        self._attempts = self._lost = 0
+        self._attempts = self._lost = self._waits = 0
         self._waited = 0.0
 
     def run(self) -> Publication:
@@ -161,7 +164,11 @@ class _Attempts:
             return self._published(mine.version, snapshot)
         buffers = tuple(buffer for buffer in self._buffers if self._pending(buffer, snapshot))
         if not buffers:
-            return self._ended(Status.ALREADY, self._version_of_txn())
+            return self._ended_without_put(snapshot)
+        # Colleagues that another reconciliation published meanwhile keep their rows as well.
+        self._colleagues = _directories(
+            (*self._given, *(buffer.spec.identity for buffer in self._buffers if buffer not in buffers))
+        )
         for buffer in buffers:
             buffer.check_age(self._log.clock.now(), snapshot.retention_days)
         check_no_path_twice(buffers, news, self._log.table)
@@ -233,8 +240,10 @@ class _Attempts:
         )
 
     def _closed(self, buffer: Buffer) -> bool:
-        # Asked once: after that, only a commit of another can close it, and its txn tells.
-        return self._attempts == 0 and closed(self._log.store, buffer.path) is not None
+        # Not asked after the first put: from then on, only a commit of another can close it, and its txn tells.
+        if self._attempts == 0:
+            self._markers[buffer.path] = closed(self._log.store, buffer.path)
+        return self._markers[buffer.path] is not None
 
     def _removable(self, batch: Batch, snapshot: Snapshot) -> list[dict[str, Any]]:
         """Return the live files that the batch replaces, but for colleagues'."""
@@ -250,8 +259,19 @@ class _Attempts:
                 "published: clear the "
                 "writers to run them on the newest version (protocol, rule 20)."
             )
+        self._check_colleagues_not_merged()
         files = self._live_files(batch, snapshot)
         return [file for file in files if not file["path"].startswith(self._colleagues)]
+
+    def _check_colleagues_not_merged(self) -> None:
+        for winner in self._winners:
+            merged = merged_file(winner, self._colleagues)
+            if merged is not None:
+                raise ConflictError(
+                    f"Version {winner.version} of {self._log.table} merged {merged}, of a colleague of writers "
+                    f"{self._names}, with other files, so its rows cannot be told from those that they replace. Nothing "
+                    "was published: clear all writers of the load."
+                )
 
     def _live_files(self, batch: Batch, snapshot: Snapshot) -> LiveFiles:
         if self._live is not None and self._live[0] == batch.buffers:
@@ -286,14 +306,28 @@ class _Attempts:
             )
 
     def _rivals(self) -> Iterator[Commit]:
-        """Yield the winners that are not colleagues publishing the same load."""
+        """Yield the winners that are others': neither colleagues nor what these writers published before."""
         for winner in self._winners:
-            if not (
-                winner.writers
-                and self._colleagues
-                and all(w.buffer.startswith(self._colleagues) for w in winner.writers)
-            ):
+            if not winner.writers or not all(self._allied(writer) for writer in winner.writers):
                 yield winner
+
+    def _allied(self, writer: PublishedWriter) -> bool:
+        """Say whether a writer is a colleague, or an older generation of one of these: a rerun replaces that, whenever
+        it finished (rule 9)."""
+        if self._colleagues and writer.buffer.startswith(self._colleagues):
+            return True
+        specs = (buffer.spec for buffer in self._buffers)
+        return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
+
+    def _ended_without_put(self, snapshot: Snapshot) -> Publication:
+        """Say why there is nothing to publish: it is in the table, or somebody set it aside."""
+        markers = [
+            self._markers.get(buffer.path) if snapshot.txns.get(buffer.spec.identity.app_id) != buffer.spec.generation else None
+            for buffer in self._buffers
+        ]
+        if all(marker is not None and "version" not in marker for marker in markers):
+            return self._ended(Status.SET_ASIDE, None)
+        return self._ended(Status.ALREADY, self._version_of_txn())
 
     def _published(self, version: int, snapshot: Snapshot) -> Publication:
         assert self._put is not None
@@ -335,7 +369,9 @@ class _Attempts:
         backoff = self._committer.backoff
         if self._waited >= backoff.budget:
             raise trouble
-        seconds = backoff.wait(max(self._attempts, 1), self._committer.random)
+        # Not the number of puts: a store that does not answer may never let it come to one.
+        self._waits += 1
+        seconds = backoff.wait(self._waits, self._committer.random)
         self._waited += max(seconds, backoff.first / 10)
         self._log.clock.sleep(seconds)
 
@@ -351,3 +387,7 @@ class _Attempts:
     @property
     def _names(self) -> str:
         return ", ".join(repr(buffer.spec.identity.key) for buffer in self._buffers)
+
+
+def _directories(identities: Iterable[WriterIdentity]) -> tuple[str, ...]:
+    return tuple(f"{identity.directory}/" for identity in identities)

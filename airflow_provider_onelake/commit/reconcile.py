@@ -13,11 +13,13 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.commit.conflicts import merged_file
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
+    LogGapError,
     MissingWritersError,
     ReconciliationMismatchError,
     TableNotFoundError,
@@ -197,6 +199,7 @@ class _Reconciliation:
         self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
     ) -> Report:
         states = [self._look_at(self._load.writer(key), snapshot) for key in dict.fromkeys(writers)]
+        snapshot = self._newest()
         missing = [s.identity.key for s in states if s.buffer is None and not s.published]
         for state in states:
             if state.published:
@@ -229,9 +232,8 @@ class _Reconciliation:
 
     def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
         begun = standing(self._log.store, identity)
-        stored = snapshot.txns.get(identity.app_id, 0)
-        if stored and (stored >= begun.generation or begun.skipped):
-            return _Staged(identity, stored, None, published=True)
+        if begun.is_in(snapshot, identity):
+            return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
         complete: list[Buffer] = []
         lost: list[tuple[str, TerminalError]] = []
         for path in attempts(self._log.store, identity.directory):
@@ -244,6 +246,9 @@ class _Reconciliation:
                 continue
             if buffer.spec.generation == begun.generation and closed(self._log.store, path) is None:
                 complete.append(buffer)
+        if not complete and begun.is_in(newest := self._newest(), identity):
+            # A task that still runs has published it since, and closed its buffer.
+            return _Staged(identity, newest.txns[identity.app_id], None, published=True)
         # A zombie may have completed a second buffer of the same work: the first one counts, the other is set aside.
         complete.sort(key=lambda buffer: buffer.finished)
         for extra in complete[1:]:
@@ -272,25 +277,24 @@ class _Reconciliation:
     def _publish_together(self, ready: list[_Staged], states: list[_Staged], snapshot: Snapshot) -> None:
         if not ready:
             return
-        before = [state.identity for state in states if state.published]
+        # Also one whose rerun is missing: what it published before stays.
+        colleagues = [state.identity for state in states if state.buffer is None]
         try:
-            self._check_colleagues_live(ready, before, snapshot)
+            self._check_colleagues_live(ready, colleagues, snapshot)
         except TerminalError as error:
             self._refuse(ready, error)
             return
-        self._publish_batch(ready, before)
+        self._publish_batch(ready, colleagues)
 
-    def _check_colleagues_live(self, ready: list[_Staged], before: list[WriterIdentity], snapshot: Snapshot) -> None:
+    def _check_colleagues_live(
+        self, ready: list[_Staged], colleagues: list[WriterIdentity], snapshot: Snapshot
+    ) -> None:
         """Refuse to replace a range in which colleagues' rows can no longer be told from others'."""
         if ready[0].buffer is None or ready[0].buffer.spec.mode is Mode.APPEND:
             return
-        for identity in before:
-            found = find_published(self._log, identity, snapshot.txns[identity.app_id], snapshot.version)
-            prefix = f"{identity.directory}/"
-            if found is None or (
-                found.record.rows
-                and not len(self._log.live_files(lambda add, p=prefix: add["path"].startswith(p), snapshot.version))  # type: ignore[misc]
-            ):
+        for identity in colleagues:
+            stored = snapshot.txns.get(identity.app_id)
+            if stored is not None and self._mixed(identity, stored, snapshot):
                 raise ConflictError(
                     f"Writer {identity.key!r} of load {self._load.id} was published before, and its files were "
                     "rewritten since, so "
@@ -298,6 +302,23 @@ class _Reconciliation:
                     "replace. Nothing was "
                     "published: clear all writers of the load."
                 )
+
+    def _mixed(self, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> bool:
+        found = find_published(self._log, identity, generation, snapshot.version)
+        if found is None:
+            return True
+        directory = f"{identity.directory}/"
+        try:
+            since = self._log.commits_between(found.version, snapshot.version)
+        except LogGapError:
+            live = self._log.live_files(lambda add: add["path"].startswith(directory), snapshot.version)
+            return total_rows(live) != found.record.rows
+        return any(merged_file(commit, (directory,)) for commit in since)
+
+    def _newest(self) -> Snapshot:
+        snapshot = self._log.snapshot()
+        assert snapshot is not None
+        return snapshot
 
     def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]
@@ -315,7 +336,10 @@ class _Reconciliation:
         key = state.identity.key
         if publication.entry is None or publication.batch is None:
             return WriterOutcome(writer=key, status=publication.status.value, version=publication.version)
-        record = next(w for w in publication.entry.writers if w.app_id == state.identity.app_id)
+        record = next((w for w in publication.entry.writers if w.app_id == state.identity.app_id), None)
+        if record is None:
+            # Another reconciliation was first with this one, but not with its colleagues.
+            return WriterOutcome(writer=key, status=Status.ALREADY.value)
         placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
         inside = total_rows(add for adds in placed.inside.values() for add in adds)
         yielded = bool(inside) and record.rows == 0

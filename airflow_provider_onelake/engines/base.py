@@ -28,7 +28,8 @@ class StageJob:
     :param steps: named queries, run in order; each can read those before it. The last one's rows are written.
         Default: the source as it is.
     :param generated: generated columns of the target, name to SQL expression. Default: none.
-    :param target_file_size: in bytes, of rows before they are compressed. Default: Spark's own.
+    :param target_file_size: in bytes, of rows before they are compressed: Spark merges what several tasks write until
+        a file is that large; it does not split what one task writes. Default: a file for each task and partition.
     :param session: further settings of the Spark session. Default: none.
     :param label: whose work it is, for people who look at Spark's UI. Default: nothing.
     :raises InvalidWriteError: a field contradicts another, or a setting is one that staging needs for itself.

@@ -36,6 +36,7 @@ _DEFAULT_PORT = 15002
 _CONNECT_SECONDS = 4
 _RECONNECT_SECONDS = 12
 _STOP_SECONDS = 8
+_STOP_TRIES = 5
 _QUIET_SECONDS = 5
 _RETRY_MILLISECONDS = 250
 
@@ -203,11 +204,16 @@ class _Running:
     def interrupt(self) -> None:
         """Cancel the session's Spark jobs and release it, so that it starts no more; then free a caller that hangs."""
         self._patience(1)
-        for act in (self.session.interruptAll, self.session.client.release_session):
+        for _ in range(_STOP_TRIES):
             try:
-                act()
+                self.session.interruptAll()
+                self.session.client.release_session()
+                break
             except Exception as error:
-                log.warning("Spark session %s: %s failed: %s", self.session_id, act.__name__, error)
+                # An operation that is only just starting cannot be released; a moment later it can.
+                log.warning("Spark session %s: could not be stopped yet: %s", self.session_id, error)
+                if self._finished.wait(1):
+                    break
         self.interrupted.set()
         if not self._finished.wait(_STOP_SECONDS):
             # The server does not answer any more: closing the channel fails the call that waits for it.

@@ -69,6 +69,7 @@ _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
 _NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 2000
+_LONGEST_CAUSE = 500
 _AGAIN = "The table is unchanged; a retry stages again."
 
 
@@ -140,20 +141,34 @@ def _texts(error: BaseException) -> Iterator[str]:
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
         yield str(cause)
-        stack = getattr(cause, "getStackTrace", lambda: None)()
-        if stack:
-            # Frames have no conditions, but names of classes that look like words.
-            yield "\n".join(line for line in stack.splitlines() if not line.startswith("\tat "))
+        yield from _jvm_texts(cause)
         cause = cause.__cause__ or cause.__context__
 
 
 def _status(error: BaseException) -> str | None:
-    """Return the gRPC status of an error that the transport, not Spark's engine, raised."""
-    code = getattr(error, "getGrpcStatusCode", lambda: None)() or getattr(error, "code", lambda: None)()
-    return getattr(code, "name", None)
+    """Return the name of an error's gRPC status; Spark's own errors come as INTERNAL."""
+    for name in ("getGrpcStatusCode", "code"):
+        method = getattr(error, name, None)
+        if callable(method):
+            return getattr(method(), "name", None)
+    return None
 
 
 def _message(error: BaseException) -> str:
-    """Return what Spark said, without the JVM's stack and not longer than people read."""
-    said = str(error).split("\n\nJVM stacktrace:")[0].strip()
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    """Return what Spark said and why, without the JVM's frames and not longer than people read."""
+    said = str(error).split("\n\nJVM stacktrace:")[0].strip()[:_LONGEST]
+    for cause in _jvm_texts(error)[1:]:
+        # "java.io.IOException: what happened" → what happened
+        line = cause.strip().splitlines()[0][:_LONGEST_CAUSE] if cause.strip() else ""
+        words = line.partition(": ")[2] or line
+        if words and words not in said:
+            said += f"\nCaused by: {words}"
+    return said
+
+
+def _jvm_texts(error: BaseException) -> list[str]:
+    """Return the classes and messages of an error and its causes in the JVM, without the frames."""
+    stack = getattr(error, "getStackTrace", lambda: None)() or ""
+    # Frames have no conditions, but names of classes that look like words.
+    lines = "\n".join(line for line in stack.splitlines() if not line.startswith("\tat "))
+    return re.split(r"^Caused by: ", lines, flags=re.MULTILINE)

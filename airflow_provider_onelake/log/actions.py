@@ -19,6 +19,8 @@ FileKey = tuple[str, str | None]
 
 LOG_DIRECTORY = "_delta_log"
 
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
 
 def version_path(version: int) -> str:
     """Return the path of a version's log entry, relative to the table.
@@ -49,8 +51,7 @@ def dump_actions(actions: Iterable[Action]) -> bytes:
 
     :param actions: in the order in which they are to stand.
     """
-    lines = (json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions)
-    return ("\n".join(lines) + "\n").encode()
+    return ("\n".join(map(_encode, actions)) + "\n").encode()
 
 
 def of_kind(actions: Iterable[Action], kind: str) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ class DeltaLog:
         commits = list(self._probe(version))
         newest = commits[-1].version if commits else version
         # Nobody knows how old the caller's version is, so the end must be proven to be one.
-        self._files_after(newest).check_contiguous(newest, self.table)
+        self._files_after(newest).check_contiguous(newest, self.table, self._exists)
         return commits
 
     def live_files(self, wanted: Callable[[Mapping[str, Any]], bool], until: int) -> LiveFiles:
@@ -129,10 +129,10 @@ class DeltaLog:
             return None
         checkpoint = files.checkpoint
         if checkpoint is None:
-            files.check_contiguous(-1, self.table)
+            files.check_contiguous(-1, self.table, self._exists)
             start = Snapshot(-1, {}, {}, {})
         else:
-            files.check_contiguous(checkpoint.version, self.table)
+            files.check_contiguous(checkpoint.version, self.table, self._exists)
             start = self._from_checkpoint(checkpoint)
         snapshot = start.after(self.commits_between(start.version, files.latest))
         if not snapshot.protocol or not snapshot.metadata:
@@ -154,22 +154,23 @@ class DeltaLog:
                 txns[body["appId"]] = int(body["version"])
         return Snapshot(checkpoint.version, protocol, metadata, txns)
 
-    def _list_forward(self, snapshot: Snapshot) -> Snapshot:
-        files = self._files_after(snapshot.version)
-        if files.latest <= snapshot.version:
-            return snapshot
-        if files.versions and files.versions[0] <= snapshot.version + 1:
-            files.check_contiguous(snapshot.version, self.table)
-            return snapshot.after(self.commits_between(snapshot.version, files.latest))
-        # The entries in between were cleaned up behind a checkpoint: begin again from there.
-        reloaded = self._load()
-        assert reloaded is not None
-        return reloaded
+    def _list_forward(self, snapshot: Snapshot) -> Snapshot | None:
+        files = self._files_after(snapshot.version - 1)
+        if snapshot.version not in files.versions:
+            # Cleaned up behind a checkpoint, or the table was dropped and perhaps made again: begin from the start.
+            self._commits.clear()
+            self._kept_bytes = 0
+            return self._load()
+        files.check_contiguous(snapshot.version, self.table, self._exists)
+        return snapshot.after(self.commits_between(snapshot.version, files.latest))
 
     def _probe(self, version: int) -> Iterator[Commit]:
         while (commit := self.commit(version + 1)) is not None:
             yield commit
             version += 1
+
+    def _exists(self, version: int) -> bool:
+        return self.commit(version) is not None
 
     def _files_after(self, version: int) -> LogFiles:
         start = f"{LOG_DIRECTORY}/{version:020d}.json" if version >= 0 else None

@@ -6,6 +6,7 @@ by engine and time zone, and both ``null`` and an empty string are NULL (protoco
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
@@ -43,7 +44,9 @@ def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
         instant = datetime.fromisoformat(spelling)
         return instant if instant.tzinfo is None else instant.astimezone(UTC)
     if column_type in ("float", "double"):
-        return float(spelling)
+        number = float(spelling)
+        # One object, because NaN equals nothing but itself, and as a partition it is one.
+        return math.nan if math.isnan(number) else number
     if isinstance(column_type, str) and column_type.startswith("decimal"):
         try:
             return Decimal(spelling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -50,4 +51,6 @@ def deltalake_referee(table_uri: str, storage_options: Mapping[str, str] | None 
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float) and math.isnan(value):
+        return math.nan
     return None if value == "" else value

@@ -81,16 +81,18 @@ class LogFiles:
         """The newest version that the listing proves, or -1."""
         return max(self.versions[-1] if self.versions else -1, self.checkpoint.version if self.checkpoint else -1)
 
-    def check_contiguous(self, after: int, table: str) -> None:
+    def check_contiguous(self, after: int, table: str, exists: Callable[[int], bool]) -> None:
         """Refuse a log in which a version is missing while a later one exists (protocol, rule 23).
 
         :param after: entries up to this version are not needed.
         :param table: what messages call the table.
+        :param exists: says whether a version is there after all: a listing is not taken in an instant, and one that
+            was put meanwhile may show without the one before.
         :raises LogGapError: naming the first missing version.
         """
         present = set(self.versions)
         for version in range(after + 1, self.latest + 1):
-            if version not in present:
+            if version not in present and not exists(version):
                 raise LogGapError(
                     f"Version {version} of {table} is missing from its log, though version {self.latest} exists. The "
                     "log was "

@@ -91,7 +91,7 @@ def misfits(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[s
             yield f"column {name} is {now[name].type}, not {column.type}"
         elif column.nullable and not now[name].nullable:
             yield f"column {name} is NOT NULL now"
-        elif now[name].metadata != column.metadata:
+        elif _meaning(now[name]) != _meaning(column):
             yield f"column {name} has another generation expression, default or identity"
     for name in now.keys() - before.keys():
         if not now[name].nullable or now[name].generation or now[name].default:
@@ -99,6 +99,10 @@ def misfits(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[s
     for name, expression in constraints(current).items():
         if constraints(staged).get(name) != expression:
             yield f"CHECK {name} ({expression}) was added"
+
+
+def _meaning(column: Column) -> dict[str, Any]:
+    return {key: value for key, value in column.metadata.items() if key != "comment"}
 
 
 def _list(names: tuple[str, ...]) -> str:

@@ -116,14 +116,12 @@ class OneLakeReconcileOperator(BaseOperator):
         report = reconcile(
             hook.committer(log, self.table),
             load,
-            [key for key in roll.named if key not in roll.skipped],
+            roll.named,
             publish=PublishMode(self.publish),
             on_conflict=Policy(self.on_conflict),
             on_missing_writer=OnMissingWriter(self.on_missing_writer),
             unnamed=roll.unnamed,
         )
-        for key in roll.skipped:
-            self.log.info("%s: writer %s: skipped, its rows were in the table before", log.table, key)
         for outcome in report.outcomes:
             self.log.info("%s: writer %s: %s in version %s", log.table, outcome.writer, outcome.status, outcome.version)
             for decision in outcome.decisions:

@@ -100,7 +100,7 @@ def check_steps(steps: object, view: str) -> None:
     for name in steps:
         if not isinstance(name, str) or not _NAME.match(name):
             raise InvalidWriteError(f"steps: {name!r} is no name of a view: letters, digits and _, a letter first.")
-        if name == view:
+        if name.lower() == view.lower():
             raise InvalidWriteError(f"steps: {name!r} is the name of the source's view already.")
 
 

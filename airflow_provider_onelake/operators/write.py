@@ -151,10 +151,10 @@ class OneLakeWriteOperator(BaseOperator):
         self.partition_by = group.get("partition_by") if partition_by is None else partition_by
         self.generated_columns = generated_columns or group.get("generated_columns") or {}
         self.table_properties = table_properties or group.get("table_properties") or {}
-        self.target_file_size = target_file_size or group.get("target_file_size")
+        self.target_file_size = group.get("target_file_size") if target_file_size is None else target_file_size
         self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
         self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
-        self.spark_timeout = spark_timeout or group.get("spark_timeout")
+        self.spark_timeout = group.get("spark_timeout") if spark_timeout is None else spark_timeout
         self._engine: Engine | None = None
         self._stopped = False
         self._check()
@@ -336,9 +336,7 @@ class OneLakeWriteOperator(BaseOperator):
             self._engine = engine_for(self.spark_conn_id, seconds)
         return self._engine
 
-    def _job(
-        self, hook: OneLakeHook, spec: WriteSpec, *, buffer: str | None, generated: Mapping[str, str]
-    ) -> StageJob:
+    def _job(self, hook: OneLakeHook, spec: WriteSpec, *, buffer: str | None, generated: Mapping[str, str]) -> StageJob:
         from airflow_provider_onelake.engines.base import StageJob
 
         address = hook.address(self.table)

@@ -102,6 +102,15 @@ class Standing:
     generation: int
     skipped: bool
 
+    def is_in(self, snapshot: Snapshot, identity: WriterIdentity) -> bool:
+        """Say whether the rows of the newest generation are in the table.
+
+        :param snapshot: of the table.
+        :param identity: of the writer.
+        """
+        stored = snapshot.txns.get(identity.app_id)
+        return stored is not None and (stored >= self.generation or self.skipped)
+
 
 @attrs.frozen
 class Publishing:

@@ -15,6 +15,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
+    AddressError,
     ObjectExistsError,
     ObjectNotFoundError,
     StoreFullError,
@@ -95,7 +96,7 @@ class Store(Protocol):
 
 
 # What the operating system says through obstore when a disk is full or must not be written.
-_NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
+_NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 
 
 class ObjectStore:
@@ -199,6 +200,8 @@ def open_store(address: TableAddress) -> Store:
     :param address: of the table.
     :returns: a store rooted at the table's directory; a local directory is made if there is none.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
+    :raises AddressError: a file stands where the address wants a directory.
+    :raises AccessDeniedError: the local directory must not be made.
     :raises StoreFullError: the local directory cannot be made.
     """
     if address.kind != "local":
@@ -210,6 +213,8 @@ def open_store(address: TableAddress) -> Store:
     path = Path(f"/{address.path.lstrip('/')}")
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise AddressError(f"The directory {path} cannot be made: a file is in its way ({error}).") from error
     except PermissionError as error:
         raise AccessDeniedError(f"The directory {path} cannot be made: {error}") from error
     except OSError as error:

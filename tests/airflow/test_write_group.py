@@ -135,6 +135,23 @@ def test_a_clear_of_a_committed_append_is_skipped(
     assert ids(trips(lakehouse)) == ALL
 
 
+def test_airflows_clear_raises_max_tries_and_gives_a_new_id(lakehouse: Path, engine: FakeEngine) -> None:
+    """The ground that the generation and the attempt stand on (protocol, rules 6 and 9)."""
+    from airflow.models.taskinstance import clear_task_instances
+    from airflow.utils.session import create_session
+
+    run = run_dag(taxi(VENDORS[:1], retries=2), logical_date=JANUARY)
+    with create_session() as session:
+        (ti,) = [ti for ti in run.get_task_instances(session=session) if ti.task_id == "load.write"]
+        before = (ti.id, ti.try_number, ti.max_tries)
+        clear_task_instances([ti], session)
+        after = (ti.id, ti.try_number, ti.max_tries)
+
+    assert before[1:] == (1, 2)
+    assert after[1:] == (1, 3)
+    assert after[0] != before[0]
+
+
 def test_published_together_is_one_version(lakehouse: Path, engine: FakeEngine) -> None:
     run = run_dag(taxi(publish="together"), logical_date=JANUARY)
 

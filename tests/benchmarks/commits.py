@@ -151,9 +151,7 @@ def _run(do: Any, args: tuple[Any, ...], barrier: Barrier, answers: Any) -> None
         answers.put(do(*args, lambda: barrier.wait(_START_SECONDS)))
     except BaseException as error:
         barrier.abort()
-        answers.put(
-            {"begin": 0.0, "end": 1e9, "failed": [repr(error)], "latencies": [], **dict.fromkeys(_COUNTS, 0)}
-        )
+        answers.put({"begin": 0.0, "end": 1e9, "failed": [repr(error)], "latencies": [], **dict.fromkeys(_COUNTS, 0)})
         raise
 
 

@@ -1,4 +1,4 @@
-"""A real Spark Connect server for the whole session, and a Spark session for each test."""
+"""A Spark session for each test, on the server that all suites share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from include.local import jars
-from include.local.connect_server import free_port
-from include.local.settings import from_environment
 from tests.support.spark import Server
 
 if TYPE_CHECKING:
@@ -18,23 +15,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 TAXI = ROOT / "include" / "data" / "nyc_taxi"
-
-
-@pytest.fixture(scope="session")
-def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Spark Connect server with Delta on two cores."""
-    try:
-        files = jars.resolve(from_environment().jars)
-    except jars.SetUpError as error:
-        pytest.skip(str(error))
-    state = tmp_path_factory.mktemp("spark")
-    server = Server(state, port=free_port(), ui_port=free_port(), jar_files=files)
-    server.start()
-    try:
-        server.wait_ready()
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ import signal
 import textwrap
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
 from include.local import postgres, stack, supervisor
-from include.local.api import wait_for
+from include.local.api import ApiError, wait_for
 from include.local.processes import known, leftovers
 from include.local.settings import Settings, from_environment, known_ports
 
@@ -66,6 +67,20 @@ class LiveStack:
     def wait_until_spark_answers(self, timeout: float = 90) -> None:
         """Return when the Spark Connect server takes work."""
         wait_for(self.connect_server.healthy, "Spark Connect to answer", timeout)
+
+    def wait_until_healthy(self, timeout: float = 120) -> None:
+        """Return when Airflow's API answers and says that all its parts are well, and Spark takes work."""
+
+        def healthy() -> bool:
+            try:
+                parts = self.api.health()
+                self.api.dags()
+            except (httpx.HTTPError, ApiError):
+                return False
+            return all(parts[part]["status"] == "healthy" for part in ("metadatabase", "scheduler", "triggerer"))
+
+        wait_for(healthy, "Airflow to be healthy", timeout)
+        self.wait_until_spark_answers(timeout)
 
     def kill_task(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> int:
         """Kill the process of a running task as ``kill -9`` does, and return its pid."""

@@ -79,9 +79,8 @@ def test_a_dag_runs(live_stack):
 def test_what_is_killed_comes_back(live_stack, name):
     former = live_stack.kill(name)
     assert live_stack.wait_until_restarted(name, former) != former
-    live_stack.wait_until_spark_answers()
+    live_stack.wait_until_healthy()
     live_stack.add_dag("trivial", TRIVIAL)
-    wait_for(lambda: live_stack.api.health()["scheduler"]["status"] == "healthy", "the scheduler", 60)
     assert live_stack.run_dag("trivial")["state"] == "success"
 
 

@@ -40,3 +40,12 @@ def xcom(run: Any, task_id: str, key: str = "return_value", map_index: int = -1)
             XComModel.get_many(run_id=run.run_id, key=key, task_ids=task_id, dag_ids=run.dag_id, map_indexes=map_index)
         ).first()
         return XComModel.deserialize_value(found) if found is not None else None
+
+
+def load_dag(file: Path, dag_id: str) -> DAG:
+    """The DAG of a file, as Airflow parses it."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(dag_folder=file, bundle_path=file.parent)
+    assert not bag.import_errors, bag.import_errors
+    return bag.dags[dag_id]

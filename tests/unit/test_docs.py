@@ -39,9 +39,7 @@ def quote_again() -> None:
     """Write the blocks of today into the pages."""
     for page in PAGES:
         text = page.read_text()
-        fresh = QUOTE.sub(
-            lambda m: f"<!-- quoted from {m[1]}: {m[2]} -->\n```python\n{marked(m[1], m[2])}```", text
-        )
+        fresh = QUOTE.sub(lambda m: f"<!-- quoted from {m[1]}: {m[2]} -->\n```python\n{marked(m[1], m[2])}```", text)
         page.write_text(fresh)
 
 

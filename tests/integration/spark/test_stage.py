@@ -109,10 +109,15 @@ def test_a_timestamp_partition_is_spelled_in_utc(engine: ConnectEngine, new_targ
     assert [add["partitionValues"]["at"] for add in target.actions("add")] == ["2019-01-01T08:00:00.000000Z"]
 
 
-def test_no_rows_leave_no_version_1(engine: ConnectEngine, new_target: MakeTarget) -> None:
+@pytest.mark.parametrize("where", ["id > 99", "false"])
+def test_no_rows_leave_a_version_1_without_files(engine: ConnectEngine, new_target: MakeTarget, where: str) -> None:
+    """Without txnAppId there would be none (protocol, rule 2); the txn is an action, so Spark commits it."""
     target = new_target([field("id", "long")])
-    engine.stage(sql_job(target, "SELECT id FROM range(10)", where="id > 99"))
-    assert target.versions == [0]
+    job = sql_job(target, "SELECT id FROM range(10)", where=where)
+    engine.stage(job)
+    assert target.versions == [0, 1]
+    assert not target.actions("add")
+    assert [txn["appId"] for txn in target.actions("txn")] == [job.attempt]
 
 
 def test_one_attempt_staged_twice_leaves_one_copy(engine: ConnectEngine, new_target: MakeTarget, spark: Any) -> None:
@@ -124,17 +129,17 @@ def test_one_attempt_staged_twice_leaves_one_copy(engine: ConnectEngine, new_tar
     assert len(target.data(spark)) == 10
 
 
-def test_a_target_file_size_splits_a_large_write(engine: ConnectEngine, new_target: MakeTarget, tmp_path: Path) -> None:
-    query = "SELECT id, sha2(CAST(id AS STRING), 512) AS text FROM range(0, 200000, 1, 4)"
+def test_a_target_file_size_merges_what_many_tasks_write(engine: ConnectEngine, tmp_path: Path) -> None:
+    query = "SELECT id, sha2(CAST(id AS STRING), 512) AS text FROM range(0, 200000, 1, 16)"
     fields = [field("id", "long"), field("text", "string")]
-    sizes = {}
-    for size in (None, 2 << 20, 1 << 30):
+    files = {}
+    for size in (None, 8 << 20, 1 << 30):
         target = open_buffer(tmp_path / f"t{size}", fields)
         engine.stage(sql_job(target, query, target_file_size=size))
         assert target.rows == 200_000
-        sizes[size] = len(target.actions("add"))
-    assert sizes[1 << 30] == 1
-    assert sizes[2 << 20] > sizes[None] == 4
+        files[size] = len(target.actions("add"))
+    assert files[1 << 30] == 1
+    assert 1 < files[8 << 20] < files[None] == 16
 
 
 def test_two_writers_with_the_same_view_names_do_not_meet(connect_server: Server, taxi: Path, tmp_path: Path) -> None:

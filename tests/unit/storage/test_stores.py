@@ -103,7 +103,7 @@ def test_rule_14_of_two_processes_exactly_one_creates_each_of_a_hundred_versions
     versions, names = 100, ("left", "right")
     lined_up, won = SPAWN.Barrier(len(names)), SPAWN.Queue()
     arguments = [(str(tmp_path), name, versions, lined_up, won) for name in names]
-    rivals = [SPAWN.Process(target=claim_versions, args=args) for args in arguments]
+    rivals = [SPAWN.Process(target=claim_versions, daemon=True, args=args) for args in arguments]
     for rival in rivals:
         rival.start()
     results = dict(won.get(timeout=60) for _ in rivals)
@@ -117,7 +117,7 @@ def test_rule_14_of_two_processes_exactly_one_creates_each_of_a_hundred_versions
 
 def test_a_disk_that_takes_no_more_is_said_to_be_full_and_nothing_is_left_behind(tmp_path: Path) -> None:
     said = SPAWN.Queue()
-    process = SPAWN.Process(target=write_where_files_may_not_grow, args=(str(tmp_path), 1000, said))
+    process = SPAWN.Process(target=write_where_files_may_not_grow, daemon=True, args=(str(tmp_path), 1000, said))
     process.start()
     for _ in ("create", "put"):
         name, message = said.get(timeout=60)
@@ -133,7 +133,9 @@ def test_a_full_disk_refuses_a_commit_early_and_leaves_the_table_as_it_was(tmp_p
     log = make_table(path)
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     said = SPAWN.Queue()
-    process = SPAWN.Process(target=publish_where_files_may_not_grow, args=(str(path), buffer.path, 100, said))
+    process = SPAWN.Process(
+        target=publish_where_files_may_not_grow, daemon=True, args=(str(path), buffer.path, 100, said)
+    )
     process.start()
     name, message = said.get(timeout=60)
     process.join(timeout=60)

@@ -1,0 +1,109 @@
+"""The example DAG, on real trips and a real Spark Connect server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pendulum
+import pytest
+from deltalake import DeltaTable
+
+from tests.support.airflow_dags import load_dag, run_dag, states, xcom
+from tests.support.spark import Server
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+ROOT = Path(__file__).resolve().parents[2]
+TRIPS = ROOT / "include" / "data" / "nyc_taxi"
+GREEN = {
+    "load.write[0]": "success",
+    "load.write[1]": "success",
+    "load.reconcile": "success",
+    "load.committed": "success",
+}
+
+
+@pytest.fixture
+def dag(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> Any:
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    return load_dag(ROOT / "dags" / "nyc_taxi_two_vendors.py", "nyc_taxi_two_vendors")
+
+
+def run_month(dag: Any, month: int, **conf: str) -> Any:
+    """The run whose data interval is a month of 2019; Airflow infers it from the logical date of a manual run."""
+    return run_dag(dag, logical_date=pendulum.datetime(2019, month + 1, 1, tz="UTC"), run_conf=conf)
+
+
+def expected(month: int) -> Counter[tuple[int, str]]:
+    """Rows by vendor and month of the pickup, counted without Spark and without this package."""
+    counts: Counter[tuple[int, str]] = Counter()
+    with gzip.open(TRIPS / f"yellow_tripdata_2019-{month:02d}.json.gz", "rt") as lines:
+        for line in lines:
+            trip = json.loads(line)
+            if trip["vendor_id"] in (1, 2):
+                picked_up = pendulum.from_timestamp(trip["pickup_datetime"] / 1000)
+                counts[trip["vendor_id"], picked_up.format("YYYY-MM")] += 1
+    return counts
+
+
+def found(lakehouse: Path) -> Counter[tuple[int, str]]:
+    rows = DeltaTable(str(lakehouse / "Tables" / "trips")).to_pyarrow_table(columns=["vendor_id", "month"]).to_pylist()
+    return Counter((row["vendor_id"], row["month"]) for row in rows)
+
+
+def test_append_keeps_both_vendors_rows_and_the_strays(dag: Any, lakehouse: Path) -> None:
+    january, march = run_month(dag, 1), run_month(dag, 3)
+
+    assert states(january) == GREEN
+    assert states(march) == GREEN
+    assert found(lakehouse) == expected(1) + expected(3)
+    assert tuple(found(lakehouse)[vendor, "2019-01"] for vendor in (1, 2)) == (3_754, 6_150)
+    assert found(lakehouse)[2, "2019-04"] == 1
+
+
+def test_the_steps_add_their_columns(dag: Any, lakehouse: Path) -> None:
+    run = run_month(dag, 1)
+
+    table = DeltaTable(str(lakehouse / "Tables" / "trips"))
+    assert table.metadata().partition_columns == ["month"]
+    rows = table.to_pyarrow_table(columns=["pickup_datetime", "date_col", "version", "ts_ny_taxi"]).to_pylist()
+    assert all(int(row["date_col"].timestamp() * 1000) == row["pickup_datetime"] for row in rows[:100])
+    assert {row["version"] for row in rows} == {run.run_after.strftime("%Y%m%d%H%M")}
+    assert {row["ts_ny_taxi"].replace(microsecond=0) for row in rows} == {run.run_after.replace(microsecond=0)}
+
+
+def test_an_overwrite_of_a_month_shows_the_last_writer_and_spares_other_months(dag: Any, lakehouse: Path) -> None:
+    april = run_month(dag, 4, mode="overwrite_partitions")
+    march = run_month(dag, 3, mode="overwrite_partitions")
+
+    assert states(april) == GREEN
+    assert states(march) == GREEN
+    last = {
+        month: max((0, 1), key=lambda index: xcom(run, "load.write", map_index=index)["version"]) + 1
+        for month, run in ((4, april), (3, march))
+    }
+    want = {(last[month], f"2019-{month:02d}"): expected(month)[last[month], f"2019-{month:02d}"] for month in (3, 4)}
+    assert found(lakehouse) == want
+    # The March file holds one trip of April; it is set aside.
+    strays = [xcom(march, "load.write", map_index=index)["rows_outside"] for index in (0, 1)]
+    assert strays == [0, 1]
+
+
+def test_partitioned_by_vendor(dag: Any, lakehouse: Path) -> None:
+    run = run_month(dag, 1, partition_by="vendor_id")
+
+    assert states(run) == GREEN
+    assert DeltaTable(str(lakehouse / "Tables" / "trips")).metadata().partition_columns == ["vendor_id"]
+    assert found(lakehouse) == expected(1)
+
+
+def test_a_month_can_be_asked_for_by_name(dag: Any, lakehouse: Path) -> None:
+    run = run_dag(dag, logical_date=None, run_conf={"month": "2019-02"})
+
+    assert states(run) == GREEN
+    assert found(lakehouse) == expected(2)

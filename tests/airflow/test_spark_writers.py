@@ -1,0 +1,137 @@
+"""Writers on a real Spark Connect server: what is refused changes nothing, what is stopped stops in Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.sdk import DAG
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from include.local.connect_server import free_port
+from tests.support.airflow_dags import load_dag, run_dag, states, xcom
+from tests.support.spark import Server
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+ROOT = Path(__file__).resolve().parents[2]
+JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
+FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
+
+
+def spark_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+
+
+@pytest.fixture(autouse=True)
+def spark_connection(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark_at(monkeypatch, connect_server.port)
+
+
+def load(query: str, writer: dict[str, Any] | None = None, **group: Any) -> DAG:
+    settings = {"table": "Tables/t", "partition_by": ["p"], "table_properties": {"delta.constraints.small": "id < 100"}}
+    with (
+        DAG("spark", schedule=None, start_date=JANUARY) as dag,
+        OneLakeWriteTaskGroup(group_id="load", **{**settings, **group}),
+    ):
+        OneLakeWriteOperator(task_id="write", writer="w", source=SqlSource(query), **(writer or {}))
+    return dag
+
+
+def rows(lakehouse: Path) -> list[dict[str, Any]]:
+    return sorted(DeltaTable(str(lakehouse / "Tables" / "t")).to_pyarrow_table().to_pylist(), key=str)
+
+
+GOOD = "SELECT id, 'a' AS p FROM range(3)"
+
+
+def test_the_smallest_dag_runs(lakehouse: Path) -> None:
+    run = run_dag(load_dag(ROOT / "dags" / "two_writers.py", "two_writers"), logical_date=JANUARY)
+    assert set(states(run).values()) == {"success"}
+    assert DeltaTable(str(lakehouse / "Tables" / "two_writers")).to_pyarrow_table().num_rows == 3_754 + 6_150
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        pytest.param("SELECT 'x' AS id, 'a' AS p", "id", id="wrong-column-type"),
+        pytest.param("SELECT id FROM range(3)", "p", id="missing-column"),
+        pytest.param("SELECT id, 'a' AS p, 1 AS q FROM range(3)", "q", id="unknown-column"),
+        pytest.param("SELECT id + 200 AS id, 'a' AS p FROM range(3)", "small", id="violated-check"),
+        pytest.param("SELECT id, 'a' AS p FROM nowhere", "nowhere", id="no-such-table"),
+        pytest.param("SELEKT 1", "SELEKT", id="syntax"),
+    ],
+)
+def test_what_does_not_fit_is_refused_without_a_retry_and_changes_nothing(
+    lakehouse: Path, query: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert set(states(run_dag(load(GOOD), logical_date=JANUARY)).values()) == {"success"}
+    before = DeltaTable(str(lakehouse / "Tables" / "t")).version()
+    run = run_dag(load(query, {"retries": 3, "retry_delay": timedelta(0)}), logical_date=FEBRUARY)
+    assert states(run) == {"load.write": "failed", "load.reconcile": "failed", "load.committed": "upstream_failed"}
+    assert run.get_task_instance("load.write").try_number == 1
+    assert DeltaTable(str(lakehouse / "Tables" / "t")).version() == before
+    assert len(rows(lakehouse)) == 3
+    assert message in capfd.readouterr().out
+
+
+def test_a_partition_column_that_does_not_exist_makes_no_table(lakehouse: Path) -> None:
+    run = run_dag(load(GOOD, partition_by=["month"]), logical_date=JANUARY)
+    assert states(run)["load.write"] == "failed"
+    assert not (lakehouse / "Tables" / "t" / "_delta_log").exists()
+
+
+def test_an_unreachable_spark_is_tried_again_and_makes_no_table(
+    lakehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark_at(monkeypatch, free_port())
+    run = run_dag(load(GOOD, {"retries": 1, "retry_delay": timedelta(0)}), logical_date=JANUARY)
+    assert states(run)["load.write"] == "failed"
+    assert run.get_task_instance("load.write").try_number == 2
+    assert not (lakehouse / "Tables" / "t" / "_delta_log").exists()
+
+
+SLOW = (
+    "SELECT CAST(count(*) AS BIGINT) AS id, 'a' AS p FROM range(100000000000) WHERE sha2(CAST(id AS STRING), 512) < '0'"
+)
+
+
+@pytest.mark.parametrize(
+    "limit", [{"spark_timeout": 6}, {"execution_timeout": timedelta(seconds=6)}], ids=["spark", "execution"]
+)
+def test_a_time_out_stops_the_work_in_spark(lakehouse: Path, connect_server: Server, limit: dict[str, Any]) -> None:
+    run_dag(load(GOOD), logical_date=JANUARY)
+    run = run_dag(load(SLOW, limit), logical_date=FEBRUARY)
+    assert states(run)["load.write"] == "failed"
+    # It was at work, and by Spark's own status it no longer is.
+    attempt = run.get_task_instance("load.write").id
+    assert [job.succeeded for job in connect_server.logged_jobs(f"onelake attempt {attempt}")][-1:] == [False]
+    deadline = time.monotonic() + 20
+    while connect_server.active_tasks() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert connect_server.active_tasks() == 0
+    assert len(rows(lakehouse)) == 3
+
+
+def test_reading_the_table_itself_is_refused(lakehouse: Path) -> None:
+    run_dag(load(GOOD), logical_date=JANUARY)
+    table = lakehouse / "Tables" / "t"
+    run = run_dag(load(f"SELECT id + 10 AS id, p FROM delta.`{table}`"), logical_date=FEBRUARY)
+    assert states(run)["load.write"] == "failed"
+    assert len(rows(lakehouse)) == 3
+
+
+def test_a_template_in_the_source_is_rendered(lakehouse: Path) -> None:
+    run = run_dag(load("SELECT 1L AS id, '{{ ds }}' AS p"), logical_date=JANUARY)
+    assert set(states(run).values()) == {"success"}
+    assert rows(lakehouse) == [{"id": 1, "p": "2019-01-01"}]
+    assert xcom(run, "load.write")["partitions"] == ["p=2019-01-01"]

@@ -1,0 +1,114 @@
+"""One history from one seed: run it, judge it, and tell it.
+
+Replay a seed, with its whole history: ``python -m tests.simulation.runner SEED``; many: ``… runner FIRST LAST``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+
+from tests.simulation.actors import Deployment
+from tests.simulation.oracle import Judge
+from tests.simulation.world import ViolationError
+
+
+@attrs.frozen
+class History:
+    """What came of a seed.
+
+    :param seed: that decided it.
+    :param violation: what is wrong, ``None`` if nothing is.
+    :param counters: what happened in it.
+    """
+
+    seed: int
+    violation: str | None
+    counters: Counter[str]
+    deployment: Deployment = attrs.field(repr=False)
+
+    def __str__(self) -> str:
+        scenario = self.deployment.scenario
+        lines = [f"seed {self.seed}", f"  {scenario.column}, {scenario.faults}, coarse={scenario.coarse}"]
+        lines += [f"  {plan}" for plan in (*scenario.loads, *scenario.foreign)]
+        lines += [str(step) for step in self.deployment.world.history]
+        lines.append(f"seed {self.seed}: {self.violation or 'nothing is wrong'}")
+        return "\n".join(lines)
+
+
+def simulate(seed: int) -> History:
+    """Run and judge one history.
+
+    :param seed: decides everything.
+    """
+    deployment = Deployment(seed)
+    judge = Judge(deployment)
+    violation: str | None = None
+    with _silence():
+        try:
+            deployment.run()
+            judge.judge_log()
+            judge.judge_said()
+            told = len(deployment.said)
+            for plan in deployment.scenario.loads:
+                last = deployment.settle(plan)
+                judge.judge_log()
+                if last is not None:
+                    judge.judge_settled(last)
+            settled = deployment.store.version()
+            for plan in deployment.scenario.loads:
+                deployment.settle(plan)
+            if deployment.store.version() != settled:
+                raise ViolationError(f"reconciling once more made version {deployment.store.version()}")
+            deployment.said[:] = deployment.said[told:]
+            judge.judge_said()
+            judge.judge_end()
+        except ViolationError as error:
+            violation = str(error)
+            deployment.world.stop()
+    return History(seed, violation, deployment.world.counters, deployment)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Production's logging costs more than all the rest, and the history says it better."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def main(arguments: list[str]) -> int:
+    """Replay a seed, or run a range of them.
+
+    :param arguments: of the command line.
+    """
+    first, last = int(arguments[0]), int(arguments[-1])
+    counters: Counter[str] = Counter()
+    failed = []
+    began = time.perf_counter()
+    for seed in range(first, last + 1):
+        history = simulate(seed)
+        counters.update({**history.counters, "steps": len(history.deployment.world.history)})
+        if first == last:
+            print(history)  # noqa: T201
+        elif history.violation:
+            failed.append(seed)
+            print(f"seed {seed}: {history.violation[:400]}")  # noqa: T201
+    seconds = time.perf_counter() - began
+    print(f"{len(failed)} of {last - first + 1} failed; {(last - first + 1) / seconds:.0f} histories a second")  # noqa: T201
+    if first != last:
+        print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))  # noqa: T201
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,250 @@
+"""What a seed stands for: who writes what, when, on which terms, and with how much bad luck."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.reconcile import OnMissingWriter
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
+from tests.simulation.world import Faults
+
+NULL = 3
+PARTITIONS = (0, 1, 2, NULL)
+
+# Every way in which an engine may spell a partition's value (protocol, rule 18).
+_SPELLINGS: dict[str, tuple[tuple[str | None, ...], ...]] = {
+    "string": (("p0",), ("p1",), ("p 2/é",), (None, "")),
+    "timestamp": (
+        ("2019-01-01T00:00:00.000000Z", "2019-01-01 01:00:00+01:00", "2018-12-31 19:00:00-05:00"),
+        ("2019-02-01T00:00:00.000000Z", "2019-02-01 01:00:00+01:00"),
+        ("2019-03-01T00:00:00.000000Z", "2019-03-01 00:00:00+00:00"),
+        (None, ""),
+    ),
+    "integer": (("0", "-0"), ("1", "01"), ("2",), (None, "")),
+}
+
+
+@attrs.frozen
+class Column:
+    """The partition column.
+
+    :param type: Spark's name.
+    """
+
+    type: str
+
+    def spell(self, partition: int, random: Random) -> str | None:
+        """Return a spelling of a partition's value."""
+        return random.choice(_SPELLINGS[self.type][partition])
+
+    def read(self, spelling: str | None) -> int:
+        """Return the partition that a spelling stands for."""
+        return next(i for i, ways in enumerate(_SPELLINGS[self.type]) if spelling in ways)
+
+    def predicate(self, partitions: tuple[int, ...]) -> str:
+        """Return SQL that is true for some partitions only."""
+        values = [f"'{_SPELLINGS[self.type][p][0]}'" for p in partitions if p != NULL]
+        if self.type == "integer":
+            values = [value.strip("'") for value in values]
+        parts = [f"part IN ({', '.join(values)})"] if values else []
+        return " OR ".join([*parts, "part IS NULL"] if NULL in partitions else parts)
+
+
+@attrs.frozen
+class WriterPlan:
+    """One writer of a load.
+
+    :param key: of the writer.
+    :param sources: for each version of its source, how many rows it has in each partition.
+    :param into: the partitions that it replaces or covers; ``None`` for anywhere.
+    :param task: what people call its task.
+    """
+
+    key: str
+    sources: tuple[dict[int, int], ...]
+    into: tuple[int, ...] | None
+    task: str
+
+
+@attrs.frozen
+class Rerun:
+    """A deliberate rerun.
+
+    :param writers: that are cleared.
+    :param source: the version of the source that is there by then.
+    :param after: seconds since the reconciliation before.
+    """
+
+    writers: tuple[str, ...]
+    source: int
+    after: float
+
+
+@attrs.frozen(kw_only=True)
+class LoadPlan:
+    """One write group in one run."""
+
+    load: Load
+    mode: Mode
+    publish: PublishMode
+    policy: Policy
+    on_missing: OnMissingWriter
+    on_rerun: OnRerun
+    rows_outside: RowsOutside
+    allow_empty: bool
+    fingerprinted: bool
+    writers: tuple[WriterPlan, ...]
+    reruns: tuple[Rerun, ...]
+    tries: int
+    start: float
+    before_reconcile: float
+    lost_heartbeat: float
+
+
+@attrs.frozen
+class ForeignPlan:
+    """One commit of somebody else.
+
+    :param kind: ``append``, ``overwrite``, ``delete``, ``compact``, ``add column`` or ``add check``.
+    :param partition: that it is about.
+    :param start: seconds from the beginning.
+    :param thinks: seconds between its reading and its putting.
+    :param blind: whether it says of its append that it is blind.
+    :param silent: whether it puts no ``commitInfo``.
+    """
+
+    kind: str
+    partition: int
+    start: float
+    thinks: float
+    blind: bool
+    silent: bool
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """Everything that a seed decides before the first step."""
+
+    column: Column
+    exists: bool
+    coarse: bool
+    faults: Faults
+    sticky: float
+    loads: tuple[LoadPlan, ...]
+    foreign: tuple[ForeignPlan, ...]
+    vacuums: tuple[float, ...]
+    hands: tuple[float, ...]
+
+    @classmethod
+    def of(cls, random: Random) -> Scenario:
+        """Draw a scenario.
+
+        :param random: seeded.
+        """
+        # In a slow one, days go by between staging and publishing, and VACUUM runs.
+        slow = random.random() < 0.12
+        day = 86_400.0
+        return cls(
+            column=Column(random.choice(("string", "string", "timestamp", "integer"))),
+            exists=random.random() < 0.8,
+            coarse=random.random() < 0.25,
+            faults=_faults(random),
+            sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
+            loads=tuple(_load(random, number, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
+            foreign=tuple(_foreign(random, slow) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
+            vacuums=tuple(random.uniform(5, 9) * day for _ in range(random.randrange(1, 4))) if slow else (),
+            hands=(random.uniform(0.5, 20),) if random.random() < 0.1 else (),
+        )
+
+
+def _faults(random: Random) -> Faults:
+    if random.random() < 0.1:
+        return Faults()
+
+    def rate(most: float) -> float:
+        return random.choice((0.0, most / 4, most))
+
+    return Faults(
+        crash=rate(0.04),
+        refused=rate(0.03),
+        lost=rate(0.06),
+        late=rate(0.04),
+        delay=rate(0.1),
+        torn=random.choice((0.0, 0.3)),
+    )
+
+
+def _load(random: Random, number: int, slow: bool) -> LoadPlan:
+    mode = random.choice((Mode.APPEND, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE))
+    publish = random.choice((PublishMode.EACH, PublishMode.TOGETHER))
+    count = random.choice((1, 2, 2, 3))
+    shared = _some(random, PARTITIONS)
+    keys = [f"w{i}" for i in range(count)]
+    tasks = [f"load.write[{i}]" for i in range(count)]
+    twins = count > 1 and random.random() < 0.04
+    if twins:
+        keys[1] = keys[0]
+    bounded = mode is Mode.REPLACE_WHERE or random.random() < 0.3
+    own = random.random() < 0.4
+    writers = []
+    for i, (key, task) in enumerate(zip(keys, tasks, strict=True)):
+        into = ((PARTITIONS[i % 4],) if own else shared) if bounded else None
+        writers.append(WriterPlan(key, (_rows(random, into), _rows(random, into)), into, task))
+    appends = mode is Mode.APPEND
+    reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
+    source = 0
+    rerun = []
+    for _ in range(reruns):
+        source = random.choice((source, 1))
+        wait = random.choice((0.0, 1.0, 10.0)) * random.random()
+        rerun.append(Rerun(_some(random, tuple(keys)), source, wait))
+    return LoadPlan(
+        load=Load("sim", f"dag{number}", "load", f"2019-0{number + 1}-01T00:00:00+00:00"),
+        mode=mode,
+        publish=publish,
+        policy=random.choice((*[Policy.LAST_WRITER_WINS] * 3, Policy.FIRST_WRITER_WINS, Policy.FAIL)),
+        on_missing=random.choice(list(OnMissingWriter)),
+        on_rerun=random.choice((OnRerun.SKIP, OnRerun.APPEND) if appends else (OnRerun.REPLACE, OnRerun.SKIP)),
+        rows_outside=random.choice((*[RowsOutside.SET_ASIDE] * 4, RowsOutside.REFUSE)),
+        allow_empty=random.random() < 0.5,
+        fingerprinted=random.random() < 0.9,
+        writers=tuple(writers),
+        reruns=tuple(rerun),
+        tries=random.choice((1, 2, 3)),
+        start=random.choice((0.0, 0.0, random.uniform(0, 2))),
+        before_reconcile=random.choice((0.0, 3.0, 6.5, 7.2, 8.0)) * 86_400 if slow else 0.0,
+        lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
+    )
+
+
+def _rows(random: Random, into: tuple[int, ...] | None) -> dict[int, int]:
+    if random.random() < 0.08:
+        return {}
+    rows = {p: random.randrange(1, 4) for p in _some(random, into or PARTITIONS)}
+    if into is not None and random.random() < 0.15:
+        rows.setdefault(random.choice(PARTITIONS), 1)
+    return rows
+
+
+def _foreign(random: Random, slow: bool) -> ForeignPlan:
+    kinds = ("append", "append", "overwrite", "delete", *["compact"] * 4, "add column", "add check")
+    return ForeignPlan(
+        kind=random.choice(kinds),
+        partition=random.choice(PARTITIONS),
+        start=random.uniform(0, 8 * 86_400)
+        if slow
+        else random.choice((random.uniform(0, 2), 10 ** random.uniform(-1, 1.7))),
+        thinks=10 ** random.uniform(-2, 0.7),
+        blind=random.random() < 0.8,
+        silent=random.random() < 0.1,
+    )
+
+
+def _some(random: Random, of: tuple[Any, ...]) -> tuple[Any, ...]:
+    distinct = tuple(dict.fromkeys(of))
+    return tuple(sorted(random.sample(distinct, random.randrange(1, len(distinct) + 1))))

@@ -1,0 +1,210 @@
+"""An object store in memory, whose every operation is a scheduling point and may go wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TypeVar
+
+import attrs
+
+from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
+from airflow_provider_onelake.storage.stores import ObjectInfo
+from tests.simulation.world import EPOCH, CrashError, ViolationError, World
+
+LOG = "_delta_log/"
+_ENTRY = re.compile(r"^_delta_log/(\d{20})\.json$")
+_COMPLETE = f"/_delta_log/{1:020d}.json"
+_CLAIM = re.compile(r"^(.*)/_claim-(\d+)\.json$")
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Stored:
+    """An object.
+
+    :param data: its content.
+    :param modified: microseconds, as the store tells them.
+    :param creator: the actor that put it first.
+    :param began: the step at which that actor began what it did.
+    :param step: at which it was put.
+    """
+
+    data: bytes
+    modified: int
+    creator: str
+    began: int
+    step: int
+
+
+class MemoryStore:
+    """A :class:`~airflow_provider_onelake.storage.stores.Store`.
+
+    :param world: that it is in.
+    :param coarse: whether it tells times in whole seconds, as some stores do.
+    """
+
+    def __init__(self, world: World, *, coarse: bool) -> None:
+        self.world = world
+        self.coarse = coarse
+        self.objects: dict[str, Stored] = {}
+        # What the judge wants to know afterwards, also of what was deleted meanwhile.
+        self.entries: dict[int, Stored] = {}
+        self.contents: dict[str, bytes] = {}
+        self.put_at: dict[str, int] = {}
+        self.closings: dict[str, int] = {}
+        self.claims: dict[str, dict[int, int]] = {}
+        self.completed: dict[str, int] = {}
+
+    # -- what production code calls ------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> bytes:
+        def effect() -> bytes:
+            if path not in self.objects:
+                raise ObjectNotFoundError(path)
+            return self.objects[path].data
+
+        return self._do("get", path, effect)
+
+    def head(self, path: str) -> ObjectInfo:
+        def effect() -> ObjectInfo:
+            if path not in self.objects:
+                raise ObjectNotFoundError(path)
+            return self._info(path)
+
+        return self._do("head", path, effect)
+
+    def create(self, path: str, data: bytes) -> None:
+        actor = self.world.actor
+
+        def effect() -> None:
+            if path in self.objects:
+                raise ObjectExistsError(path)
+            self._set(path, data, actor.name, actor.began)
+
+        self._do("create", path, effect, writes=True)
+
+    def put(self, path: str, data: bytes) -> None:
+        actor = self.world.actor
+
+        def effect() -> None:
+            if path.startswith(LOG) and path.endswith(".json"):
+                raise ViolationError(f"{path} is put over what is there")
+            self._set(path, data, actor.name, actor.began)
+
+        self._do("put", path, effect, writes=True)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        def matching() -> dict[str, ObjectInfo]:
+            below = f"{prefix}/"
+            return {
+                path: self._info(path)
+                for path in self.objects
+                if path.startswith(below) and (start_after is None or path > start_after)
+            }
+
+        found = self._do("list", prefix, matching)
+        world = self.world
+        if world.actor.faulty and world.random.random() < world.faults.torn:
+            world.pause(world.random.randrange(200_000))
+            new = [info for path, info in matching().items() if path not in found]
+            seen = [info for info in new if world.random.random() < 0.5]
+            if new:
+                world.counters["torn listings"] += len(seen) != len(new)
+                found.update((info.path, info) for info in seen)
+                world.note(
+                    "list", prefix, f"and of {len(new)} put meanwhile: {', '.join(i.path for i in seen) or 'none'}"
+                )
+        return iter(sorted(found.values(), key=lambda info: info.path))
+
+    def delete(self, path: str) -> None:
+        self._do("delete", path, lambda: self.objects.pop(path, None), writes=True)
+
+    # -- what the simulation asks, at no cost and without a scheduling point -----------------------------------------------
+
+    def peek(self, path: str) -> Stored | None:
+        """Return an object as it is now."""
+        return self.objects.get(path)
+
+    def below(self, prefix: str) -> list[str]:
+        """Return the paths below a directory."""
+        return sorted(path for path in self.objects if path.startswith(f"{prefix}/"))
+
+    def version(self) -> int:
+        """Return the newest version of the log, -1 for none."""
+        return max(self.entries, default=-1)
+
+    # -- inside ----------------------------------------------------------------------------------------------------------
+
+    def _do(self, what: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
+        world = self.world
+        world.pause()
+        fault = world.draw(writes=writes)
+        if fault in ("crash before", "refused", "late"):
+            world.note(what, path, fault)
+            if fault == "late":
+                self._later(what, path, effect)
+            if fault == "crash before":
+                raise CrashError
+            raise StoreUnavailableError(f"no answer for {path}")
+        try:
+            result = effect()
+        except (ObjectExistsError, ObjectNotFoundError) as error:
+            world.note(what, path, type(error).__name__)
+            if what == "create" and path.startswith(LOG):
+                world.counters["lost races" if path != f"{LOG}{0:020d}.json" else "creations raced"] += 1
+            if fault == "crash after":
+                raise CrashError from None
+            if fault == "lost":
+                raise StoreUnavailableError(f"no answer for {path}") from None
+            raise
+        world.note(what, path, fault)
+        if fault == "crash after":
+            if writes and path.startswith(LOG):
+                world.counters["crashes right after a commit"] += 1
+            raise CrashError
+        if fault == "lost":
+            if path.startswith(LOG):
+                world.counters["lost answers to commits"] += 1
+            raise StoreUnavailableError(f"no answer for {path}")
+        return result
+
+    def _later(self, what: str, path: str, effect: Callable[[], object]) -> None:
+        def happen() -> None:
+            self.world.microseconds += 1
+            try:
+                effect()
+            except ObjectExistsError:
+                self.world.note(what, path, "refused, as it was late")
+            else:
+                self.world.note(what, path, "took effect late")
+
+        name = f"{self.world.actor.name} (in the net)"
+        self.world.spawn(name, happen, faulty=False, after=10 ** self.world.random.uniform(-2, 1.3))
+
+    def _set(self, path: str, data: bytes, actor: str, began: int) -> None:
+        modified = self.world.microseconds
+        if self.coarse:
+            modified -= modified % 1_000_000
+        stored = Stored(data, modified, actor, began, self.world.steps)
+        self.objects[path] = stored
+        if path.endswith(".parquet"):
+            self.contents[path] = data
+            self.put_at[path] = self.world.microseconds
+        elif entry := _ENTRY.match(path):
+            version = int(entry[1])
+            if version in self.entries:
+                raise ViolationError(f"version {version} is created twice")
+            self.entries[version] = stored
+        elif path.endswith(_COMPLETE):
+            self.completed[path.removesuffix(_COMPLETE)] = stored.step
+        elif path.endswith("/_closed.json") and "version" not in json.loads(data):
+            self.closings.setdefault(path.removesuffix("/_closed.json"), stored.step)
+        elif claim := _CLAIM.match(path):
+            self.claims.setdefault(claim[1], {})[int(claim[2])] = stored.step
+
+    def _info(self, path: str) -> ObjectInfo:
+        stored = self.objects[path]
+        return ObjectInfo(path, len(stored.data), EPOCH + timedelta(microseconds=stored.modified))

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
+SOURCE = {"kind": "sql", "query": "SELECT 1", "view": "trips"}
+
+
+def job(**fields: Any) -> StageJob:
+    return StageJob(**{"source": SOURCE, "table_uri": "/lake/t", "attempt": "a", **fields})
+
+
+def test_a_job_survives_json_with_its_steps_in_order() -> None:
+    whole = job(
+        buffer_uri="/lake/t/staged/w/a",
+        where="id = 1",
+        steps={"z": "SELECT 1", "a": "SELECT 2"},
+        generated={"month": "date_format(at, 'yyyy-MM')"},
+        target_file_size=1,
+        session={"spark.sql.shuffle.partitions": "8"},
+        label="load.write[3]",
+    )
+    again = StageJob.from_json(whole.to_json())
+    assert again == whole
+    assert list(again.steps) == ["z", "a"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        pytest.param({"source": {"kind": "table"}}, "'sql' or 'files'", id="kind"),
+        pytest.param({"steps": {"TRIPS": "SELECT 1"}}, "name of the source's view", id="step like the source"),
+        pytest.param({"session": {"spark.sql.session.timeZone": "CET"}}, "timeZone", id="reserved setting"),
+        pytest.param({"target_file_size": 0}, "above 0", id="size"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidWriteError, match=said):
+        job(**fields)
+
+
+@pytest.mark.parametrize("remote", ["127.0.0.1:15002", "http://127.0.0.1:15002", "sc://"])
+def test_an_address_that_is_none_of_spark_connect(remote: str) -> None:
+    with pytest.raises(InvalidWriteError, match="sc://host:port"):
+        ConnectEngine(remote)
+
+
+def test_a_time_out_is_above_0() -> None:
+    with pytest.raises(InvalidWriteError, match="above 0"):
+        ConnectEngine("sc://127.0.0.1", timeout=0)
+
+
+def test_a_job_to_stage_needs_a_buffer() -> None:
+    with pytest.raises(InvalidWriteError, match="buffer_uri"):
+        ConnectEngine("sc://127.0.0.1").stage(job())
+
+
+def test_importing_the_engines_imports_neither_pyspark_nor_grpc() -> None:
+    """A DAG is parsed in a process that is forked for every task; gRPC does not survive that."""
+    code = (
+        "import sys, airflow_provider_onelake.engines.connect\n"
+        "sys.exit(', '.join({'pyspark', 'grpc'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

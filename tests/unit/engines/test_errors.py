@@ -1,0 +1,135 @@
+"""Spark's errors by condition, SQLSTATE and causes; texts as Spark 4.2 and Delta 4.4 give them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import pytest
+
+from airflow_provider_onelake.engines.errors import translate, was_unreachable
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    ConstraintViolatedError,
+    OneLakeError,
+    SchemaMismatchError,
+    SparkJobError,
+    SparkQueryError,
+    SparkUnavailableError,
+    StoreFullError,
+    UnsupportedFeatureError,
+)
+
+
+class Status(Enum):
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
+
+
+class SparkSaysError(Exception):
+    """As pyspark's exceptions over Spark Connect."""
+
+    def __init__(
+        self,
+        message: str = "",
+        condition: str | None = None,
+        state: str | None = None,
+        stack: str | None = None,
+        status: Status = Status.INTERNAL,
+    ) -> None:
+        super().__init__(message)
+        self._said = condition, state, stack, status
+
+    def getCondition(self) -> str | None:  # noqa: N802
+        return self._said[0]
+
+    def getSqlState(self) -> str | None:  # noqa: N802
+        return self._said[1]
+
+    def getStackTrace(self) -> str | None:  # noqa: N802
+        return self._said[2]
+
+    def getGrpcStatusCode(self) -> Status:  # noqa: N802
+        return self._said[3]
+
+
+WRAPPED = """org.apache.spark.SparkException
+\tat org.apache.spark.[NOT_A.CONDITION](Frame.scala:1)
+Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030
+\tat x.y(Z.scala:1)
+Caused by: org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] \
+CHECK constraint small (id < 5) violated by row with values: - id : 7 SQLSTATE: 23001
+\tat x.y(Z.scala:1)"""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        pytest.param(
+            SparkSaysError("", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "23502"), ConstraintViolatedError, id="null"
+        ),
+        pytest.param(SparkSaysError("", "SOME_NEW_CONSTRAINT", "23999"), ConstraintViolatedError, id="by class 23"),
+        pytest.param(
+            SparkSaysError("failed", "TASK_WRITE_FAILED", "58030", WRAPPED), ConstraintViolatedError, id="wrapped"
+        ),
+        pytest.param(SparkSaysError("", "DELTA_FAILED_TO_MERGE_FIELDS", "22005"), SchemaMismatchError, id="types"),
+        pytest.param(
+            SparkSaysError("", "INCOMPATIBLE_DATA_FOR_TABLE.CANNOT_SAFELY_CAST", "KD000"),
+            SchemaMismatchError,
+            id="cast",
+        ),
+        pytest.param(SparkSaysError("", "PARSE_SYNTAX_ERROR", "42601"), SparkQueryError, id="syntax"),
+        pytest.param(SparkSaysError("", "DIVIDE_BY_ZERO", "22012"), SparkQueryError, id="data"),
+        pytest.param(
+            SparkSaysError("[PATH_NOT_FOUND] /x SQLSTATE: 42K03"), SparkQueryError, id="condition in the text only"
+        ),
+        pytest.param(
+            SparkSaysError("", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "56038"), UnsupportedFeatureError, id="feature"
+        ),
+        pytest.param(
+            SparkSaysError("", "DELTA_CONCURRENT_APPEND.WITHOUT_HINT", "2D521"), SparkJobError, id="two in a buffer"
+        ),
+        pytest.param(
+            SparkSaysError("", "INVALID_HANDLE.SESSION_CHANGED", "HY000"), SparkUnavailableError, id="restarted"
+        ),
+        pytest.param(SparkSaysError("", "OPERATION_CANCELED", "HY008"), SparkJobError, id="cancelled by somebody"),
+        pytest.param(SparkSaysError("gone", status=Status.UNAVAILABLE), SparkUnavailableError, id="no server"),
+        pytest.param(SparkSaysError("who?", status=Status.UNAUTHENTICATED), AccessDeniedError, id="token"),
+        pytest.param(
+            SparkSaysError("", "TASK_WRITE_FAILED", stack="a\nCaused by: java.io.IOException: No space left on device"),
+            StoreFullError,
+            id="full disk",
+        ),
+        pytest.param(SparkSaysError("java.io.IOException: Read-only file system"), StoreFullError, id="read-only"),
+        pytest.param(
+            SparkSaysError("FileNotFoundException: /x (Permission denied)"), AccessDeniedError, id="permission"
+        ),
+        pytest.param(SparkSaysError("Job aborted due to stage failure: executor lost"), SparkJobError, id="unknown"),
+        pytest.param(ValueError("Cannot invoke RPC on closed channel!"), SparkUnavailableError, id="closed channel"),
+    ],
+)
+def test_an_error_of_spark_becomes_ours(error: Exception, kind: type[OneLakeError]) -> None:
+    found = translate(error, "staging w", "sc://h:1")
+    assert type(found) is kind
+    assert "staging w" in str(found)
+    assert "The table is unchanged" in str(found)
+
+
+def test_causes_are_told_without_the_jvms_frames() -> None:
+    said = str(
+        translate(SparkSaysError("[TASK_WRITE_FAILED] Task failed.", "TASK_WRITE_FAILED", stack=WRAPPED), "x", "y")
+    )
+    assert "violated by row with values" in said
+    assert "Frame.scala" not in said
+
+
+def test_a_python_cause_counts() -> None:
+    wrapper = RuntimeError("staging failed")
+    wrapper.__cause__ = SparkSaysError("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL violated: id. SQLSTATE: 23502")
+    assert isinstance(translate(wrapper, "x", "y"), ConstraintViolatedError)
+
+
+def test_only_silence_is_unreachable() -> None:
+    assert was_unreachable(SparkSaysError(status=Status.UNAVAILABLE))
+    assert not was_unreachable(SparkSaysError())
+    assert not was_unreachable(ValueError())

@@ -1,0 +1,113 @@
+"""The connection type: its form, its settings, and what its test proves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.exceptions import AddressError, InvalidWriteError, ObjectExistsError
+from airflow_provider_onelake.get_provider_info import get_provider_info
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.storage.stores import ObjectStore
+from tests.support.contexts import connect
+
+
+def test_the_provider_info_is_what_airflow_expects() -> None:
+    import json
+    from importlib.resources import files
+
+    import jsonschema
+
+    schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_airflow_finds_the_connection_type_and_its_form() -> None:
+    from airflow.providers_manager import ProvidersManager
+
+    manager = ProvidersManager()
+    assert "onelake" in manager.hooks
+    assert {"extra__onelake__lakehouse", "extra__onelake__namespace"} <= set(manager.connection_form_widgets)
+    assert "port" not in manager.field_behaviours["onelake"]["hidden_fields"]
+
+
+def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    connect(monkeypatch, OneLakeHook, lakehouse=f" {tmp_path} ", namespace="prod")
+    hook = OneLakeHook()
+    assert (hook.lakehouse, hook.namespace) == (str(tmp_path), "prod")
+    assert hook.address("Tables/trips").path == f"{tmp_path}/Tables/trips"
+    with pytest.raises(AddressError, match="outside the lakehouse"):
+        hook.address("/elsewhere/trips")
+
+
+def test_both_settings_are_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    connect(monkeypatch, OneLakeHook)
+    hook = OneLakeHook()
+    assert (hook.lakehouse, hook.namespace) == (None, "default")
+    assert hook.address(f"{tmp_path}/trips").path == f"{tmp_path}/trips"
+    assert hook.test_connection()[0]
+
+
+async def test_a_trigger_reads_the_connection_without_blocking(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, OneLakeHook, namespace="prod")
+    hook = await OneLakeHook.from_async("onelake_default")
+    assert hook.namespace == "prod"
+
+
+def test_the_test_of_a_connection_reads_lists_and_proves_the_create_only_put(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    worked, message = OneLakeHook().test_connection()
+    assert worked, message
+    assert "refuses a second create-only put" in message
+    assert not list(tmp_path.rglob("airflow-connection-test-*"))
+
+
+def test_a_store_that_lets_a_second_create_through_fails_the_test(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    monkeypatch.setattr(ObjectStore, "create", lambda self, path, data: self.put(path, data))
+    worked, message = OneLakeHook().test_connection()
+    assert not worked
+    assert "commits to it would be lost" in message
+
+
+@pytest.mark.parametrize("problem", ["missing", "file", "malformed"])
+def test_a_lakehouse_that_is_not_there_fails_the_test(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, problem: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    lakehouse = "wasbs://x@y/z" if problem == "malformed" else str(tmp_path / problem)
+    connect(monkeypatch, OneLakeHook, lakehouse=lakehouse)
+    worked, message = OneLakeHook().test_connection()
+    assert not worked
+    assert message
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("error", [ObjectExistsError("x")])
+def test_the_scratch_object_is_removed_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception
+) -> None:
+    def get(self: Any, path: str) -> bytes:
+        raise error
+
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    monkeypatch.setattr(ObjectStore, "get", get)
+    assert not OneLakeHook().test_connection()[0]
+    assert not list(tmp_path.rglob("airflow-connection-test-*"))
+
+
+def test_the_type_of_the_connection_chooses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_C", '{"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 15002}')
+    monkeypatch.setenv("AIRFLOW_CONN_S", '{"conn_type": "spark", "host": "yarn"}')
+    from airflow_provider_onelake.engines.connect import ConnectEngine
+
+    assert isinstance(engine_for("c"), ConnectEngine)
+    with pytest.raises(InvalidWriteError, match="'spark_connect' only"):
+        engine_for("s")

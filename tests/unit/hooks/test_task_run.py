@@ -1,0 +1,67 @@
+"""What Airflow knows of a try, in the core's words (protocol, rules 6, 8 and 9)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator, TaskGroup
+
+from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import context_of
+
+
+@pytest.mark.parametrize(
+    ("retries", "max_tries", "generation"),
+    [
+        pytest.param(0, 0, 1, id="first"),
+        pytest.param(2, 2, 1, id="a-retry-leaves-max-tries-alone"),
+        pytest.param(2, 3, 2, id="cleared-after-one-try"),
+        pytest.param(2, 5, 4, id="cleared-after-a-clear-and-two-retries"),
+        pytest.param(0, 1, 2, id="cleared-without-retries"),
+        pytest.param(5, 2, 1, id="retries-were-raised-in-the-dag"),
+    ],
+)
+def test_a_clear_raises_the_generation_and_a_retry_does_not(retries: int, max_tries: int, generation: int) -> None:
+    task = BaseOperator(task_id="write", retries=retries)
+    assert TaskRun.of(context_of(task, max_tries=max_tries)).generation == generation
+
+
+def test_the_run_is_its_logical_date_in_utc() -> None:
+    berlin = datetime(2019, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))
+    task = BaseOperator(task_id="write")
+    assert TaskRun.of(context_of(task, berlin)).run == "2019-01-01T00:00:00+00:00"
+    assert TaskRun.of(context_of(task, None)).run == "manual__1"
+
+
+def test_the_attempt_is_the_uuid_of_the_try() -> None:
+    task = BaseOperator(task_id="write")
+    first, second = context_of(task), context_of(task)
+    assert TaskRun.of(first).attempt == str(first["ti"].id)
+    assert TaskRun.of(first).attempt != TaskRun.of(second).attempt
+
+
+@pytest.mark.parametrize(("map_index", "label"), [(-1, "write"), (None, "write"), (3, "write[3]")])
+def test_the_label_is_what_people_call_the_task(map_index: int | None, label: str) -> None:
+    task = BaseOperator(task_id="write")
+    assert TaskRun.of(context_of(task, map_index=map_index)).label == label
+
+
+def write(task_id: str = "write") -> Any:
+    return OneLakeWriteOperator(task_id=task_id, source=FileSource("/x"), table="/t")
+
+
+def test_the_group_is_the_closest_write_group() -> None:
+    with DAG("taxi", schedule=None):
+        alone = write("alone")
+        with TaskGroup("outer"):
+            grouped = write("grouped")
+            with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+                direct = write("direct")
+                with TaskGroup("inner"):
+                    nested = write("nested")
+    assert [write_group(task) for task in (alone, grouped, direct, nested)] == ["alone", "outer", *["outer.load"] * 2]

@@ -1,0 +1,300 @@
+"""The log read forward: snapshots, commits since a version, gaps, cost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
+from airflow_provider_onelake.log.snapshot import Snapshot
+from tests.support.clocks import HeldClock
+from tests.support.stores import Counted, Unlisted, through
+from tests.support.tables import SCHEMA, foreign_append, foreign_commit, local_log, make_table
+
+
+def with_versions(path: Path, newest: int) -> DeltaLog:
+    """A table with a commit for every version; each carries a txn of its own and one that all share."""
+    log = make_table(path)
+    for version in range(1, newest + 1):
+        txns = [{"appId": app, "version": version, "lastUpdated": 1} for app in ("all", f"only-{version}")]
+        log.store.create(version_path(version), b"".join(json.dumps({"txn": txn}).encode() + b"\n" for txn in txns))
+    return log
+
+
+def remove_entries(path: Path, until: int) -> None:
+    for version in range(until + 1):
+        (path / version_path(version)).unlink()
+
+
+def same(one: Snapshot | None, other: Snapshot | None) -> bool:
+    assert one is not None
+    assert other is not None
+    # A checkpoint leaves out what is null, and it may write a missing map as an empty one.
+    return (one.version, one.table_id, one.txns, one.configuration) == (
+        other.version,
+        other.table_id,
+        other.txns,
+        other.configuration,
+    ) and one.partitioning == other.partitioning
+
+
+def test_where_there_is_no_table_there_is_no_snapshot(tmp_path: Path) -> None:
+    assert local_log(tmp_path).snapshot() is None
+
+
+def test_a_table_that_appears_later_is_found(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    assert log.snapshot() is None
+    make_table(tmp_path)
+    assert log.snapshot() is not None
+
+
+def test_a_snapshot_has_the_newest_protocol_metadata_and_txns(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 3)
+    first = log.snapshot()
+    assert first is not None
+    changed = {**first.metadata, "configuration": {"delta.appendOnly": "true"}}
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 4}
+    foreign_commit(log, [{"metaData": changed}, {"protocol": protocol}])
+    for reader in (log, through(log.store, log)):
+        snapshot = reader.snapshot()
+        assert snapshot is not None
+        assert snapshot.version == 4
+        assert snapshot.append_only
+        assert snapshot.protocol == protocol
+        assert snapshot.txns == {"all": 3, "only-1": 1, "only-2": 2, "only-3": 3}
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["probed while young", "listed when old"])
+def test_a_snapshot_asked_for_again_takes_in_what_others_committed(tmp_path: Path, old: bool) -> None:
+    writer, clock = with_versions(tmp_path, 2), HeldClock()
+    log = through(Counted(writer.store), writer, clock)
+    log.snapshot()
+    for _ in range(3):
+        foreign_append(writer, {"2019-01": [1]})
+    clock.forward(minutes=2 if old else 0)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 5
+    assert same(snapshot, through(writer.store, writer).snapshot())
+
+
+def test_a_young_snapshot_is_brought_up_to_date_without_a_listing(tmp_path: Path) -> None:
+    writer = with_versions(tmp_path, 5)
+    store = Counted(writer.store)
+    log = through(store, writer, HeldClock())
+    log.snapshot()
+    store.calls.clear()
+    foreign_append(writer, {"2019-01": [1]})
+    log.snapshot()
+    assert dict(store.calls) == {"get": 2}
+
+
+def test_the_cost_of_commits_since_a_version_is_that_of_the_new_commits_only(tmp_path: Path) -> None:
+    costs = {}
+    for length in (10, 300):
+        writer = with_versions(tmp_path / str(length), length)
+        for new in (0, 3, 7):
+            store = Counted(writer.store)
+            found = through(store, writer).commits_since(length - new)
+            assert [commit.version for commit in found] == list(range(length - new + 1, length + 1))
+            costs[length, new] = (store.calls["get"], store.calls["list"])
+    for new in (0, 3, 7):
+        assert costs[300, new] == costs[10, new] == (new + 1, 1)
+
+
+def test_commits_since_are_every_version_in_order_and_none_twice(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 12)
+    assert [commit.version for commit in log.commits_since(-1)] == list(range(13))
+    assert [commit.version for commit in log.commits_since(11)] == [12]
+    assert log.commits_since(12) == []
+    foreign_append(log, {"2019-01": [1]})
+    assert [commit.version for commit in log.commits_since(12)] == [13]
+
+
+def test_a_version_that_is_not_there_yet_is_a_wait_not_a_gap(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 2)
+    assert log.commits_since(2) == []
+    assert log.commits_since(9) == []
+    assert log.commit(3) is None
+
+
+def test_rule_23_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 5)
+    (tmp_path / version_path(3)).unlink()
+    for since in (0, 1, 2):
+        with pytest.raises(LogGapError, match="Version 3"):
+            through(log.store, log).commits_since(since)
+    with pytest.raises(LogGapError, match="Version 3"):
+        through(log.store, log).snapshot()
+    assert [commit.version for commit in through(log.store, log).commits_since(3)] == [4, 5]
+
+
+def test_rule_23_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 5)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    remove_entries(tmp_path, 5)
+    with pytest.raises(LogGapError, match="Version 3"):
+        through(log.store, log).commits_since(2)
+    assert through(log.store, log).commits_since(5) == []
+
+
+def test_rule_23_an_old_snapshot_meets_the_gap_too(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 2), HeldClock()
+    log = through(writer.store, writer, clock)
+    log.snapshot()
+    with_two_more = through(writer.store, writer)
+    foreign_append(with_two_more, {"2019-01": [1]})
+    foreign_append(with_two_more, {"2019-01": [2]})
+    (tmp_path / version_path(3)).unlink()
+    clock.forward(minutes=2)
+    with pytest.raises(LogGapError, match="Version 3"):
+        log.snapshot()
+
+
+def test_a_version_that_a_listing_missed_while_it_was_being_put_is_no_gap(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 5), HeldClock()
+    late = Unlisted(writer.store, version_path(4))
+    snapshot = through(late, writer).snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 5
+    old = through(late, writer, clock)
+    old.commits_since(3)
+    assert [commit.version for commit in old.commits_since(2)] == [3, 4, 5]
+    grown = through(Unlisted(writer.store, version_path(6)), writer, clock)
+    grown.snapshot()
+    foreign_append(writer, {"2019-01": [1]})
+    foreign_append(writer, {"2019-01": [2]})
+    clock.forward(minutes=2)
+    snapshot = grown.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 7
+
+
+def test_a_commit_that_lands_between_probe_and_listing_is_seen_and_is_no_gap(tmp_path: Path) -> None:
+    writer = with_versions(tmp_path, 2)
+
+    class LandsBeforeTheListing(Unlisted):
+        def list(self, prefix: str, start_after: str | None = None) -> Any:
+            foreign_append(writer, {"2019-01": [1]})
+            foreign_append(writer, {"2019-01": [2]})
+            return super().list(prefix, start_after)
+
+    found = through(LandsBeforeTheListing(writer.store, version_path(3)), writer).commits_since(0)
+    assert [commit.version for commit in found] == list(range(1, len(found) + 1))
+    assert len(found) >= 2
+
+
+def test_a_table_dropped_and_made_again_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 5), HeldClock()
+    log = through(writer.store, writer, clock)
+    before = log.snapshot()
+    remove_entries(tmp_path, 5)
+    create_table(through(writer.store, writer), SCHEMA, ["month"])
+    clock.forward(minutes=2)
+    after = log.snapshot()
+    assert before is not None
+    assert after is not None
+    assert after.version == 0
+    assert after.table_id != before.table_id
+    assert after.txns == {}
+
+
+def test_a_table_dropped_is_gone(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 5), HeldClock()
+    log = through(writer.store, writer, clock)
+    log.snapshot()
+    remove_entries(tmp_path, 5)
+    clock.forward(minutes=2)
+    assert log.snapshot() is None
+
+
+def test_a_checkpoint_with_the_earlier_log_removed_gives_the_same_snapshot_txns_and_live_files(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 4)
+    foreign_append(log, {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]})
+    foreign_append(log, {"2019-02": [5]})
+    before = through(log.store, log).snapshot()
+    assert before is not None
+    files = {add["path"]: add for add in log.live_files(lambda _: True, 6)}
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    remove_entries(tmp_path, 6)
+    log = through(log.store, log)
+    assert same(log.snapshot(), before)
+    assert before.txns["all"] == 4
+    found = {add["path"]: add for add in log.live_files(lambda _: True, 6)}
+    assert found == {path: {**add, "dataChange": False} for path, add in files.items()}
+    assert len(found) == 4
+    # And it goes on from there.
+    foreign_append(log, {"2019-03": [6]})
+    again = through(log.store, log)
+    snapshot = again.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 7
+    assert len(again.live_files(lambda _: True, 7)) == 5
+
+
+def test_an_old_snapshot_whose_next_versions_were_cleaned_up_begins_again_at_the_checkpoint(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 3), HeldClock()
+    log = through(writer.store, writer, clock)
+    log.snapshot()
+    for _ in range(4):
+        foreign_append(writer, {"2019-01": [1]})
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    foreign_append(writer, {"2019-01": [2]})
+    remove_entries(tmp_path, 7)
+    clock.forward(days=40)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 8
+    assert snapshot.txns["only-3"] == 3
+
+
+@pytest.mark.parametrize("hint", [b"", b"{", b"[]", b'{"size": 3}', b'{"version": "x"}', b'{"version": 1}'])
+def test_a_hint_that_is_damaged_or_old_leads_to_the_newest_snapshot_all_the_same(tmp_path: Path, hint: bytes) -> None:
+    log = with_versions(tmp_path, 3)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    foreign_append(log, {"2019-01": [1]})
+    before = log.snapshot()
+    log.store.put(LAST_CHECKPOINT, hint)
+    assert same(through(log.store, log).snapshot(), before)
+
+
+def test_a_hint_at_a_checkpoint_that_is_gone_falls_back_to_the_entries(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 3)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    before = log.snapshot()
+    next((tmp_path / "_delta_log").glob("*.checkpoint.parquet")).unlink()
+    assert same(through(log.store, log).snapshot(), before)
+
+
+def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 3)
+    log.store.put(version_path(2), b'{"add":')
+    with pytest.raises(CorruptLogError, match=f"Version 2 of {tmp_path}"):
+        through(log.store, log).snapshot()
+
+
+def test_a_log_without_protocol_or_metadata_is_no_table(tmp_path: Path) -> None:
+    log = local_log(tmp_path)
+    log.store.create(version_path(0), b'{"commitInfo":{}}\n')
+    with pytest.raises(CorruptLogError, match="no protocol or no metaData"):
+        log.snapshot()
+
+
+def test_what_is_neither_entry_nor_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 3)
+    for name in ("00000000000000000002.crc", "00000000000000000007.json.tmp", ".00000000000000000009.json.x", "a.json"):
+        log.store.put(f"_delta_log/{name}", b"?")
+    log.store.put("_delta_log/_commits/00000000000000000009.0a.json", b"?")
+    snapshot = through(log.store, log).snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 3
+    assert through(log.store, log).commits_since(3) == []

@@ -1,0 +1,115 @@
+"""Who is on the roll of a load, and what the operator refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator, Roll, is_writer, take_roll
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource
+from tests.support.contexts import connect, context_of
+
+IDS = ["load.write", "load.write_2"]
+
+
+def said(task: str, writer: str) -> dict[str, Any]:
+    return {"task": task, "writer": writer}
+
+
+def roll(states: dict[str, str | None], writers: list[Any], results: list[Any] | None = None) -> Roll:
+    task = OneLakeReconcileOperator(task_id="reconcile", table="/t")
+    context = context_of(task, states=states, pulled={"writer": writers, "return_value": results or []})
+    return take_roll(context, IDS)
+
+
+def test_every_writer_said_who_it_is() -> None:
+    found = roll(
+        {"load.write_0": "success", "load.write_1": "failed", "load.write_2": "success"},
+        [said("load.write[0]", "a"), said("load.write[1]", "b"), said("load.write_2", "c")],
+    )
+    assert found == Roll(named=("a", "b", "c"))
+
+
+def test_a_task_that_never_began_is_named_by_its_label_and_state() -> None:
+    found = roll({"load.write_0": "success", "load.write_1": "upstream_failed"}, [said("load.write[0]", "a"), None])
+    assert found == Roll(named=("a",), unnamed=("load.write[1] (upstream_failed)",))
+
+
+def test_a_mapped_task_that_was_never_expanded_counts_as_one() -> None:
+    assert roll({"load.write": "upstream_failed"}, []) == Roll(unnamed=("load.write (upstream_failed)",))
+
+
+def test_skipped_and_removed_tasks_are_not_expected() -> None:
+    found = roll(
+        {"load.write_0": "skipped", "load.write_1": "removed"},
+        [said("load.write[0]", "a"), said("load.write[1]", "b")],
+    )
+    assert found == Roll()
+
+
+def test_a_writer_whose_rows_were_there_before_is_skipped() -> None:
+    found = roll(
+        {"load.write_0": "success"}, [said("load.write[0]", "a")], [{"writer": "a", "status": "skipped"}, None, "x"]
+    )
+    assert found == Roll(named=("a",), skipped=("a",))
+
+
+def test_the_loser_of_a_key_is_unnamed() -> None:
+    found = roll(
+        {"load.write_0": "success", "load.write_1": "failed"}, [said("load.write[0]", "a"), said("load.write[1]", "a")]
+    )
+    assert found.named == ("a",)
+    assert found.unnamed == ("load.write[1] (failed: its key 'a' is another writer's)",)
+
+
+def test_it_runs_when_a_writer_has_failed() -> None:
+    assert OneLakeReconcileOperator(task_id="reconcile", table="/t").trigger_rule == TriggerRule.ALL_DONE
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"on_conflict": "coin"}, {"on_missing_writer": "wait"}, {"publish": "never"}], ids=str
+)
+def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, str]) -> None:
+    with pytest.raises(InvalidWriteError, match="is unknown"):
+        OneLakeReconcileOperator(task_id="reconcile", table="/t", **arguments)
+
+
+def test_mapped_and_plain_writers_are_writers() -> None:
+    with DAG("taxi", schedule=None):
+        plain = OneLakeWriteOperator(task_id="plain", source=FileSource("/x"), table="/t")
+        mapped = OneLakeWriteOperator.partial(task_id="mapped", source=FileSource("/x"), table="/t").expand(
+            where=["a", "b"]
+        )
+        other = OneLakeReconcileOperator(task_id="other", table="/t")
+    assert [is_writer(task) for task in (plain, mapped, other)] == [True, True, False]
+
+
+def test_without_writers_upstream_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, OneLakeHook)
+    with DAG("taxi", schedule=None):
+        task = OneLakeReconcileOperator(task_id="reconcile", table="/t")
+    with pytest.raises(AirflowFailException, match="has no writers"):
+        task.execute(context_of(task))
+
+
+def test_writers_of_two_groups_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, OneLakeHook)
+    with DAG("taxi", schedule=None):
+        task = OneLakeReconcileOperator(task_id="reconcile", table="/t")
+        for name in ("a", "b"):
+            OneLakeWriteOperator(task_id=name, source=FileSource("/x"), table="/t") >> task
+    with pytest.raises(AirflowFailException, match="put them into one OneLakeWriteTaskGroup"):
+        task.execute(context_of(task, states={"a": "success"}, pulled={"writer": [said("a", "w")]}))
+
+
+def test_where_nothing_was_to_run_there_is_nothing_to_reconcile() -> None:
+    with DAG("taxi", schedule=None):
+        task = OneLakeReconcileOperator(task_id="reconcile", table="/t")
+        OneLakeWriteOperator(task_id="a", source=FileSource("/x"), table="/t") >> task
+    assert task.execute(context_of(task, states={"a": "skipped"}))["writers"] == []

@@ -1,0 +1,213 @@
+"""The write operator's parameters, its templates, its identity, and how it is stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.terms import (
+    check_rendered,
+    default_writer,
+    fingerprint,
+    partition_columns,
+    with_generated,
+)
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource, SqlSource
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine
+from tests.support.tables import ids
+
+SOURCE = FileSource("/data/x.json", format="json")
+
+
+def write(**arguments: Any) -> OneLakeWriteOperator:
+    return OneLakeWriteOperator(**{"task_id": "write", "table": "Tables/trips", "source": SOURCE, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param({"mode": "sideways"}, "mode='sideways' is unknown; it is one of append", id="mode"),
+        pytest.param({"publish": "maybe"}, "publish='maybe'", id="publish"),
+        pytest.param({"rows_outside": "drop"}, "rows_outside='drop'", id="rows-outside"),
+        pytest.param({"on_rerun": "again"}, "on_rerun='again'", id="on-rerun"),
+        pytest.param({"on_rerun": "replace"}, "cannot take back an append", id="replace-an-append"),
+        pytest.param({"mode": "replace_where"}, "needs the predicate", id="replace-where-without"),
+        pytest.param({"replace_where": "month = '2019-01'"}, "did you mean mode='replace_where'", id="predicate-only"),
+        pytest.param({"table": None}, "`table` is missing", id="no-table"),
+        pytest.param({"source": "SELECT 1"}, "neither a FileSource nor a SqlSource", id="source"),
+        pytest.param({"steps": ["SELECT 1"]}, "steps are named SQL", id="steps"),
+        pytest.param({"steps": {"source": "SELECT 1"}}, "name of the source's view", id="step-named-as-the-source"),
+        pytest.param({"steps": {"a-b": "SELECT 1"}}, "no name of a view", id="step-name"),
+        pytest.param({"partition_by": ["month", "month"]}, "different columns", id="partition-twice"),
+        pytest.param({"target_file_size": 0}, "a size in bytes", id="file-size"),
+    ],
+)
+def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidWriteError, match=message):
+        write(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mode": "{{ params.mode }}"},
+        {"partition_by": "{{ params.partition_by }}"},
+        {"mode": "{{ params.mode }}", "replace_where": "month = '{{ ds }}'"},
+        {"steps": {"a": "SELECT '{{ ds }}'"}},
+    ],
+)
+def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
+    write(**arguments)
+
+
+def test_the_value_of_a_template_is_checked_before_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    task = write(mode="{{ params.mode }}")
+    task.mode = "sideways"
+    with pytest.raises(AirflowFailException, match="mode='sideways' is unknown"):
+        task.execute(context_of(task))
+
+
+def test_a_template_that_was_not_rendered_is_refused() -> None:
+    with pytest.raises(InvalidWriteError, match="does not render values inside expand_kwargs"):
+        check_rendered("where", "vendor_id = {{ n }}")
+    with pytest.raises(InvalidWriteError, match="still holds a template"):
+        check_rendered("source", FileSource("/data/{{ ds }}.json"))
+
+
+def test_a_source_is_rendered_into_a_copy() -> None:
+    source = FileSource(["/data/{{ month }}.json"], format="json", options={"a": "{{ month }}"})
+    with DAG("taxi", schedule=None):
+        task = write(source=source, steps={"last": "SELECT '{{ month }}'"})
+    task.render_template_fields({"month": "2019-01"})  # type: ignore[typeddict-unknown-key]
+    assert isinstance(task.source, FileSource)
+    assert task.source.paths == ["/data/2019-01.json"]
+    assert task.source.options == {"a": "2019-01"}
+    assert task.steps == {"last": "SELECT '2019-01'"}
+    assert source.paths == ["/data/{{ month }}.json"]
+
+
+def test_a_source_that_came_from_another_task_is_not_rendered() -> None:
+    with DAG("taxi", schedule=None):
+        task = write()
+    source = SqlSource("SELECT '{{ ds }}'")
+    assert task.render_template(source, {}, seen_oids={id(source)}) is source
+
+
+def test_sources_are_shown_in_the_web_ui() -> None:
+    from airflow.serialization.helpers import serialize_template_field
+
+    assert serialize_template_field(SOURCE, "source") == {
+        "format": "json",
+        "kind": "files",
+        "options": {},
+        "path": ["/data/x.json"],
+        "schema": None,
+        "view": "source",
+    }
+
+
+def test_the_default_key_is_what_the_writer_does_not_its_map_index() -> None:
+    key = default_writer(SOURCE, "vendor_id = 1", (None, None))
+    assert key == default_writer(FileSource("/data/x.json", format="json"), "vendor_id = 1", (None, None))
+    assert key != default_writer(SOURCE, "vendor_id = 2", (None, None))
+    assert key != default_writer(SOURCE, "vendor_id = 1", ("month = '2019-01'", None))
+
+
+def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "x.json"
+    file.write_text("{}")
+    source = FileSource(str(file), format="json")
+    first = fingerprint(source, steps=[("a", "SELECT 1")], where=None)
+    assert first == fingerprint(source, steps=[("a", "SELECT 1")], where=None)
+    assert first != fingerprint(source, steps=[("a", "SELECT 2")], where=None)
+    assert first != fingerprint(source, steps=[("a", "SELECT 1")], where="x = 1")
+    file.write_text("{ }")
+    assert first != fingerprint(source, steps=[("a", "SELECT 1")], where=None)
+
+
+def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
+    task = write(steps={"a": "SELECT 1", "b": "SELECT 2"})
+    other = write(steps={"b": "SELECT 2", "a": "SELECT 1"})
+    run = SimpleNamespace(load=lambda namespace: __import__("tests.support.tables", fromlist=["LOAD"]).LOAD)
+    run.attempt, run.generation, run.label = "a", 1, "write"
+    assert task._spec(run, "test", "w").fingerprint != other._spec(run, "test", "w").fingerprint  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [(None, None), ("month", ["month"]), ("a, b", ["a", "b"]), ("", []), (["a"], ["a"]), ({"m": "year(d)"}, ["m"])],
+)
+def test_partition_columns_are_given_in_several_forms(given: Any, columns: list[str] | None) -> None:
+    assert partition_columns(given) == columns
+
+
+def test_generating_expressions_are_kept_in_the_schema() -> None:
+    schema = '{"type": "struct", "fields": [{"name": "m", "type": "string", "nullable": true, "metadata": {}}]}'
+    assert '"delta.generationExpression": "year(d)"' in with_generated(schema, {"m": "year(d)"})
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    fake = FakeEngine({None: {"2019-01": [1, 2]}})
+    monkeypatch.setattr("airflow_provider_onelake.operators.write.engine_for", lambda *_: fake)
+    return fake
+
+
+def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(monkeypatch, OneLakeHook)
+    task = write(table="no lakehouse")
+    context = context_of(task, map_index=1)
+    with pytest.raises(AirflowFailException, match="no lakehouse"):
+        task.execute(context)
+    assert context["ti"].pushed["writer"]["writer"] == context["writer"]
+    assert context["ti"].pushed["writer"]["task"] == "write[1]"
+
+
+def test_rows_are_staged_and_published(engine: FakeEngine, tmp_path: Path) -> None:
+    task = write(partition_by=["month"])
+    result = task.execute(context_of(task))
+    assert (result["status"], result["version"], result["rows"], result["reused"]) == ("published", 1, 2, False)
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
+
+
+def test_a_retry_finds_the_buffer_of_the_try_before(engine: FakeEngine, tmp_path: Path) -> None:
+    task = write(partition_by=["month"], publish="together")
+    first = task.execute(context_of(task))
+    again = write(partition_by=["month"], publish="together")
+    second = again.execute(context_of(again))
+    assert (first["reused"], second["reused"]) == (False, True)
+    assert first["buffer"] == second["buffer"]
+    assert len(engine.staged) == 1
+
+
+def test_an_empty_writer_is_sealed_and_published(engine: FakeEngine, tmp_path: Path) -> None:
+    engine.rows = {None: {}}
+    task = write(partition_by=["month"])
+    result = task.execute(context_of(task))
+    assert (result["status"], result["rows"]) == ("published", 0)
+    assert ids(tmp_path / "Tables" / "trips") == []
+
+
+def test_a_stopped_task_stops_spark_and_publishes_nothing(engine: FakeEngine, tmp_path: Path) -> None:
+    task = write(partition_by=["month"])
+    engine.before = lambda job: task.on_kill()
+    with pytest.raises(AirflowException, match="was stopped") as caught:
+        task.execute(context_of(task))
+    assert not isinstance(caught.value, AirflowFailException)
+    assert engine.stopped == 1
+    assert ids(tmp_path / "Tables" / "trips") == []
+
+
+def test_stopping_before_spark_began_is_no_error() -> None:
+    write().on_kill()

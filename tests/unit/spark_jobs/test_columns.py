@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, ddl, fit, lossless
+
+
+def schema(**columns: Any) -> dict[str, Any]:
+    return {"type": "struct", "fields": [column(name, kind) for name, kind in columns.items()]}
+
+
+def column(name: str, kind: Any, nullable: bool = True, **metadata: str) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def array(kind: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": kind, "containsNull": True}
+
+
+def mapping(key: Any, value: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("byte", "short"),
+        ("short", "integer"),
+        ("integer", "long"),
+        ("short", "float"),
+        ("integer", "double"),
+        ("float", "double"),
+        ("date", "timestamp"),
+        ("void", "string"),
+        ("void", array("long")),
+        ("integer", "decimal(10,0)"),
+        ("integer", "decimal(12,2)"),
+        ("long", "decimal(19,0)"),
+        ("decimal(5,2)", "decimal(7,2)"),
+        ("decimal(5,2)", "decimal(7,4)"),
+        (array("integer"), array("long")),
+        (mapping("string", "integer"), mapping("string", "long")),
+        (schema(a="integer"), schema(a="long")),
+    ],
+)
+def test_what_loses_nothing(given: Any, wanted: Any) -> None:
+    assert lossless(given, wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("long", "integer"),
+        ("long", "double"),
+        ("integer", "float"),
+        ("double", "float"),
+        ("long", "string"),
+        ("string", "long"),
+        ("timestamp", "date"),
+        ("timestamp_ntz", "timestamp"),
+        ("boolean", "integer"),
+        ("integer", "decimal(9,0)"),
+        ("integer", "decimal(10,2)"),
+        ("decimal(5,2)", "decimal(5,1)"),
+        ("double", "decimal(38,10)"),
+        (array("long"), array("integer")),
+        (array("long"), "long"),
+        (schema(a="long", b="long"), schema(b="long", a="long")),
+        (schema(a="long"), schema(a="long", b="long")),
+    ],
+)
+def test_what_may_lose_something(given: Any, wanted: Any) -> None:
+    assert not lossless(given, wanted)
+
+
+def test_rows_that_fit_are_written_as_they_are() -> None:
+    table = schema(id="long", tags=array("string"))
+    assert fit(schema(id="long", tags={**array("string"), "containsNull": False}), table, "t") == ["`id`", "`tags`"]
+
+
+def test_casts_and_the_tables_spelling() -> None:
+    assert fit(schema(ID="integer", odd="long"), schema(id="long", odd="long"), "t") == [
+        "CAST(`ID` AS BIGINT) AS `id`",
+        "`odd`",
+    ]
+    assert fit(schema(ID="long"), schema(id="long"), "t") == ["`ID` AS `id`"]
+
+
+def test_generated_columns_and_defaults_may_be_missing() -> None:
+    table = schema(id="long")
+    table["fields"].append(column("month", "string", **{"delta.generationExpression": "x"}))
+    table["fields"].append(column("state", "string", CURRENT_DEFAULT="'new'"))
+    assert fit(schema(id="long"), table, "t") == ["`id`"]
+
+
+def test_all_that_is_wrong_is_named_at_once() -> None:
+    table = schema(id="long", amount="double", note="string")
+    with pytest.raises(RowsDoNotFitError) as caught:
+        fit({"fields": [*schema(id="long", amount="string", extra="date")["fields"], column("ID", "long")]}, table, "t")
+    said = str(caught.value)
+    assert "fit t:" in said
+    assert "column amount is STRING in the rows and DOUBLE in the table" in said
+    assert "column extra DATE is not in the table" in said
+    assert "column ID is there twice" in said
+    assert "column note STRING of the table is missing" in said
+
+
+def test_a_missing_nullable_column_is_refused_too() -> None:
+    with pytest.raises(RowsDoNotFitError, match="column b"):
+        fit(schema(a="long"), schema(a="long", b="long"), "t")
+
+
+def test_a_table_needs_types_and_unique_names() -> None:
+    check_creatable(schema(a="long", void="string"))
+    with pytest.raises(RowsDoNotFitError, match="column b has no type"):
+        check_creatable(schema(a="long", b=array("void")))
+    with pytest.raises(RowsDoNotFitError, match="column a is there twice"):
+        check_creatable(schema(a="long", A="long"))
+
+
+def test_ddl() -> None:
+    kind = schema(a=array("integer"), **{"b`c": mapping("string", "decimal(5,2)")})
+    assert ddl(kind) == "STRUCT<`a`: ARRAY<INT>, `b``c`: MAP<STRING, DECIMAL(5,2)>>"

@@ -1,0 +1,142 @@
+"""The write group: what its writers take from it, and what it adds behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, BaseOperator, TaskGroup
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
+from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+
+SOURCE = FileSource("/x")
+
+
+def build(inside: Any = None, **group: Any) -> DAG:
+    with (
+        DAG("taxi", schedule=None) as dag,
+        OneLakeWriteTaskGroup(**{"group_id": "load", "table": "/t", **group}),
+    ):
+        (inside or (lambda: OneLakeWriteOperator(task_id="write", source=SOURCE)))()
+    return dag
+
+
+def test_it_adds_reconcile_and_the_gate() -> None:
+    dag = build()
+    assert sorted(dag.task_ids) == ["load.committed", "load.reconcile", "load.write"]
+    assert dag.get_task("load.reconcile").upstream_task_ids == {"load.write"}
+    gate: Any = dag.get_task("load.committed")
+    assert gate.upstream_task_ids == {"load.reconcile"}
+    assert gate.deferrable
+
+
+def test_the_gate_can_be_left_out() -> None:
+    assert sorted(build(committed=False).task_ids) == ["load.reconcile", "load.write"]
+
+
+def test_writers_take_what_they_are_not_given_from_the_group() -> None:
+    def inside() -> None:
+        OneLakeWriteOperator(task_id="a", source=SOURCE)
+        OneLakeWriteOperator(task_id="b", source=SOURCE, mode="append", covers="x = 1", target_file_size=5)
+
+    dag = build(inside, mode="overwrite_partitions", partition_by=["m"], target_file_size=9, allow_empty=True)
+    a: Any = dag.get_task("load.a")
+    b: Any = dag.get_task("load.b")
+    assert (a.table, a.mode, a.partition_by, a.target_file_size, a.allow_empty) == (
+        "/t",
+        "overwrite_partitions",
+        ["m"],
+        9,
+        True,
+    )
+    assert (b.mode, b.covers, b.target_file_size) == ("append", "x = 1", 5)
+
+
+def test_mapped_writers_take_it_when_they_are_unmapped() -> None:
+    def inside() -> None:
+        OneLakeWriteOperator.partial(task_id="write", source=SOURCE).expand_kwargs([{"writer": "a"}, {"writer": "b"}])
+
+    dag = build(inside, mode="overwrite_partitions")
+    mapped: Any = dag.get_task("load.write")
+    task = mapped.unmap({"writer": "a"})
+    assert (task.table, task.mode, task.writer) == ("/t", "overwrite_partitions", "a")
+    assert "{{ writer" in mapped.partial_kwargs["map_index_template"]
+
+
+def test_other_operators_in_the_group_are_left_alone() -> None:
+    def inside() -> None:
+        OneLakeWriteOperator(task_id="write", source=SOURCE)
+        # It has a `table` and a `mode` of its own.
+        DeltaLogSensor(task_id="sensor", table="/other", version=1)
+        BaseOperator(task_id="other")
+
+    dag = build(inside, mode="overwrite_partitions")
+    sensor: Any = dag.get_task("load.sensor")
+    assert (sensor.table, sensor.mode) == ("/other", "poke")
+    assert dag.get_task("load.reconcile").upstream_task_ids == {"load.write"}
+
+
+def test_writers_in_groups_inside_belong_to_it() -> None:
+    def inside() -> None:
+        with TaskGroup("inner"):
+            OneLakeWriteOperator(task_id="write", source=SOURCE)
+
+    dag = build(inside)
+    assert dag.get_task("load.reconcile").upstream_task_ids == {"load.inner.write"}
+
+
+def test_what_follows_the_group_follows_the_gate() -> None:
+    with DAG("taxi", schedule=None) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
+            OneLakeWriteOperator(task_id="write", source=SOURCE)
+        group >> BaseOperator(task_id="report")
+    assert dag.get_task("report").upstream_task_ids == {"load.committed"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "sideways"}, "mode='sideways'"),
+        ({"publish": "never"}, "publish='never'"),
+        ({"on_conflict": "coin"}, "on_conflict='coin'"),
+        ({"on_missing_writer": "wait"}, "on_missing_writer='wait'"),
+    ],
+)
+def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidWriteError, match=message):
+        build(**arguments)
+
+
+def test_a_group_without_writers_is_refused() -> None:
+    with pytest.raises(InvalidWriteError, match="no OneLakeWriteOperator"):
+        build(lambda: BaseOperator(task_id="other"))
+
+
+@pytest.mark.parametrize("own", [{"table": "/other"}, {"publish": "together"}, {"onelake_conn_id": "other"}], ids=str)
+def test_a_writer_that_differs_from_its_group_is_refused(own: dict[str, str]) -> None:
+    with pytest.raises(InvalidWriteError, match="in a write group it is the group's"):
+        build(lambda: OneLakeWriteOperator(task_id="write", source=SOURCE, **own))
+
+
+def test_an_error_inside_is_not_hidden_by_the_group() -> None:
+    def inside() -> None:
+        raise RuntimeError("of the author")
+
+    with pytest.raises(RuntimeError, match="of the author"):
+        build(inside)
+
+
+def test_the_dag_can_be_serialised() -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def inside() -> None:
+        OneLakeWriteOperator.partial(task_id="write", source=FileSource("/{{ ds }}")).expand_kwargs([{"writer": "a"}])
+
+    dag = build(inside)
+    again = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    assert sorted(again.task_ids) == sorted(dag.task_ids)
+    assert DagSerialization.serialize_dag(dag) == DagSerialization.serialize_dag(build(inside))
