@@ -175,7 +175,7 @@ class _Attempts:
         self._looked_at = len(self._winners)
         batch = self._place(buffers, snapshot)
         removable = self._removable(batch, snapshot)
-        conflicts = list(find_conflicts(batch, self._rivals(), snapshot))
+        conflicts = list(find_conflicts(batch, self._rivals(batch), snapshot))
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
             return self._ended(Status.CONFLICTED, None, batch=batch, conflicts=described)
@@ -229,7 +229,7 @@ class _Attempts:
             )
         if spec.on_rerun is not OnRerun.SKIP:
             return True
-        if self._fingerprint_of(spec.identity) == spec.fingerprint:
+        if spec.fingerprint and self._fingerprint_of(spec.identity) == spec.fingerprint:
             return False
         raise RerunRefusedError(
             f"Generation {stored} of writer {spec.identity.key!r} came into {self._log.table} while generation "
@@ -243,7 +243,7 @@ class _Attempts:
         # Not asked after the first put: from then on, only a commit of another can close it, and its txn tells.
         if self._attempts == 0:
             self._markers[buffer.path] = closed(self._log.store, buffer.path)
-        return self._markers[buffer.path] is not None
+        return self._markers.get(buffer.path) is not None
 
     def _removable(self, batch: Batch, snapshot: Snapshot) -> list[dict[str, Any]]:
         """Return the live files that the batch replaces, but for colleagues'."""
@@ -305,10 +305,12 @@ class _Attempts:
                 f"Files of writers {self._names} are in {self._log.table} already; nothing was published."
             )
 
-    def _rivals(self) -> Iterator[Commit]:
+    def _rivals(self, batch: Batch) -> Iterator[Commit]:
         """Yield the winners that are others': neither colleagues nor what these writers published before."""
         for winner in self._winners:
-            if not winner.writers or not all(self._allied(writer) for writer in winner.writers):
+            # Those that only a buffer dropped from the batch had not seen are none.
+            later = winner.version > batch.read_version
+            if later and not (winner.writers and all(self._allied(writer) for writer in winner.writers)):
                 yield winner
 
     def _allied(self, writer: PublishedWriter) -> bool:

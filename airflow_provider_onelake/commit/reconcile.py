@@ -338,8 +338,11 @@ class _Reconciliation:
             return WriterOutcome(writer=key, status=publication.status.value, version=publication.version)
         record = next((w for w in publication.entry.writers if w.app_id == state.identity.app_id), None)
         if record is None:
-            # Another reconciliation was first with this one, but not with its colleagues.
-            return WriterOutcome(writer=key, status=Status.ALREADY.value)
+            # Another was first with this one, but not with its colleagues.
+            assert state.buffer is not None
+            marker = closed(self._log.store, state.buffer.path)
+            aside = marker is not None and "version" not in marker
+            return WriterOutcome(writer=key, status=(Status.SET_ASIDE if aside else Status.ALREADY).value)
         placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
         inside = total_rows(add for adds in placed.inside.values() for add in adds)
         yielded = bool(inside) and record.rows == 0

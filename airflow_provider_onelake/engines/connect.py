@@ -28,7 +28,6 @@ from airflow_provider_onelake.spark_jobs import stage as spark_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client.retries import RetryPolicy
 
 log = logging.getLogger(__name__)
 
@@ -164,6 +163,8 @@ class _Running:
         channel.setChannelOption("grpc.max_reconnect_backoff_ms", 1000)
         # The class, not its builder: a builder's session becomes the process's default, shared by later jobs.
         self.session: Any = SparkSession(connection=channel)
+        self._retries = _retry_policy()
+        self.session.client.set_retry_policies([self._retries])
         self._patience(_CONNECT_SECONDS)
         self._tags = [f"onelake attempt {job.attempt}"]
         if job.label:
@@ -226,29 +227,29 @@ class _Running:
         self.session.stop()
 
     def _patience(self, seconds: float) -> None:
-        """Set for how long calls that find no server are repeated.
+        """Set for how long calls that find no server are repeated; also those that are being repeated now.
 
-        :param seconds: pyspark's default is ten minutes.
+        :param seconds: from a call's first failure.
         """
-        self.session.client.set_retry_policies([_retry_for(seconds)])
+        self._retries.seconds = seconds
 
 
-def _retry_for(seconds: float) -> RetryPolicy:
-    """Return a policy that repeats a call for a time, however long each try takes.
+def _retry_policy() -> Any:
+    """Return a policy that repeats a call for some ``seconds``, however long each try takes.
 
-    :param seconds: from the first failure after a while without any.
+    pyspark's own counts tries, which come to ten minutes.
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     class Patience(DefaultPolicy):
-        first = last = 0.0
+        seconds = first = last = 0.0
 
         def can_retry(self, e: BaseException) -> bool:
             now = time.monotonic()
-            if now - self.last > seconds + _QUIET_SECONDS:
+            if now - self.last > self.seconds + _QUIET_SECONDS:
                 self.first = now
             self.last = now
-            return bool(super().can_retry(e)) and now - self.first < seconds
+            return bool(super().can_retry(e)) and now - self.first < self.seconds
 
     return Patience(
         max_retries=None,

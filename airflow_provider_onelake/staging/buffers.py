@@ -9,6 +9,8 @@ staged/<writer>/<attempt>/_closed.json    published or set aside: never to be pu
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -24,6 +26,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
 )
 from airflow_provider_onelake.log.actions import (
+    LOG_DIRECTORY,
     dump_actions,
     object_path,
     of_kind,
@@ -40,7 +43,11 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.clock import Clock
     from airflow_provider_onelake.storage.stores import Store
 
+logger = logging.getLogger(__name__)
+
 CLOSED = "_closed.json"
+
+_ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 
 # Properties that start work of their own would add versions to the twin (rule 1).
 _NOT_TWINNED = ("delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite", "delta.autoOptimize")
@@ -211,7 +218,15 @@ def read_buffer(store: Store, path: str) -> Buffer:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
     _check_plain_append(opened, actions)
     adds = tuple(of_kind(actions, "add"))
-    present = {info.path: info for info in store.list(path)} if adds else {}
+    present = {info.path: info for info in store.list(path)}
+    later = sorted(name for name in present if _ENTRY.match(name.removeprefix(f"{path}/")) and name > entry)
+    if later:
+        logger.warning(
+            "The buffer %s has versions after its first, such as %s: another engine, or an attempt that came back, "
+            "wrote them. They are ignored (protocol, rule 1).",
+            path,
+            later[0],
+        )
     for add in adds:
         info = present.get(f"{path}/{object_path(add)}")
         if info is None or info.size != int(add["size"]):
@@ -265,6 +280,17 @@ def closed(store: Store, path: str) -> dict[str, Any] | None:
     except ObjectNotFoundError:
         return None
     return marker
+
+
+def markers(store: Store, directory: str) -> Iterator[dict[str, Any]]:
+    """Yield what the markers of a writer's closed buffers say, also of those whose own log was deleted since.
+
+    :param store: rooted at the table.
+    :param directory: of the writer.
+    """
+    for info in store.list(directory):
+        if info.path.endswith(f"/{CLOSED}") and (marker := closed(store, info.path.removesuffix(f"/{CLOSED}"))):
+            yield marker
 
 
 def attempts(store: Store, directory: str) -> Iterator[str]:

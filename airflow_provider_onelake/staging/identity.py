@@ -13,7 +13,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 STAGED_DIRECTORY = "staged"
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
-_SAFE = re.compile(r"^[a-z0-9][a-z0-9-]*$")
+_SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 def _named(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -81,6 +81,6 @@ class WriterIdentity:
         :param attempt: an id that is new for every try, such as Airflow's task-instance UUID.
         :raises InvalidWriteError: the id has other characters than ``a-z``, ``0-9`` and ``-``.
         """
-        if not _SAFE.match(attempt):
+        if not _SAFE.fullmatch(attempt):
             raise InvalidWriteError(f"The attempt id {attempt!r} must be of a-z, 0-9 and -. Nothing was staged.")
         return f"{self.directory}/{attempt}"

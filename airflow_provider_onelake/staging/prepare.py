@@ -30,6 +30,7 @@ from airflow_provider_onelake.staging.buffers import (
     Buffer,
     attempts,
     closed,
+    markers,
     open_buffer,
     read_buffer,
     read_open_buffer,
@@ -54,6 +55,7 @@ _UNDOING = (
     "REPLACE TABLE",
     "CREATE OR REPLACE TABLE AS SELECT",
     "REPLACE TABLE AS SELECT",
+    "CLONE",
 )
 
 
@@ -217,9 +219,8 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, new
     :param generation: to look for.
     :param newest: the table's newest version.
     """
-    for path in attempts(log.store, identity.directory):
-        marker = closed(log.store, path)
-        if marker and marker.get("version") is not None and marker["writer"]["generation"] == generation:
+    for marker in markers(log.store, identity.directory):
+        if marker.get("version") is not None and marker["writer"]["generation"] == generation:
             return Publishing(int(marker["version"]), PublishedWriter.from_json(marker["writer"]))
     version = newest
     while version >= 0 and (commit := log.commit(version)) is not None:
@@ -257,22 +258,22 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
             f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already, newer than this attempt's "
             f"{spec.generation}. Nothing was staged."
         )
-    if stored == spec.generation:
-        found = find_published(log, spec.identity, stored, snapshot.version)
-        version = found.version if found else None
-        return Skip(version, f"already in version {version}: an earlier attempt published it")
-    if spec.on_rerun is not OnRerun.SKIP:
+    retried = stored == spec.generation
+    if not retried and spec.on_rerun is not OnRerun.SKIP:
         return None
     found = find_published(log, spec.identity, stored, snapshot.version)
+    if retried and (found is None or not spec.fingerprint):
+        return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
     ways = "on_rerun='append' adds the rows again; the modes overwrite_partitions and replace_where replace them"
-    if found is None or found.record.fingerprint != spec.fingerprint:
+    if found is None or not spec.fingerprint or found.record.fingerprint != spec.fingerprint:
         raise RerunRefusedError(
             f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
             "code, so "
             f"it cannot be skipped. Nothing was staged: {ways}."
         )
     _check_not_undone(log, spec, found, snapshot, ways)
-    return Skip(found.version, f"already in version {found.version}, with the same source and code")
+    why = ": an earlier attempt published it" if retried else ", with the same source and code"
+    return Skip(found.version, f"already in version {found.version}{why}")
 
 
 def _check_not_undone(log: DeltaLog, spec: WriteSpec, found: Publishing, snapshot: Snapshot, ways: str) -> None:

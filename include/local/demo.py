@@ -28,6 +28,7 @@ ALL_AGREES, LOAD_FAILED, BAD_INPUT, SET_UP_FAILED = 0, 1, 2, 3
 DAG = "nyc_taxi_two_vendors"
 GROUP = "load"
 TABLE = "Tables/trips"
+LAST_MONTH = "2024-12"
 SAMPLE = REPOSITORY / "include" / "data" / "nyc_taxi"
 MODES = ("append", "overwrite_partitions")
 PARTITIONS = ("month", "vendor_id")
@@ -113,6 +114,8 @@ def _plan(input_: Path | None, lakehouse: Path | None, mode: str, partition_by: 
     files = month_files(directory)
     if not files:
         raise InputError(f"{directory} holds no file named yellow_tripdata_YYYY-MM.json.gz.")
+    if list(files)[-1] > LAST_MONTH:
+        raise InputError(f"{directory} has months after {LAST_MONTH}, where the DAG {DAG} ends (its end_date).")
     if mode not in MODES:
         raise InputError(f"TABLE_MODE={mode} is unknown; it is one of {', '.join(MODES)}.")
     if partition_by not in PARTITIONS:

@@ -129,7 +129,11 @@ class Deployment:
             world.spawn(f"{plan.load.dag}.{w.key}: scheduler", self._runner(plan, w, 1, 0), faulty=False)
             for w in plan.writers
         ]
-        world.join(runners)
+        for at in plan.early:
+            self._rounds += 1
+            name = f"{plan.load.dag}: reconcile {self._rounds} by hand"
+            world.spawn(name, lambda: self._reconcile(plan) and None, after=at)
+        self._wait_for(plan, runners)
         if plan.before_reconcile:
             world.sleep(plan.before_reconcile * random.uniform(0.9, 1.1))
         self._settle_up(plan)
@@ -140,16 +144,15 @@ class Deployment:
             cleared = [w for w in plan.writers if w.key in rerun.writers]
             for writer in cleared:
                 generations[writer.key] += 1
-            world.join(
-                [
-                    world.spawn(
-                        f"{plan.load.dag}.{w.key}: scheduler",
-                        self._runner(plan, w, generations[w.key], rerun.source),
-                        faulty=False,
-                    )
-                    for w in cleared
-                ]
-            )
+            runners = [
+                world.spawn(
+                    f"{plan.load.dag}.{w.key}: scheduler",
+                    self._runner(plan, w, generations[w.key], rerun.source),
+                    faulty=False,
+                )
+                for w in cleared
+            ]
+            self._wait_for(plan, runners)
             self._settle_up(plan)
 
     def _runner(self, plan: LoadPlan, writer: WriterPlan, generation: int, source: int) -> Callable[[], None]:
@@ -159,9 +162,19 @@ class Deployment:
         name = f"{plan.load.dag}.{writer.task}.g{generation}"
         return lambda: self._tries(plan, name, work)
 
+    def _wait_for(self, plan: LoadPlan, runners: list[Actor]) -> None:
+        if plan.hasty:
+            self.world.sleep(10 ** self.world.random.uniform(-1.5, 0.5))
+        else:
+            self.world.join(runners)
+
     def _settle_up(self, plan: LoadPlan) -> None:
         self._rounds += 1
-        self._tries(plan, f"{plan.load.dag}: reconcile {self._rounds}", lambda: self._reconcile(plan))
+        name = f"{plan.load.dag}: reconcile {self._rounds}"
+        tries = self.world.spawn(
+            f"{name}: scheduler", lambda: self._tries(plan, name, lambda: self._reconcile(plan)), faulty=False
+        )
+        self._wait_for(plan, [tries])
 
     def _tries(self, plan: LoadPlan, name: str, work: Callable[[], str]) -> None:
         """Run a task until it ends well or has no try left; one whose heartbeat is lost runs on as a zombie."""

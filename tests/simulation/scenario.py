@@ -87,7 +87,13 @@ class Rerun:
 
 @attrs.frozen(kw_only=True)
 class LoadPlan:
-    """One write group in one run."""
+    """One write group in one run.
+
+    :param before_reconcile: seconds between the last writer and reconcile.
+    :param lost_heartbeat: how likely a try is given up while it runs on, as a zombie.
+    :param hasty: whether reconcile and reruns do not wait for what runs.
+    :param early: seconds at which a person runs reconcile by hand.
+    """
 
     load: Load
     mode: Mode
@@ -104,6 +110,8 @@ class LoadPlan:
     start: float
     before_reconcile: float
     lost_heartbeat: float
+    hasty: bool
+    early: tuple[float, ...]
 
 
 @attrs.frozen
@@ -219,6 +227,8 @@ def _load(random: Random, number: int, slow: bool) -> LoadPlan:
         start=random.choice((0.0, 0.0, random.uniform(0, 2))),
         before_reconcile=random.choice((0.0, 3.0, 6.5, 7.2, 8.0)) * 86_400 if slow else 0.0,
         lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
+        hasty=random.random() < 0.2,
+        early=tuple(random.uniform(0.1, 2) for _ in range(random.choice((0, 0, 0, 1, 2)))),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from airflow_provider_onelake.exceptions import StoreUnavailableError
+from airflow_provider_onelake.exceptions import ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.clock import Clock
@@ -38,16 +38,25 @@ class PassingOn:
 
 
 class LoserHeld(PassingOn):
-    """Holds each put into the table's log until the next winner has committed, as long as there are winners."""
+    """Holds each put into the table's log until the next winner has committed, as long as there are winners.
+
+    Counts the puts that the real store refused.
+    """
 
     def __init__(self, inner: Store, *winners: Callable[[], object]) -> None:
         super().__init__(inner)
         self.winners = list(winners)
+        self.refused = 0
 
     def create(self, path: str, data: bytes) -> None:
-        if path.startswith(f"{LOG_DIRECTORY}/") and self.winners:
+        ours = path.startswith(f"{LOG_DIRECTORY}/")
+        if ours and self.winners:
             self.winners.pop(0)()
-        super().create(path, data)
+        try:
+            super().create(path, data)
+        except ObjectExistsError:
+            self.refused += ours
+            raise
 
 
 class AnswerLost(PassingOn):

@@ -10,14 +10,18 @@ import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
+from tests.support.spark import Server
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def lake(tmp_path: Path, spark: Any) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, connect_server: Server) -> Iterator[Path]:
     """A table, one whose name begins alike, one of the same name elsewhere, and an empty one."""
-    lake = tmp_path / "lake"
+    from pyspark.sql.connect.session import SparkSession
+
+    spark: Any = SparkSession(connection=connect_server.remote)
+    lake = tmp_path_factory.mktemp("reads") / "lake"
     for path in (lake / "trips", lake / "trips_2", lake / "old" / "lake" / "trips"):
         spark.range(5).write.format("delta").save(str(path))
     spark.range(0).write.format("delta").save(str(lake / "empty"))
@@ -26,6 +30,7 @@ def lake(tmp_path: Path, spark: Any) -> Iterator[Path]:
     yield lake
     spark.sql("DROP TABLE known")
     spark.sql("DROP TABLE unrelated")
+    spark.stop()
 
 
 def reads(engine: ConnectEngine, lake: Path, source: dict[str, Any], table: str = "trips", **fields: Any) -> bool:
@@ -52,8 +57,6 @@ def reads(engine: ConnectEngine, lake: Path, source: dict[str, Any], table: str 
 )
 def test_a_query_that_reads_the_target(engine: ConnectEngine, lake: Path, query: str) -> None:
     assert reads(engine, lake, {"kind": "sql", "query": query.format(lake=lake)})
-    step = {"last": query.format(lake=lake)}
-    assert reads(engine, lake, {"kind": "sql", "query": "SELECT 1 AS id"}, steps=step)
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,11 @@ def test_a_query_that_reads_the_target(engine: ConnectEngine, lake: Path, query:
 )
 def test_a_query_that_does_not(engine: ConnectEngine, lake: Path, query: str) -> None:
     assert not reads(engine, lake, {"kind": "sql", "query": query.format(lake=lake)})
+
+
+def test_a_step_that_reads_the_target(engine: ConnectEngine, lake: Path) -> None:
+    steps = {"own": "SELECT max(id) AS id FROM known", "last": "SELECT s.id FROM source s JOIN own o ON s.id > o.id"}
+    assert reads(engine, lake, {"kind": "sql", "query": "SELECT id FROM range(9)"}, steps=steps)
 
 
 def test_files_of_the_target(engine: ConnectEngine, lake: Path) -> None:

@@ -14,7 +14,7 @@ from include.local.connect_server import ConnectServer, ConnectServerError, free
 
 def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(jars.SetUpError, match="Java 17 or later.*JAVA_HOME"):
+    with pytest.raises(jars.SetUpError, match=r"Java 17 or later.*JAVA_HOME"):
         jars.java()
 
 

@@ -1,0 +1,133 @@
+"""A load that a test can hold: its Spark work by the input, its commits by flag files.
+
+Nothing of the package is replaced. ``HeldHook`` waits before and after a commit, and around that runs what always runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pendulum
+from airflow.sdk import DAG, Param, TaskGroup
+
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+
+# A query, so that the input may change between two tries: it is no part of a query's fingerprint.
+INPUT = """
+    SELECT work.* FROM (
+        SELECT from_json(value, 'vendor_id INT, month STRING, rows STRING, milliseconds BIGINT') AS work
+        FROM text.`{{ params.flags }}/input.jsonl`
+    )
+"""
+# Sleeps in the middle of the Spark job, where it costs no core; a number of rows that is none fails the job.
+STEPS = {
+    "slept": "SELECT * FROM source WHERE reflect('java.lang.Thread', 'sleep', milliseconds) = 'null'",
+    "trips": "SELECT vendor_id, month, explode(sequence(1, CAST(rows AS INT))) AS id FROM slept",
+}
+_LONGEST = 300
+
+
+def pass_through(flags: str, point: str) -> None:
+    """Say that a point is reached, and by which process; wait there as long as a file tells to."""
+    Path(flags, f"{point}.reached").write_text(str(os.getpid()))
+    deadline = time.monotonic() + _LONGEST
+    while Path(flags, f"{point}.hold").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+class HeldHook(OneLakeHook):
+    """Its committers pass through the points ``<who>.before-commit`` and ``<who>.after-commit``."""
+
+    def __init__(self, onelake_conn_id: str, flags: str, who: str) -> None:
+        super().__init__(onelake_conn_id)
+        self._flags, self._who = flags, who
+
+    def committer(self, log: Any, table: str) -> Any:
+        committer = super().committer(log, table)
+        as_always = committer.after_commit
+
+        def after_commit(snapshot: Any, version: int) -> None:
+            as_always(snapshot, version)
+            pass_through(self._flags, f"{self._who}.after-commit")
+
+        committer.after_commit = after_commit
+        pass_through(self._flags, f"{self._who}.before-commit")
+        return committer
+
+
+class HeldWriter(OneLakeWriteOperator):
+    """A writer that can be held when its rows are staged, and when they are published."""
+
+    template_fields: Collection[str] = (*OneLakeWriteOperator.template_fields, "flags")
+
+    def __init__(self, *, flags: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.flags = flags
+
+    def _publish(self, hook: OneLakeHook, log: Any, buffer: Any) -> dict[str, Any]:
+        held = HeldHook(hook.onelake_conn_id, self.flags, buffer.spec.identity.key)
+        return super()._publish(held, log, buffer)
+
+
+class HeldReconcile(OneLakeReconcileOperator):
+    """A reconciliation that can be held before its first commit, and after each."""
+
+    template_fields: Collection[str] = (*OneLakeReconcileOperator.template_fields, "flags")
+
+    def __init__(self, *, flags: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.flags = flags
+
+    def _reconcile(self, hook: OneLakeHook, *rest: Any) -> Any:
+        return super()._reconcile(HeldHook(hook.onelake_conn_id, self.flags, "reconcile"), *rest)
+
+
+def held(dag_id: str, **writers: Any) -> DAG:
+    """A load of two writers."""
+    params = {
+        "flags": Param("", type="string"),
+        "table": Param("", type="string"),
+        "mode": "append",
+        "publish": "each",
+        "on_missing_writer": "publish_others",
+    }
+    with (
+        DAG(dag_id, schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), params=params) as dag,
+        TaskGroup("load"),
+    ):
+        write = HeldWriter.partial(
+            task_id="write",
+            flags="{{ params.flags }}",
+            table="{{ params.table }}",
+            mode="{{ params.mode }}",
+            publish="{{ params.publish }}",
+            partition_by=["month"],
+            source=SqlSource(INPUT),
+            steps=STEPS,
+            # A server that was killed is away for a while.
+            retries=10,
+            retry_delay=timedelta(seconds=2),
+            **writers,
+        ).expand_kwargs([{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)])
+        write >> HeldReconcile(
+            task_id="reconcile",
+            flags="{{ params.flags }}",
+            table="{{ params.table }}",
+            publish="{{ params.publish }}",
+            on_missing_writer="{{ params.on_missing_writer }}",
+            retries=1,
+            retry_delay=timedelta(seconds=1),
+        )
+    return dag
+
+
+dag_held = held("held")
+dag_narrow = held("held_in_a_narrow_pool", pool="narrow")

@@ -1,0 +1,90 @@
+"""``make demo``, run as people run it: in a process of its own, with a stack of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from include.local import postgres
+from include.local.demo import ALL_AGREES, BAD_INPUT, SAMPLE, SET_UP_FAILED
+from include.local.expected import KEY, expected_append, month_files, read_trips
+from include.local.processes import leftovers
+from include.local.settings import REPOSITORY
+
+pytestmark = pytest.mark.live
+
+COMMAND = (sys.executable, "-m", "include.local", "demo")
+MONTHS = ("2019-01", "2019-02")
+
+
+class Demo:
+    """Two months, a lakehouse and a state of the test's own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.state = directory / "state"
+        self.lakehouse = directory / "lakehouse"
+        self.input = directory / "input"
+        self.input.mkdir()
+        for month in MONTHS:
+            (self.input / month_files(SAMPLE)[month].name).symlink_to(month_files(SAMPLE)[month])
+
+    def run(self, *, input_: Path | None = None, **environment: str) -> tuple[int, str]:
+        """Run it; returns the exit status and what it said, in one line."""
+        done = subprocess.run(
+            [*COMMAND, "--input", str(input_ or self.input), "--lakehouse", str(self.lakehouse)],
+            env={**os.environ, "LOCAL_STATE": str(self.state), "COLUMNS": "200", **environment},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=400,
+        )
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    made = Demo(tmp_path)
+    yield made
+    state = made.state / "demo"
+    left = leftovers(state / "run", str(state))
+    postgres.remove(state)
+    assert left == []
+
+
+def test_the_demo_loads_and_loads_again(demo: Demo) -> None:
+    expected = expected_append(read_trips(month_files(demo.input)))
+    for _ in range(2):
+        status, said = demo.run()
+        assert status == ALL_AGREES, said
+        assert "Every row is there once." in said
+        assert "Stopped what was started." in said
+
+        table = DeltaTable(str(demo.lakehouse / "Tables" / "trips")).to_pyarrow_table(columns=list(KEY))
+        assert Counter(zip(*(table.column(name).to_pylist() for name in KEY), strict=True)) == expected
+
+
+def test_input_that_is_not_there_is_told_apart(demo: Demo, tmp_path: Path) -> None:
+    status, said = demo.run(input_=tmp_path / "nowhere")
+    assert status == BAD_INPUT
+    assert f"there is no directory {tmp_path / 'nowhere'}" in said
+
+    (tmp_path / "empty").mkdir()
+    status, said = demo.run(input_=tmp_path / "empty")
+    assert status == BAD_INPUT
+    assert "holds no file named yellow_tripdata_YYYY-MM.json.gz" in said
+
+
+def test_a_broken_set_up_is_told_apart(demo: Demo, tmp_path: Path) -> None:
+    status, said = demo.run(JAVA_HOME=str(tmp_path / "no-java"))
+    assert status == SET_UP_FAILED
+    assert "Set-up failed" in said
+    assert "no 'java' in JAVA_HOME" in said
+    assert "nothing is wrong with the load" in said

@@ -1,0 +1,55 @@
+"""Writers as tasks: one that is stopped stops its Spark work, and pools are respected."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from include.local.api import ApiError, wait_for
+from tests.live.harness import LiveStack
+from tests.live.held_load import ROWS, WRITE, WRITERS, HeldLoad, is_complete
+
+pytestmark = pytest.mark.live
+
+
+def test_stopping_a_task_stops_its_spark_work(new_load: Callable[..., HeldLoad]) -> None:
+    load = new_load()
+    load.give(slow="vendor-1")
+    load.start()
+    buffer = load.wait_until_in_spark("vendor-1")
+
+    stopped = time.time()
+    path = f"dags/{load.dag_id}/dagRuns/{load.run_id}/taskInstances/{WRITE}/0"
+    load.api.request("PATCH", path, params={"update_mask": "new_state"}, json={"new_state": "failed"})
+
+    wait_for(lambda: not load.runs_in_spark(buffer), "the Spark job to end", 60)
+    # Stopped by the task: of a client that only went away, Spark drops the work after 60 s.
+    (job,) = [job for job in load.spark_jobs("vendor-1") if not job.succeeded]
+    assert job.ended is not None
+    assert job.ended / 1000 - stopped < 50
+    assert load.end() == "failed"
+    assert "Stopping Spark session" in load.log(WRITE, "vendor-1", try_number=1)
+    assert load.tries(WRITE, "vendor-1") == ["failed"]
+    assert load.report()["missing"] == ["vendor-1"]
+    assert not is_complete(buffer)
+    assert load.rows() == {"vendor-2": ROWS["vendor-2"]}
+
+
+def test_writers_in_a_pool_with_one_slot_do_not_overlap(
+    new_load: Callable[..., HeldLoad], live_stack: LiveStack
+) -> None:
+    pool = {"name": "narrow", "slots": 1, "description": "for one writer at a time"}
+    try:
+        live_stack.api.get("pools/narrow")
+    except ApiError:
+        live_stack.api.request("POST", "pools", json=pool)
+    load = new_load(dag_id="held_in_a_narrow_pool")
+    load.start()
+
+    assert load.end() == "success"
+    assert load.rows() == ROWS
+    first, second = sorted((load.task(WRITE, writer) for writer in WRITERS), key=lambda task: task["start_date"])
+    assert first["pool"] == second["pool"] == "narrow"
+    assert first["end_date"] <= second["start_date"]

@@ -1,0 +1,45 @@
+"""Bugs put into production code for a test: the text of a function is changed, and compiled again in its place."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+
+@attrs.frozen
+class Change:
+    """A change to one function of production code.
+
+    :param owner: the module or the class in which the function is looked up.
+    :param name: of the function.
+    :param texts: text of it that the test relies on, and what stands there instead; where it is gone, the test says so
+        instead of passing.
+    """
+
+    owner: Any
+    name: str
+    texts: dict[str, str]
+
+    def apply(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Put the changed function in its place.
+
+        :param monkeypatch: that takes it out again.
+        """
+        monkeypatch.setattr(self.owner, self.name, self._changed(getattr(self.owner, self.name)))
+
+    def _changed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        source = textwrap.dedent(inspect.getsource(function))
+        for old, new in self.texts.items():
+            assert source.count(old) == 1, f"{self.name} has no {old!r} any more: seed this bug anew"
+            source = source.replace(old, new)
+        code = compile(f"from __future__ import annotations\n{source}", f"<changed {self.name}>", "exec")
+        found: dict[str, Any] = {}
+        exec(code, vars(sys.modules[function.__module__]), found)
+        changed: Callable[..., Any] = found[function.__name__]
+        return changed

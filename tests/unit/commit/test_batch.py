@@ -1,0 +1,167 @@
+"""What one commit publishes, and what it replaces."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.batch import Batch, place
+from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.spec import Mode, RowsOutside
+from tests.support.tables import finished_at, foreign_append, make_table, stage, writer_spec
+
+OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
+WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month >= '2019-01' AND month < '2019-03'"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def placed(log: DeltaLog, *buffers: Buffer) -> Batch:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return place(buffers, snapshot)
+
+
+def replaced(batch: Batch, *months: str | None) -> list[str | None]:
+    return [month for month in months if batch.replaces((month,))]
+
+
+def at(log: DeltaLog, column: str, *spellings: str | None, **terms: Any) -> Buffer:
+    """A buffer with files whose partition values are spelled as given."""
+    buffer = stage(log, writer_spec(**terms), {"2019-01": [1]})
+    adds = tuple({**buffer.adds[0], "path": f"{n}", "partitionValues": {column: s}} for n, s in enumerate(spellings))
+    return attrs.evolve(buffer, adds=adds)
+
+
+def partitioned_by(path: Path, kind: str) -> DeltaLog:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "long"), ("p", kind))]
+    return make_table(path, json.dumps({"type": "struct", "fields": fields}), ["p"])
+
+
+def test_an_append_replaces_nothing(log: DeltaLog) -> None:
+    batch = placed(log, stage(log, writer_spec(), {"2019-01": [1]}))
+    assert not batch.replaces_anything
+    assert replaced(batch, "2019-01", None) == []
+
+
+def test_overwrite_partitions_replaces_those_that_got_rows(log: DeltaLog) -> None:
+    batch = placed(log, stage(log, writer_spec(**OVERWRITE), {"2019-01": [1], None: [2]}))
+    assert batch.replaces_anything
+    assert replaced(batch, "2019-01", "2019-02", None) == ["2019-01", None]
+
+
+def test_overwrite_partitions_without_rows_replaces_nothing(log: DeltaLog) -> None:
+    assert not placed(log, stage(log, writer_spec(**OVERWRITE), {})).replaces_anything
+
+
+def test_replace_where_replaces_its_whole_range_with_rows_there_or_not(log: DeltaLog) -> None:
+    batch = placed(log, stage(log, writer_spec(**WHERE), {"2019-01": [1]}))
+    assert replaced(batch, "2018-12", "2019-01", "2019-02", "2019-03", None) == ["2019-01", "2019-02"]
+
+
+@pytest.mark.parametrize(("allow_empty", "months"), [(False, []), (True, ["2019-01", "2019-02"])])
+def test_replace_where_without_rows_empties_its_range_only_when_allowed(
+    log: DeltaLog, allow_empty: bool, months: list[str]
+) -> None:
+    batch = placed(log, stage(log, writer_spec(allow_empty=allow_empty, **WHERE), {}))
+    assert batch.replaces_anything is allow_empty
+    assert replaced(batch, "2019-01", "2019-02", "2019-03") == months
+
+
+def test_replace_where_with_strays_only_does_not_empty_its_range(log: DeltaLog) -> None:
+    batch = placed(log, stage(log, writer_spec(**WHERE), {"2019-05": [9]}))
+    assert not batch.replaces_anything
+    assert batch.placed[0].rows_outside == 1
+
+
+def test_rule_18_every_add_of_a_replace_where_lies_inside_its_predicate(log: DeltaLog) -> None:
+    batch = placed(log, stage(log, writer_spec(**WHERE), {"2019-01": [1], "2019-05": [2, 3], None: [4]}))
+    (one,) = batch.placed
+    assert list(one.inside) == [("2019-01",)]
+    assert set(one.outside) == {("2019-05",), (None,)}
+    assert one.rows_outside == 3
+
+
+def test_a_stray_of_an_overwrite_never_replaces_another_partition(log: DeltaLog) -> None:
+    spec = writer_spec(covers="month = '2019-01'", **OVERWRITE)
+    batch = placed(log, stage(log, spec, {"2019-01": [1], "2019-04": [2]}))
+    assert replaced(batch, "2019-01", "2019-04") == ["2019-01"]
+    assert batch.placed[0].rows_outside == 1
+
+
+def test_an_append_keeps_its_strays_where_nothing_is_promised(log: DeltaLog) -> None:
+    (one,) = placed(log, stage(log, writer_spec(), {"2019-01": [1], "2019-04": [2]})).placed
+    assert len(one.inside) == 2
+    assert one.rows_outside == 0
+
+
+@pytest.mark.parametrize("terms", [{"covers": "month = '2019-01'"}, {"covers": "month = '2019-01'", **OVERWRITE}, WHERE])
+def test_rows_outside_are_refused_where_asked_for_with_count_and_place(log: DeltaLog, terms: Any) -> None:
+    spec = writer_spec(rows_outside=RowsOutside.REFUSE, **terms)
+    buffer = stage(log, spec, {"2019-01": [1], "2019-05": [2, 3], None: [4]})
+    with pytest.raises(RowsOutsideError, match="3 rows outside .*: in month=2019-05, month=NULL"):
+        placed(log, buffer)
+
+
+def test_rule_20_colleagues_replace_together_what_any_of_them_replaces(log: DeltaLog) -> None:
+    buffers = [stage(log, writer_spec(w, **OVERWRITE), {m: [1]}) for w, m in (("a", "2019-01"), ("b", "2019-02"))]
+    assert replaced(placed(log, *buffers), "2019-01", "2019-02", "2019-03") == ["2019-01", "2019-02"]
+
+
+def test_writers_of_different_modes_are_not_published_together(log: DeltaLog) -> None:
+    buffers = [stage(log, writer_spec("a"), {"2019-01": [1]}), stage(log, writer_spec("b", **OVERWRITE), {})]
+    with pytest.raises(InvalidWriteError, match="one mode, and these have append, overwrite_partitions"):
+        placed(log, *buffers)
+
+
+def test_a_batch_was_formed_on_the_oldest_version_and_finished_with_its_last_writer(log: DeltaLog) -> None:
+    instant = datetime.now(UTC)
+    first = finished_at(log, stage(log, writer_spec("a"), {}), instant)
+    foreign_append(log, {"2019-01": [1]})
+    second = finished_at(log, stage(log, writer_spec("b"), {}), instant - timedelta(hours=1))
+    batch = placed(log, first, second)
+    assert batch.read_version == 0
+    assert batch.finished == (first.finished, first.spec.identity.app_id)
+
+
+def test_rule_20_a_tie_is_settled_the_same_way_for_everybody(log: DeltaLog) -> None:
+    instant = datetime.now(UTC)
+    buffers = [finished_at(log, stage(log, writer_spec(w), {}), instant) for w in ("b", "a")]
+    for order in (buffers, buffers[::-1]):
+        assert placed(log, *order).finished[1].endswith("/b")
+
+
+def test_rule_18_files_are_sorted_by_typed_value(tmp_path: Path) -> None:
+    log = partitioned_by(tmp_path / "p", "timestamp")
+    buffer = at(log, "p", "2019-01-01T12:00:00Z", "2019-01-01 14:00:00+02:00", "", None, **OVERWRITE)
+    (one,) = placed(log, buffer).placed
+    assert [len(adds) for adds in one.inside.values()] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param(OVERWRITE, id="overwrite_partitions"),
+        pytest.param({"mode": Mode.REPLACE_WHERE, "replace_where": "p >= '2019-01-01'"}, id="replace_where"),
+        pytest.param({"covers": "p >= '2019-01-01'"}, id="append that promises where"),
+    ],
+)
+def test_rule_18_an_instant_without_a_zone_is_refused_where_its_partition_matters(tmp_path: Path, terms: Any) -> None:
+    log = partitioned_by(tmp_path / "p", "timestamp")
+    with pytest.raises(InvalidWriteError, match=r"p=2019-01-01 12:00:00 is spelled without a time zone"):
+        placed(log, at(log, "p", "2019-01-01 12:00:00", **terms))
+
+
+def test_rule_18_an_append_that_promises_nothing_may_spell_as_it_likes(tmp_path: Path) -> None:
+    log = partitioned_by(tmp_path / "p", "timestamp")
+    assert len(placed(log, at(log, "p", "2019-01-01 12:00:00")).placed[0].inside) == 1

@@ -1,0 +1,144 @@
+"""A table is made once, create-only, before its writers start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError, UnsupportedFeatureError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.schema import columns
+from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.tables import SCHEMA, foreign_append, local_log, make_table
+
+
+def schema(*fields: tuple[str, Any], **metadata: Any) -> str:
+    described = [{"name": n, "type": t, "nullable": True, "metadata": metadata.get(n, {})} for n, t in fields]
+    return json.dumps({"type": "struct", "fields": described})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return local_log(tmp_path / "t")
+
+
+def test_a_new_table_is_opened_by_deltalake_with_columns_partitions_and_properties(log: DeltaLog) -> None:
+    snapshot = create_table(log, SCHEMA, ["month"], {"delta.deletedFileRetentionDuration": "interval 2 days"})
+    table = DeltaTable(log.table)
+    assert (snapshot.version, table.version()) == (0, 0)
+    assert [field.name for field in table.schema().fields] == ["id", "month"]
+    assert table.metadata().partition_columns == ["month"]
+    assert table.metadata().configuration == {"delta.deletedFileRetentionDuration": "interval 2 days"}
+    assert str(table.metadata().id) == snapshot.table_id
+    assert snapshot.retention_days == 2
+
+
+def test_a_plain_table_is_readable_by_the_oldest_engines(log: DeltaLog) -> None:
+    assert create_table(log, SCHEMA).protocol == {"minReaderVersion": 1, "minWriterVersion": 2}
+
+
+def test_of_many_that_create_one_makes_the_table_and_all_use_it(log: DeltaLog) -> None:
+    first = LoserHeld(log.store, lambda: create_table(through(log.store, log), SCHEMA, ["month"], random=Random(1)))
+    snapshot = create_table(through(first, log), SCHEMA, ["month"], random=Random(2))
+    assert first.refused == 1
+    assert snapshot.version == 0
+    made = DeltaTable(log.table)
+    assert snapshot.table_id == str(made.metadata().id)
+    assert made.version() == 0
+
+
+def test_an_existing_table_is_left_as_it_is(log: DeltaLog) -> None:
+    make_table(Path(log.table))
+    foreign_append(log, {"2019-01": [1]})
+    snapshot = create_table(log, schema(("other", "string")), properties={"delta.appendOnly": "true"})
+    assert snapshot.version == 1
+    assert list(columns(snapshot.metadata)) == ["id", "month"]
+
+
+def test_after_a_lost_answer_creating_again_finds_the_table_made(log: DeltaLog) -> None:
+    lossy = through(AnswerLost(log.store, effect=True), log)
+    with pytest.raises(StoreUnavailableError):
+        create_table(lossy, SCHEMA, ["month"])
+    assert create_table(lossy, SCHEMA, ["month"]).version == 0
+    assert DeltaTable(log.table).version() == 0
+
+
+def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> None:
+    snapshot = create_table(
+        log, schema(("at", "timestamp"), ("month", "string")), {"month": "date_format(at, 'yyyy-MM')"}
+    )
+    assert columns(snapshot.metadata)["month"].generation == "date_format(at, 'yyyy-MM')"
+    assert list(snapshot.partitioning.types) == ["month"]
+    assert "generatedColumns" in snapshot.protocol["writerFeatures"]
+    assert DeltaTable(log.table).metadata().partition_columns == ["month"]
+
+
+@pytest.mark.parametrize(
+    ("made", "feature"),
+    [
+        ({"properties": {"delta.constraints.positive": "id > 0"}}, "checkConstraints"),
+        ({"properties": {"delta.enableDeletionVectors": "true"}}, "deletionVectors"),
+        ({"schema_json": schema(("id", "long"), ("month", "string"), id={"CURRENT_DEFAULT": "7"})}, "allowColumnDefaults"),
+    ],
+)
+def test_the_protocol_names_what_the_table_uses(log: DeltaLog, made: dict[str, Any], feature: str) -> None:
+    snapshot = create_table(log, **{"schema_json": SCHEMA, "partition_by": ["month"], **made})
+    assert feature in snapshot.protocol["writerFeatures"]
+    reader = ["deletionVectors"] if feature == "deletionVectors" else None
+    assert snapshot.protocol.get("readerFeatures") == reader
+    snapshot.check_supported(log.table)
+    assert DeltaTable(log.table).version() == 0
+
+
+@pytest.mark.parametrize(
+    ("described", "by", "reason"),
+    [
+        (SCHEMA, ["year"], "by 'year': there is no such column among id, month"),
+        (SCHEMA, {"year": "year(at)"}, "by 'year': there is no such column"),
+        (SCHEMA, ["id", "month"], "a column that is no partition column"),
+        (SCHEMA, ["month", "month"], "by one column twice"),
+        (schema(("id", "long"), ("raw", "binary")), ["raw"], "by 'raw', which is binary"),
+        (schema(("id", "long"), ("s", {"type": "struct", "fields": []})), ["s"], "by 's', which is"),
+        (schema(("id", "long"), ("a", {"type": "array", "elementType": "long"})), ["a"], "by 'a', which is"),
+    ],
+)
+def test_a_partitioning_that_cannot_be_is_refused_and_nothing_is_created(
+    log: DeltaLog, described: str, by: Any, reason: str
+) -> None:
+    with pytest.raises(InvalidWriteError, match=reason):
+        create_table(log, described, by)
+    assert log.snapshot() is None
+    assert list(Path(log.table).iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["string", "integer", "date", "timestamp", "decimal(10,2)", "boolean"])
+def test_a_table_may_be_partitioned_by_every_plain_type(log: DeltaLog, kind: str) -> None:
+    assert create_table(log, schema(("id", "long"), ("p", kind)), ["p"]).partitioning.types == {"p": kind}
+
+
+@pytest.mark.parametrize(
+    ("described", "properties", "feature"),
+    [
+        (SCHEMA, {"delta.enableChangeDataFeed": "true"}, "changeDataFeed"),
+        (SCHEMA, {"delta.columnMapping.mode": "name"}, "columnMapping"),
+        (schema(("id", "long"), id={"delta.identity.start": 1}), {}, "identityColumns"),
+    ],
+)
+def test_a_property_that_switches_on_what_we_do_not_write_is_refused(
+    log: DeltaLog, described: str, properties: dict[str, str], feature: str
+) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=feature):
+        create_table(log, described, properties=properties)
+    assert log.snapshot() is None
+
+
+def test_equal_seeds_make_equal_ids(tmp_path: Path) -> None:
+    one = create_table(local_log(tmp_path / "1"), SCHEMA, random=Random(5))
+    other = create_table(local_log(tmp_path / "2"), SCHEMA, random=Random(5))
+    assert one.table_id == other.table_id

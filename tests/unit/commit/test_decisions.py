@@ -1,0 +1,339 @@
+"""The first two rows of the decision table (design, "What a commit decides"), cell by cell, on real tables.
+
+In every contest the loser's create-only PUT is held until the winner has committed, and is refused by the real store.
+With ``each`` the writer publishes for itself and leaves a true conflict to reconcile; with ``together`` reconcile
+publishes it and a colleague, who writes the same partition, in one version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Publication, Status
+from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ConflictError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import deltalake_referee
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.spec import Mode, PublishMode
+from airflow_provider_onelake.storage.clock import milliseconds
+from tests.support.stores import LoserHeld, through
+from tests.support.tables import (
+    LOAD,
+    append_files,
+    finished_at,
+    foreign_append,
+    foreign_commit,
+    ids,
+    make_table,
+    stage,
+    writer_spec,
+)
+
+HERE, ELSEWHERE = "2019-01", "2019-02"
+MINE = datetime.now(UTC) - timedelta(hours=2)
+EARLIER, LATER = MINE - timedelta(hours=1), MINE + timedelta(hours=1)
+THEIRS = Load("test", "other_dag", "load", "2019-01-01T00:00:00+00:00")
+
+# What a winner puts into the table; it is given the log and when its work was finished, and returns its commit.
+Winner = Callable[[DeltaLog, datetime], Callable[[], object]]
+
+EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
+POLICIES = pytest.mark.parametrize("policy", list(Policy))
+OVERWRITES = pytest.mark.parametrize("mode", [Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE])
+
+
+def writer_appends(month: str) -> Winner:
+    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
+        buffer = finished_at(log, stage(log, writer_spec("theirs", THEIRS), {month: [20]}), finished)
+        return lambda: Committer(through(log.store, log)).publish([buffer])
+
+    return winner
+
+
+def writer_replaces(month: str) -> Winner:
+    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
+        spec = writer_spec("theirs", THEIRS, mode=Mode.OVERWRITE_PARTITIONS)
+        buffer = finished_at(log, stage(log, spec, {month: [20]}), finished)
+        return lambda: Committer(through(log.store, log)).publish([buffer])
+
+    return winner
+
+
+def foreigner_appends(month: str) -> Winner:
+    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
+        return lambda: foreign_append(through(log.store, log), {month: [20]}, timestamp=milliseconds(finished))
+
+    return winner
+
+
+def foreigner_deletes(month: str) -> Winner:
+    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
+        info = {"timestamp": milliseconds(finished), "operation": "DELETE"}
+        gone = {**file_of(log, month), "deletionTimestamp": 1, "dataChange": True}
+        return lambda: foreign_commit(through(log.store, log), [{"commitInfo": info}, {"remove": gone}])
+
+    return winner
+
+
+def foreigner_compacts(log: DeltaLog, finished: datetime) -> Callable[[], object]:
+    def commit() -> None:
+        info, add = append_files(log.store, "", {HERE: [1]}, operation="OPTIMIZE", timestamp=milliseconds(finished))
+        add["add"]["dataChange"] = False
+        gone = {**file_of(log, HERE), "deletionTimestamp": 1, "dataChange": False}
+        foreign_commit(through(log.store, log), [info, {"remove": gone}, add])
+
+    return commit
+
+
+def foreigner_vacuums(log: DeltaLog, finished: datetime) -> Callable[[], object]:
+    info = {"timestamp": milliseconds(finished), "operation": "VACUUM START"}
+    return lambda: foreign_commit(through(log.store, log), [{"commitInfo": info}])
+
+
+def foreigner_alters(**configuration: str) -> Winner:
+    def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
+        snapshot = log.snapshot()
+        assert snapshot is not None
+        schema = json.loads(snapshot.metadata["schemaString"])
+        if not configuration:
+            schema["fields"].append({"name": "fare", "type": "double", "nullable": True, "metadata": {}})
+        changed = {**snapshot.metadata, "schemaString": json.dumps(schema), "configuration": configuration}
+        info = {"timestamp": milliseconds(finished), "operation": "ALTER"}
+        return lambda: foreign_commit(through(log.store, log), [{"commitInfo": info}, {"metaData": changed}])
+
+    return winner
+
+
+def file_of(log: DeltaLog, month: str) -> dict[str, Any]:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    (add,) = log.live_files(lambda add: add["partitionValues"]["month"] == month, snapshot.version)
+    return add
+
+
+@attrs.frozen
+class Settled:
+    """How a contest ended: the table's ids, what the writer did for itself, what reconcile did."""
+
+    ids: list[int]
+    alone: Publication | None
+    report: Report
+
+    def statuses(self) -> set[str]:
+        return {outcome.status for outcome in self.report.outcomes}
+
+    def decisions(self) -> str:
+        return " ".join(decision for outcome in self.report.outcomes for decision in outcome.decisions)
+
+
+def contest(
+    path: Path, mode: Mode, publish: PublishMode, policy: Policy, winner: Winner, finished: datetime = EARLIER
+) -> Settled:
+    """Let a winner commit just before the put of a writer (and, together, of its colleague), and settle it."""
+    log = make_table(path)
+    foreign_append(log, {HERE: [1], ELSEWHERE: [2]})
+    terms: dict[str, Any] = {"mode": mode, "publish": publish}
+    if mode is Mode.REPLACE_WHERE:
+        terms["replace_where"] = f"month = '{HERE}'"
+    writers = {"mine": 10} if publish is PublishMode.EACH else {"mine": 10, "mate": 11}
+    buffers = [finished_at(log, stage(log, writer_spec(w, **terms), {HERE: [n]}), MINE) for w, n in writers.items()]
+    held = LoserHeld(log.store, winner(log, finished))
+    referee = deltalake_referee(str(path))
+    racing = Committer(through(held, log), referee=referee)
+    alone = None
+    if publish is PublishMode.EACH:
+        try:
+            alone = racing.publish(buffers)
+        except BufferDoesNotFitError:
+            # The task fails; reconcile runs all the same.
+            pass
+    committer = Committer(through(log.store, log), referee=referee) if publish is PublishMode.EACH else racing
+    report = reconcile(committer, LOAD, list(writers), publish=publish, on_conflict=policy)
+    assert held.refused == 1
+    assert not held.winners
+    if alone is not None:
+        assert alone.lost_races == 1
+    found = ids(path)
+    again = reconcile(Committer(through(log.store, log)), LOAD, list(writers), publish=publish, on_conflict=policy)
+    if not report.failures:
+        assert {outcome.status for outcome in again.outcomes} == {"already_published"}
+    assert ids(path) == found
+    return Settled(found, alone, report)
+
+
+def with_mate(publish: PublishMode, *expected: int) -> list[int]:
+    """The ids expected, and the colleague's 11 beside the writer's 10 where they publish together."""
+    together = publish is PublishMode.TOGETHER and 10 in expected
+    return sorted([*expected, 11] if together else expected)
+
+
+# -- append --------------------------------------------------------------------------------------------------------
+
+
+@POLICIES
+@EACH_OR_TOGETHER
+@pytest.mark.parametrize(
+    ("winner", "expected"),
+    [
+        pytest.param(writer_appends(ELSEWHERE), (1, 2, 10, 20), id="over an append elsewhere"),
+        pytest.param(writer_replaces(ELSEWHERE), (1, 10, 20), id="over an overwrite elsewhere"),
+        pytest.param(writer_appends(HERE), (1, 2, 10, 20), id="over an append in its partition"),
+        pytest.param(foreigner_appends(HERE), (1, 2, 10, 20), id="over a foreign append in its partition"),
+        pytest.param(writer_replaces(HERE), (2, 10, 20), id="over an overwrite of its partition"),
+        pytest.param(foreigner_deletes(HERE), (2, 10), id="over a delete in its partition"),
+        pytest.param(foreigner_compacts, (1, 2, 10), id="over a compaction of its partition"),
+        pytest.param(foreigner_vacuums, (1, 2, 10), id="over a vacuum"),
+        pytest.param(foreigner_alters(), (1, 2, 10), id="over a nullable column added"),
+    ],
+)
+def test_append_rebases(
+    tmp_path: Path, publish: PublishMode, policy: Policy, winner: Winner, expected: tuple[int, ...]
+) -> None:
+    settled = contest(tmp_path, Mode.APPEND, publish, policy, winner, finished=LATER)
+    assert settled.ids == with_mate(publish, *expected)
+    assert settled.decisions() == ""
+    if settled.alone is not None:
+        assert settled.alone.status is Status.PUBLISHED
+
+
+# -- overwrites: no true conflict ----------------------------------------------------------------------------------
+
+
+@POLICIES
+@EACH_OR_TOGETHER
+@OVERWRITES
+@pytest.mark.parametrize(
+    ("winner", "expected"),
+    [
+        pytest.param(writer_appends(ELSEWHERE), (2, 10, 20), id="over an append elsewhere"),
+        pytest.param(writer_replaces(ELSEWHERE), (10, 20), id="over an overwrite elsewhere"),
+        pytest.param(foreigner_deletes(ELSEWHERE), (10,), id="over a delete elsewhere"),
+        pytest.param(foreigner_compacts, (2, 10), id="over a compaction of its partition"),
+        pytest.param(foreigner_vacuums, (2, 10), id="over a vacuum"),
+        pytest.param(foreigner_alters(), (2, 10), id="over a nullable column added"),
+    ],
+)
+def test_overwrite_rebases(
+    tmp_path: Path, mode: Mode, publish: PublishMode, policy: Policy, winner: Winner, expected: tuple[int, ...]
+) -> None:
+    settled = contest(tmp_path, mode, publish, policy, winner, finished=LATER)
+    assert settled.ids == with_mate(publish, *expected)
+    assert settled.decisions() == ""
+    if settled.alone is not None:
+        assert settled.alone.status is Status.PUBLISHED
+
+
+# -- overwrites: true conflicts ------------------------------------------------------------------------------------
+
+THERE = {
+    "an append": (writer_appends(HERE), (1, 2, 20)),
+    "a foreign append": (foreigner_appends(HERE), (1, 2, 20)),
+    "an overwrite": (writer_replaces(HERE), (2, 20)),
+    "a foreign delete": (foreigner_deletes(HERE), (2,)),
+}
+APPENDS = {name: THERE[name] for name in ("an append", "a foreign append")}
+REPLACEMENTS = {name: THERE[name] for name in ("an overwrite", "a foreign delete")}
+
+
+def winners(cells: dict[str, tuple[Winner, tuple[int, ...]]]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(("winner", "left"), [pytest.param(*cell, id=name) for name, cell in cells.items()])
+
+
+def left_to_reconcile(settled: Settled) -> bool:
+    """Whether the writer that published for itself found the conflict and left it; together, there is none."""
+    return settled.alone is None or (settled.alone.status is Status.CONFLICTED and bool(settled.alone.conflicts))
+
+
+@EACH_OR_TOGETHER
+@OVERWRITES
+@winners(THERE)
+def test_overwrite_replaces_an_earlier_finisher_where_the_last_writer_wins(
+    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...]
+) -> None:
+    settled = contest(tmp_path, mode, publish, Policy.LAST_WRITER_WINS, winner, finished=EARLIER)
+    assert left_to_reconcile(settled)
+    assert settled.ids == with_mate(publish, 2, 10)
+    assert settled.statuses() == {"published"}
+    assert "month=2019-01: version 2 (" in settled.decisions()
+    assert "is replaced: it finished earlier" in settled.decisions()
+
+
+@EACH_OR_TOGETHER
+@OVERWRITES
+@winners(APPENDS)
+def test_overwrite_keeps_an_append_that_finished_later_where_the_last_writer_wins(
+    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...]
+) -> None:
+    settled = contest(tmp_path, mode, publish, Policy.LAST_WRITER_WINS, winner, finished=LATER)
+    assert left_to_reconcile(settled)
+    assert settled.ids == with_mate(publish, 2, 10, 20)
+    assert settled.statuses() == {"published"}
+    assert "is kept: it appended later" in settled.decisions()
+
+
+@EACH_OR_TOGETHER
+@OVERWRITES
+@winners(REPLACEMENTS)
+def test_overwrite_is_set_aside_for_a_later_finisher_where_the_last_writer_wins(
+    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...]
+) -> None:
+    settled = contest(tmp_path, mode, publish, Policy.LAST_WRITER_WINS, winner, finished=LATER)
+    assert left_to_reconcile(settled)
+    assert settled.ids == list(left)
+    assert settled.statuses() == {"set_aside"}
+    assert "stays, and this writer's rows there are set aside" in settled.decisions()
+
+
+@EACH_OR_TOGETHER
+@OVERWRITES
+@pytest.mark.parametrize("finished", [EARLIER, LATER], ids=["finished earlier", "finished later"])
+@winners(THERE)
+def test_overwrite_is_set_aside_for_any_winner_where_the_first_writer_wins(
+    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...], finished: datetime
+) -> None:
+    settled = contest(tmp_path, mode, publish, Policy.FIRST_WRITER_WINS, winner, finished)
+    assert left_to_reconcile(settled)
+    assert settled.ids == list(left)
+    assert settled.statuses() == {"set_aside"}
+    assert "version 2 (" in settled.decisions()
+
+
+@EACH_OR_TOGETHER
+@OVERWRITES
+@pytest.mark.parametrize("finished", [EARLIER, LATER], ids=["finished earlier", "finished later"])
+@winners(THERE)
+def test_overwrite_is_refused_and_names_the_winner_where_the_policy_is_fail(
+    tmp_path: Path, mode: Mode, publish: PublishMode, winner: Winner, left: tuple[int, ...], finished: datetime
+) -> None:
+    settled = contest(tmp_path, mode, publish, Policy.FAIL, winner, finished)
+    assert left_to_reconcile(settled)
+    assert settled.ids == list(left)
+    assert settled.statuses() == {"refused"}
+    with pytest.raises(ConflictError, match=r"version 2 \(.*\) changed month=2019-01.*buffers are kept"):
+        settled.report.raise_for_failures()
+
+
+# -- a winner that changes the table -------------------------------------------------------------------------------
+
+
+@POLICIES
+@EACH_OR_TOGETHER
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_write_is_refused_where_a_winner_added_a_check(
+    tmp_path: Path, mode: Mode, publish: PublishMode, policy: Policy
+) -> None:
+    adds_check = foreigner_alters(**{"delta.constraints.positive": "id > 0"})
+    settled = contest(tmp_path, mode, publish, policy, adds_check)
+    assert settled.ids == [1, 2]
+    assert settled.statuses() == {"refused"}
+    with pytest.raises(BufferDoesNotFitError, match=r"CHECK positive \(id > 0\) was added.*seen at version 2.*Clear"):
+        settled.report.raise_for_failures()

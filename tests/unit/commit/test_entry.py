@@ -1,0 +1,161 @@
+"""The log entry that publishes a batch."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake import __version__
+from airflow_provider_onelake.commit.batch import place
+from airflow_provider_onelake.commit.entry import Entry, build_entry
+from airflow_provider_onelake.commit.policy import Settlement
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.log.actions import of_kind
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.spec import Mode
+from tests.support.tables import make_table, stage, writer_spec
+from tests.support.vectors import deletion_vector
+
+NOW = datetime(2019, 2, 1, 3, 4, 5, 678000, UTC)
+STAMP = 1_548_990_245_678
+OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
+WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), yielded: set[Partition] | None = None) -> Entry:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    settlements = [Settlement("month=2019-01", 7, "w", "replaced")]
+    return build_entry(place(buffers, snapshot), snapshot, removed, yielded or set(), settlements, "txn-id", NOW)
+
+
+def info(found: Entry) -> dict[str, Any]:
+    value: dict[str, Any] = found.actions[0]["commitInfo"]
+    return value
+
+
+def test_actions_stand_in_the_order_commit_info_txns_removes_adds(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
+    removed = [{"path": "old", "partitionValues": {"month": "2019-01"}, "size": 1}]
+    found = entry(log, buffer, removed=removed)
+    assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn", "remove", "add"]
+    assert (found.files, found.rows, found.files_removed) == (1, 1, 1)
+
+
+def test_every_add_is_the_buffers_own_but_for_the_prefixed_path(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]})
+    adds = of_kind(entry(log, buffer).actions, "add")
+    assert [{**add, "path": f"{buffer.path}/{add['path']}"} for add in buffer.adds] == adds
+    assert all(add["path"].startswith("staged/w-") for add in adds)
+
+
+def test_rule_12_every_txn_has_generation_and_last_updated(log: DeltaLog) -> None:
+    buffers = [stage(log, writer_spec(key, generation=3), {"2019-01": [1]}) for key in ("a", "b")]
+    assert of_kind(entry(log, *buffers).actions, "txn") == [
+        {"appId": buffer.spec.identity.app_id, "version": 3, "lastUpdated": STAMP} for buffer in buffers
+    ]
+
+
+def test_rule_13_the_commit_records_buffers_writers_and_when_they_finished(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec("vendor-1"), {"2019-01": [1]})
+    found = entry(log, buffer)
+    (record,) = found.writers
+    assert (record.buffer, record.writer, record.finished) == (buffer.path, "vendor-1", buffer.finished)
+    staged = info(found)["staged"]
+    assert staged["writers"] == [record.to_json()]
+    assert staged["load"] == "test/taxi/load/2019-01-01T00:00:00+00:00"
+    assert (staged["mode"], staged["readVersion"]) == ("append", 0)
+    assert staged["settlements"] == [
+        {"partition": "month=2019-01", "winner_version": 7, "winner": "w", "outcome": "replaced"}
+    ]
+
+
+def test_rule_14_the_commit_carries_the_committers_random_id(log: DeltaLog) -> None:
+    assert info(entry(log, stage(log, writer_spec(), {})))["txnId"] == "txn-id"
+
+
+def test_rule_15_a_path_both_added_and_removed_is_never_put(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
+    own = {**buffer.adds[0], "path": f"{buffer.path}/{buffer.adds[0]['path']}"}
+    with pytest.raises(CorruptLogError, match="added and removed in one commit"):
+        entry(log, buffer, removed=[own])
+
+
+def test_rule_16_a_remove_copies_the_live_add_verbatim(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
+    live = {
+        "path": "month=2019-01/a%20b.parquet",
+        "partitionValues": {"month": None},
+        "size": 17,
+        "modificationTime": 5,
+        "dataChange": False,
+        "stats": '{"numRecords":2}',
+        "tags": {"VORDER": "true"},
+        "deletionVector": {**deletion_vector([0]), "offset": 1},
+        "baseRowId": 0,
+        "defaultRowCommitVersion": 3,
+    }
+    (remove,) = of_kind(entry(log, buffer, removed=[live]).actions, "remove")
+    copied = {key: value for key, value in live.items() if key not in ("modificationTime", "dataChange")}
+    assert remove == {**copied, "deletionTimestamp": STAMP, "dataChange": True, "extendedFileMetadata": True}
+
+
+@pytest.mark.parametrize(("terms", "blind"), [({}, True), (OVERWRITE, False), (WHERE, False)])
+def test_rule_19_whether_the_append_was_blind_is_ours_to_say(log: DeltaLog, terms: Any, blind: bool) -> None:
+    buffer = stage(log, writer_spec(**terms), {"2019-01": [1]})
+    assert info(entry(log, buffer))["isBlindAppend"] is blind
+
+
+@pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
+@pytest.mark.parametrize("rows", [{"2019-01": [1]}, {}], ids=["rows", "empty"])
+def test_rule_21_parameters_and_metrics_are_maps_of_strings(log: DeltaLog, terms: Any, rows: Any) -> None:
+    found = info(entry(log, stage(log, writer_spec(**terms), rows)))
+    for name in ("operationParameters", "operationMetrics"):
+        assert found[name]
+        assert all(isinstance(part, str) for pair in found[name].items() for part in pair)
+    assert found["operation"] == "WRITE"
+    assert found["engineInfo"] == f"airflow-provider-onelake/{__version__}"
+    assert found["timestamp"] == STAMP
+
+
+def test_rule_21_the_history_reads_in_deltalake(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**WHERE), {"2019-01": [1, 2]})
+    Committer(log).publish([buffer])
+    (newest,) = DeltaTable(log.table).history(1)
+    assert newest["operation"] == "WRITE"
+    assert newest["operationParameters"]["mode"] == "Overwrite"
+    assert json.loads(newest["operationParameters"]["predicate"]) == ["month = '2019-01'"]
+    assert newest["operationMetrics"]["numOutputRows"] == "2"
+
+
+def test_files_in_partitions_left_to_winners_are_not_added_and_the_txn_is(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1], "2019-02": [2, 3]})
+    found = entry(log, buffer, yielded={("2019-01",)})
+    assert [add["partitionValues"]["month"] for add in of_kind(found.actions, "add")] == ["2019-02"]
+    assert (found.rows, found.writers[0].rows, found.files) == (2, 2, 1)
+    assert len(of_kind(found.actions, "txn")) == 1
+
+
+def test_rows_outside_what_the_writer_covers_are_not_added(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(covers="month = '2019-01'"), {"2019-01": [1], "2019-05": [9]})
+    found = entry(log, buffer)
+    assert [add["partitionValues"]["month"] for add in of_kind(found.actions, "add")] == ["2019-01"]
+
+
+def test_a_writer_without_rows_commits_its_txn_all_the_same(log: DeltaLog) -> None:
+    found = entry(log, stage(log, writer_spec(), {}))
+    assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn"]
+    assert (found.rows, found.files) == (0, 0)

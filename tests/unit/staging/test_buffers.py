@@ -1,0 +1,305 @@
+"""Buffers: the target's twin, complete or not, sound or not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, BufferLostError
+from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import (
+    Buffer,
+    OpenBuffer,
+    attempts,
+    close,
+    closed,
+    open_buffer,
+    read_buffer,
+    read_open_buffer,
+    seal_if_empty,
+)
+from airflow_provider_onelake.staging.prepare import complete
+from tests.support.clocks import HeldClock
+from tests.support.tables import append_files, foreign_append, make_table, stage, writer_spec
+
+ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def opened(log: DeltaLog, **terms: Any) -> OpenBuffer:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return open_buffer(log.store, writer_spec(**terms), snapshot, log.clock)
+
+
+def spark_appends(log: DeltaLog, buffer: OpenBuffer, version: int = 1, **changed: Any) -> list[dict[str, Any]]:
+    """What Spark leaves at a version of a buffer, with the first file changed."""
+    actions = append_files(log.store, buffer.path, {"2019-01": [1, 2]}, (buffer.spec.attempt, version))
+    of_kind(actions, "add")[0].update(changed)
+    log.store.create(f"{buffer.path}/{version_path(version)}", dump_actions(actions))
+    return actions
+
+
+def age(log: DeltaLog, path: str, **by: float) -> None:
+    instant = (datetime.now(UTC) - timedelta(**by)).timestamp()
+    os.utime(Path(log.table, path), (instant, instant))
+
+
+# -- open ----------------------------------------------------------------------------------------------------------
+
+
+def test_rule_5_the_buffer_is_the_targets_twin_and_remembers_the_target(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [9]})
+    buffer = opened(log, attempt="a-1")
+    target = log.snapshot()
+    assert target is not None
+    actions = parse_actions(log.store.get(f"{buffer.path}/{version_path(0)}"), "twin")
+    (twin,), (protocol,) = of_kind(actions, "metaData"), of_kind(actions, "protocol")
+    assert list(actions[0]) == ["commitInfo"]
+    assert protocol == target.protocol
+    assert {**twin, "id": target.table_id} == target.metadata
+    assert twin["id"] == "a-1"
+    assert (buffer.table_id, buffer.read_version) == (target.table_id, 1)
+    assert read_open_buffer(log.store, buffer.path) == buffer
+
+
+def test_the_twin_is_a_table_that_engines_open_with_the_targets_columns(log: DeltaLog) -> None:
+    buffer = opened(log)
+    twin, target = DeltaTable(f"{log.table}/{buffer.path}"), DeltaTable(log.table)
+    assert twin.version() == 0
+    assert twin.schema() == target.schema()
+    assert twin.metadata().partition_columns == ["month"]
+
+
+def test_rule_1_properties_that_start_work_of_their_own_are_left_out_of_the_twin(tmp_path: Path) -> None:
+    starting = {"delta.autoOptimize.autoCompact": "true", "delta.autoOptimize.optimizeWrite": "true"}
+    log = make_table(tmp_path / "t", **starting, **{"delta.deletedFileRetentionDuration": "interval 2 days"})
+    assert opened(log).metadata["configuration"] == {"delta.deletedFileRetentionDuration": "interval 2 days"}
+
+
+def test_an_attempt_that_comes_back_finds_its_own_buffer(log: DeltaLog) -> None:
+    first = opened(log, attempt="a-1")
+    foreign_append(log, {"2019-01": [9]})
+    again = opened(log, attempt="a-1")
+    assert again == first
+    assert again.read_version == 0
+
+
+def test_rule_6_another_attempt_has_another_directory(log: DeltaLog) -> None:
+    assert opened(log, attempt="a-1").path != opened(log, attempt="a-2").path
+    assert len(list(attempts(log.store, writer_spec().identity.directory))) == 2
+
+
+def test_a_buffer_that_nobody_opened_is_incomplete(log: DeltaLog) -> None:
+    with pytest.raises(BufferIncompleteError, match="has not begun"):
+        read_open_buffer(log.store, "staged/w-1/a")
+
+
+def test_a_table_that_is_no_buffer_of_this_format_is_left_alone(log: DeltaLog) -> None:
+    buffer = opened(log)
+    entry = f"{buffer.path}/{version_path(0)}"
+    later = log.store.get(entry).replace(b'"staged":{"format":1', b'"staged":{"format":2')
+    plain = dump_actions([{"commitInfo": {"operation": "CREATE TABLE"}}, {"metaData": {"id": "x"}}])
+    for content in (later, plain):
+        log.store.put(entry, content)
+        with pytest.raises(BufferInvalidError, match="no buffer of this format"):
+            read_open_buffer(log.store, buffer.path)
+
+
+# -- complete ------------------------------------------------------------------------------------------------------
+
+
+def test_rule_3_complete_means_version_1_exists(log: DeltaLog) -> None:
+    buffer = opened(log)
+    append_files(log.store, buffer.path, {"2019-01": [1, 2]})
+    with pytest.raises(BufferIncompleteError, match="not complete"):
+        read_buffer(log.store, buffer.path)
+    spark_appends(log, buffer)
+    assert read_buffer(log.store, buffer.path).rows == 2
+
+
+def test_a_complete_buffer_says_rows_bytes_files_and_when_it_finished(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), ROWS)
+    on_disk = list(Path(log.table, buffer.path).rglob("*.parquet"))
+    assert (buffer.rows, buffer.files) == (4, 3)
+    assert buffer.bytes == sum(path.stat().st_size for path in on_disk)
+    assert buffer.finished == log.store.head(f"{buffer.path}/{version_path(1)}").modified
+    assert buffer.oldest is not None
+    assert buffer.oldest.timestamp() == pytest.approx(min(path.stat().st_mtime for path in on_disk), abs=1e-3)
+    assert read_buffer(log.store, buffer.path) == buffer
+
+
+def test_rows_are_unknown_where_statistics_do_not_say(log: DeltaLog) -> None:
+    buffer = opened(log)
+    spark_appends(log, buffer, stats=None)
+    assert read_buffer(log.store, buffer.path).rows is None
+
+
+def test_rule_3_a_file_that_is_gone_is_named_with_the_task_to_clear(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec("vendor-1", task="load.write[3]"), ROWS)
+    next(Path(log.table, buffer.path).rglob("*2019-01*/*.parquet")).unlink()
+    with pytest.raises(BufferLostError, match=r"month=2019-01.* is gone.*'vendor-1' again by clearing load.write\[3\]"):
+        read_buffer(log.store, buffer.path)
+
+
+def test_rule_3_a_file_of_another_size_is_named(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    file = next(Path(log.table, buffer.path).rglob("*.parquet"))
+    size = file.stat().st_size
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(BufferLostError, match=f"has {size - 1} bytes instead of {size}"):
+        read_buffer(log.store, buffer.path)
+
+
+# -- rule 1 --------------------------------------------------------------------------------------------------------
+
+
+def test_rule_1_only_version_1_counts_and_later_versions_are_reported(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    assert caplog.text == ""
+    later = [{"remove": {"path": buffer.adds[0]["path"], "dataChange": False}}]
+    log.store.create(f"{buffer.path}/{version_path(2)}", dump_actions(later))
+    with caplog.at_level(logging.WARNING):
+        assert read_buffer(log.store, buffer.path) == buffer
+    assert f"{buffer.path} has versions after its first" in caplog.text
+
+
+def test_rule_1_what_comes_after_the_seal_of_an_empty_buffer_is_reported_and_not_published(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    buffer = stage(log, writer_spec(), {})
+    spark_appends(log, buffer, version=2)
+    with caplog.at_level(logging.WARNING):
+        assert read_buffer(log.store, buffer.path).adds == ()
+    assert "has versions after its first" in caplog.text
+
+
+def test_rule_1_version_1_carries_the_attempts_txn(log: DeltaLog) -> None:
+    buffer = opened(log)
+    for txn in (None, ("another", 1), (buffer.spec.attempt, 2)):
+        actions = append_files(log.store, buffer.path, {"2019-01": [1]}, txn)
+        log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions(actions))
+        with pytest.raises(BufferInvalidError, match="no txn of its attempt"):
+            read_buffer(log.store, buffer.path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"dataChange": False}, "a file is no change of data"),
+        ({"deletionVector": {"storageType": "i", "pathOrInlineDv": "x", "cardinality": 1}}, "has a deletion vector"),
+    ],
+)
+def test_rule_1_every_file_is_a_change_of_data_without_a_deletion_vector(
+    log: DeltaLog, changed: dict[str, Any], problem: str
+) -> None:
+    buffer = opened(log)
+    spark_appends(log, buffer, **changed)
+    with pytest.raises(BufferInvalidError, match=problem):
+        read_buffer(log.store, buffer.path)
+
+
+@pytest.mark.parametrize("kind", ["remove", "metaData", "protocol"])
+def test_rule_1_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str) -> None:
+    buffer = opened(log)
+    actions = append_files(log.store, buffer.path, {"2019-01": [1]}, (buffer.spec.attempt, 1))
+    log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions([*actions, {kind: {"path": "x", "id": "x"}}]))
+    with pytest.raises(BufferInvalidError, match=f"it has a {kind} action"):
+        read_buffer(log.store, buffer.path)
+
+
+# -- rule 2 --------------------------------------------------------------------------------------------------------
+
+
+def test_rule_2_an_empty_buffer_is_sealed_by_its_writer(log: DeltaLog) -> None:
+    buffer = opened(log)
+    with pytest.raises(BufferIncompleteError):
+        read_buffer(log.store, buffer.path)
+    sealed = complete(log, buffer.path)
+    assert (sealed.rows, sealed.files, sealed.bytes, sealed.oldest) == (0, 0, 0, None)
+    assert DeltaTable(f"{log.table}/{buffer.path}").version() == 1
+    txn = DeltaTable(f"{log.table}/{buffer.path}").transaction_version(buffer.spec.attempt)
+    assert txn == 1
+
+
+def test_rule_2_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) -> None:
+    buffer = opened(log)
+    spark_appends(log, buffer)
+    before = log.store.get(f"{buffer.path}/{version_path(1)}")
+    seal_if_empty(log.store, buffer, log.clock)
+    assert log.store.get(f"{buffer.path}/{version_path(1)}") == before
+    assert complete(log, buffer.path).rows == 2
+
+
+def test_rule_2_sealing_twice_is_sealing_once(log: DeltaLog) -> None:
+    buffer = opened(log)
+    assert complete(log, buffer.path) == complete(log, buffer.path)
+
+
+# -- rule 4 --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("retention", "limit"), [(7.0, 3.5), (2.0, 1.0)])
+def test_rule_4_a_buffer_as_old_as_half_of_the_retention_is_refused(
+    log: DeltaLog, retention: float, limit: float
+) -> None:
+    buffer = stage(log, writer_spec(task="load.write[3]"), ROWS)
+    assert buffer.oldest is not None
+    buffer.check_age(buffer.oldest + timedelta(days=limit, seconds=-1), retention)
+    with pytest.raises(BufferLostError, match=rf"half of the table's retention of {retention:g} days.*load.write\[3\]"):
+        buffer.check_age(buffer.oldest + timedelta(days=limit), retention)
+
+
+def test_rule_4_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), ROWS)
+    file = next(Path(log.table, buffer.path).rglob("*.parquet"))
+    age(log, str(file.relative_to(log.table)), days=4)
+    with pytest.raises(BufferLostError):
+        read_buffer(log.store, buffer.path).check_age(datetime.now(UTC), 7)
+
+
+def test_rule_4_an_empty_buffer_has_nothing_that_a_vacuum_could_take(log: DeltaLog) -> None:
+    stage(log, writer_spec(), {}).check_age(datetime.now(UTC) + timedelta(days=900), 7)
+
+
+# -- closed --------------------------------------------------------------------------------------------------------
+
+
+def test_rule_13_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
+    buffer: Buffer = stage(log, writer_spec(), ROWS)
+    assert closed(log.store, buffer.path) is None
+    close(log.store, buffer.path, {"reason": "set aside"})
+    assert closed(log.store, buffer.path) == {"reason": "set aside"}
+    assert json.loads(Path(log.table, buffer.path, "_closed.json").read_text()) == {"reason": "set aside"}
+
+
+def test_attempts_are_found_in_whatever_state(log: DeltaLog) -> None:
+    open_one = opened(log, attempt="a-1")
+    complete_one = stage(log, writer_spec(attempt="a-2"), ROWS)
+    closed_one = stage(log, writer_spec(attempt="a-3", fingerprint="other"), {})
+    close(log.store, closed_one.path, {})
+    stage(log, writer_spec("another"), {})
+    found = list(attempts(log.store, writer_spec().identity.directory))
+    assert found == [open_one.path, complete_one.path, closed_one.path]
+
+
+def test_the_twin_is_stamped_by_the_clock_given(log: DeltaLog) -> None:
+    snapshot, clock = log.snapshot(), HeldClock(datetime(2019, 1, 1, tzinfo=UTC))
+    assert snapshot is not None
+    buffer = open_buffer(log.store, writer_spec(), snapshot, clock)
+    (info,) = of_kind(parse_actions(log.store.get(f"{buffer.path}/{version_path(0)}"), ""), "commitInfo")
+    assert info["timestamp"] == 1_546_300_800_000

@@ -1,0 +1,170 @@
+"""Cleaning up behind writers deletes logs of buffers, and nothing that anybody still needs."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer
+from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.staging.prepare import Stage, prepare
+from tests.support.stores import PassingOn, through
+from tests.support.tables import append_files, ids, local_log, make_table, stage, writer_spec
+
+WEEK = timedelta(days=7)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def published(log: DeltaLog, writer: str = "w", rows: list[int] | None = None) -> Buffer:
+    buffer = stage(log, writer_spec(writer), {"2019-01": rows or [1]})
+    Committer(log).publish([buffer])
+    return buffer
+
+
+def opened(log: DeltaLog, writer: str = "w") -> str:
+    """A buffer whose writer died after its first file."""
+    task = prepare(log, writer_spec(writer))
+    assert isinstance(task, Stage)
+    append_files(log.store, task.path, {"2019-01": [99]})
+    return task.path
+
+
+def grow_old(log: DeltaLog, path: str, days: float = 8) -> None:
+    instant = (datetime.now(UTC) - timedelta(days=days)).timestamp()
+    for file in Path(log.table, path).rglob("*"):
+        os.utime(file, (instant, instant))
+
+
+def files(log: DeltaLog, path: str = "") -> set[str]:
+    return {str(file.relative_to(log.table)) for file in Path(log.table, path).rglob("*") if file.is_file()}
+
+
+def test_the_log_of_a_published_buffer_goes_and_nothing_else_and_the_table_still_reads(log: DeltaLog) -> None:
+    buffer = published(log, rows=[1, 2])
+    grow_old(log, buffer.path)
+    before = files(log)
+    (remains,) = clean_up(log, WEEK)
+    assert before - files(log) == {f"{buffer.path}/{version_path(version)}" for version in (0, 1)}
+    assert (remains.path, remains.writer, remains.abandoned) == (buffer.path, "w", False)
+    assert WEEK < remains.age < timedelta(days=9)
+    assert ids(Path(log.table)) == [1, 2]
+    DeltaTable(log.table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert ids(Path(log.table)) == [1, 2]
+
+
+def test_a_marker_younger_than_the_age_keeps_the_log_however_old_the_rest_is(log: DeltaLog) -> None:
+    buffer = published(log)
+    grow_old(log, buffer.path)
+    os.utime(Path(log.table, buffer.path, CLOSED))
+    before = files(log)
+    assert clean_up(log, WEEK) == []
+    assert files(log) == before
+
+
+def test_a_published_buffer_whose_marker_was_lost_is_known_by_its_txn(log: DeltaLog) -> None:
+    buffer = published(log)
+    Path(log.table, buffer.path, CLOSED).unlink()
+    grow_old(log, buffer.path)
+    (remains,) = clean_up(log, WEEK)
+    assert not remains.abandoned
+    assert ids(Path(log.table)) == [1]
+
+
+def test_an_abandoned_open_buffer_is_reported_and_a_full_vacuum_takes_its_files(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    published(log, "other", rows=[1])
+    path = opened(log)
+    grow_old(log, path)
+    (remains,) = clean_up(log, WEEK)
+    assert (remains.path, remains.writer, remains.abandoned) == (path, "w", True)
+    assert f"{path} of writer w was abandoned" in caplog.text
+    (left,) = files(log, path)
+    assert left.endswith(".parquet")
+    taken = DeltaTable(log.table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert [file for file in taken if file.endswith(".parquet")] == [left]
+    assert ids(Path(log.table)) == [1]
+
+
+def test_an_open_buffer_that_still_gets_files_is_not_touched(log: DeltaLog) -> None:
+    path = opened(log)
+    grow_old(log, path)
+    append_files(log.store, path, {"2019-02": [2]})
+    before = files(log)
+    assert clean_up(log, WEEK) == []
+    assert files(log) == before
+
+
+def test_a_complete_unpublished_buffer_younger_than_the_age_is_not_touched_and_publishes(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    grow_old(log, buffer.path, days=3)
+    before = files(log)
+    assert clean_up(log, WEEK) == []
+    assert files(log) == before
+    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert ids(Path(log.table)) == [1]
+
+
+def test_a_complete_unpublished_buffer_older_than_the_age_is_abandoned(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    grow_old(log, buffer.path)
+    (remains,) = clean_up(log, WEEK)
+    assert remains.abandoned
+    assert not any(LOG_DIRECTORY in file for file in files(log, buffer.path))
+    assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+def test_only_what_is_old_goes(log: DeltaLog) -> None:
+    old, young = published(log, "old", [1]), published(log, "young", [2])
+    grow_old(log, old.path)
+    assert [remains.path for remains in clean_up(log, WEEK)] == [old.path]
+    assert f"{young.path}/{version_path(1)}" in files(log)
+    assert ids(Path(log.table)) == [1, 2]
+
+
+def test_a_table_of_somebody_else_below_staged_is_left_alone(log: DeltaLog) -> None:
+    entry = dump_actions([{"commitInfo": {"operation": "CREATE TABLE"}}, {"metaData": {"id": "x"}}])
+    log.store.create(f"staged/people/own/{version_path(0)}", entry)
+    grow_old(log, "staged")
+    before = files(log)
+    assert clean_up(log, WEEK) == []
+    assert files(log) == before
+
+
+def test_an_interrupted_clean_up_is_carried_on_by_the_next(log: DeltaLog) -> None:
+    class Interrupted(PassingOn):
+        def delete(self, path: str) -> None:
+            if path.endswith(version_path(0)):
+                raise StoreUnavailableError("no answer")
+            super().delete(path)
+
+    buffer = published(log)
+    grow_old(log, buffer.path)
+    with pytest.raises(StoreUnavailableError):
+        clean_up(through(Interrupted(log.store), log), WEEK)
+    assert f"{buffer.path}/{version_path(1)}" not in files(log)
+    assert [remains.path for remains in clean_up(log, WEEK)] == [buffer.path]
+    assert clean_up(log, WEEK) == []
+    assert ids(Path(log.table)) == [1]
+
+
+@pytest.mark.parametrize("age", [timedelta(0), timedelta(days=-1)])
+def test_an_age_of_nothing_is_refused(log: DeltaLog, age: timedelta) -> None:
+    with pytest.raises(InvalidWriteError, match="being written"):
+        clean_up(log, age)
+
+
+def test_where_there_is_no_table_there_is_nothing_to_clean_up(tmp_path: Path) -> None:
+    assert clean_up(local_log(tmp_path / "none"), WEEK) == []

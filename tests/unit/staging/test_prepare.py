@@ -1,0 +1,375 @@
+"""What a writer does before it asks Spark for anything: its key, its rerun, a buffer to reuse."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import (
+    DuplicateWriterError,
+    InvalidWriteError,
+    RerunRefusedError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close
+from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, find_published, prepare
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+from tests.support.stores import Counted, through
+from tests.support.tables import LOAD, finish, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
+
+WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def published(log: DeltaLog, *, rows: dict[str | None, list[int]] | None = None, **terms: Any) -> Buffer:
+    buffer = stage(log, writer_spec(**terms), {"2019-01": [1]} if rows is None else rows)
+    Committer(log).publish([buffer])
+    return buffer
+
+
+def change_metadata(log: DeltaLog, **changed: Any) -> None:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    foreign_commit(log, [{"commitInfo": {"operation": "ALTER"}}, {"metaData": {**snapshot.metadata, **changed}}])
+
+
+def staged_files(log: DeltaLog) -> list[Path]:
+    return [path for path in Path(log.table).rglob("staged/**/*") if path.is_file()]
+
+
+def cleaned_up(log: DeltaLog) -> DeltaLog:
+    """The table, its log up to now replaced by a checkpoint."""
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(snapshot.version + 1):
+        Path(log.table, version_path(version)).unlink()
+    return through(log.store, log)
+
+
+# -- what is refused before anything is staged ---------------------------------------------------------------------
+
+
+def test_without_a_table_there_is_nothing_to_stage_for(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError, match="no Delta table"):
+        prepare(local_log(tmp_path), writer_spec())
+
+
+def test_a_table_feature_off_the_list_is_refused_and_nothing_is_staged(log: DeltaLog) -> None:
+    change_metadata(log, configuration={"delta.columnMapping.mode": "name"})
+    with pytest.raises(UnsupportedFeatureError, match="columnMapping"):
+        prepare(log, writer_spec())
+    assert staged_files(log) == []
+
+
+@pytest.mark.parametrize("terms", [WHERE, OVERWRITE])
+def test_an_append_only_table_takes_no_overwrite(log: DeltaLog, terms: dict[str, Any]) -> None:
+    change_metadata(log, configuration={"delta.appendOnly": "true"})
+    with pytest.raises(InvalidWriteError, match="append-only"):
+        prepare(log, writer_spec(**terms))
+    assert staged_files(log) == []
+    assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+def test_an_unpartitioned_table_takes_no_overwrite_of_partitions(tmp_path: Path) -> None:
+    log = make_table(tmp_path, partition_by=())
+    with pytest.raises(InvalidWriteError, match="no partition columns"):
+        prepare(log, writer_spec(**OVERWRITE))
+    assert staged_files(log) == []
+    assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+@pytest.mark.parametrize("terms", [{**WHERE, "replace_where": "id = 1"}, {"covers": "id = 1"}])
+def test_a_predicate_on_a_column_that_is_no_partition_column_is_refused(log: DeltaLog, terms: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWriteError, match="'id' is no partition column"):
+        prepare(log, writer_spec(**terms))
+    assert staged_files(log) == []
+
+
+# -- the key -------------------------------------------------------------------------------------------------------
+
+
+def test_two_writers_of_a_run_with_one_key_are_refused_by_name(log: DeltaLog) -> None:
+    prepare(log, writer_spec("v", task="load.write[0]"))
+    with pytest.raises(DuplicateWriterError, match=r"the key 'v': load.write\[0\] and load.write\[1\]"):
+        prepare(log, writer_spec("v", task="load.write[1]"))
+    assert len(list(attempts(log.store, LOAD.writer("v").directory))) == 1
+
+
+def test_a_retry_of_the_same_task_keeps_the_key(log: DeltaLog) -> None:
+    first = prepare(log, writer_spec("v"))
+    again = prepare(log, writer_spec("v"))
+    assert isinstance(first, Stage)
+    assert isinstance(again, Stage)
+    assert first.path != again.path
+
+
+def test_the_key_may_be_had_by_another_task_in_the_next_generation_and_in_another_run(log: DeltaLog) -> None:
+    prepare(log, writer_spec("v", task="load.write[0]"))
+    another_run = attrs.evolve(LOAD, run="2019-02-01T00:00:00+00:00")
+    assert isinstance(prepare(log, writer_spec("v", another_run, task="load.write[1]")), Stage)
+    assert isinstance(prepare(log, writer_spec("v", task="load.write[1]", generation=2)), Stage)
+
+
+# -- generations ---------------------------------------------------------------------------------------------------
+
+
+def test_rule_9_a_zombie_of_an_older_generation_is_fenced_off_by_the_newer_ones_claim(log: DeltaLog) -> None:
+    prepare(log, writer_spec(generation=2))
+    with pytest.raises(ZombieWriterError, match=r"generation 2, this attempt is of 1"):
+        prepare(log, writer_spec(generation=1))
+
+
+def test_rule_9_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_table(log: DeltaLog) -> None:
+    buffer = published(log, generation=2)
+    for mark in Path(log.table, LOAD.writer("w").directory).glob("_claim-*"):
+        mark.unlink()
+    with pytest.raises(ZombieWriterError, match="Generation 2 of writer 'w'"):
+        prepare(log, writer_spec(generation=1))
+    assert list(attempts(log.store, LOAD.writer("w").directory)) == [buffer.path]
+
+
+@pytest.mark.parametrize("terms", [{}, {"on_rerun": OnRerun.APPEND}, OVERWRITE, WHERE])
+def test_rule_9_a_retry_of_what_was_published_is_skipped_whatever_on_rerun_says(
+    log: DeltaLog, terms: dict[str, Any]
+) -> None:
+    published(log, **terms)
+    assert prepare(log, writer_spec(**terms)) == Skip(1, "already in version 1: an earlier attempt published it")
+
+
+@pytest.mark.parametrize(
+    ("terms", "expected"),
+    [
+        pytest.param({}, Skip, id="append skips"),
+        pytest.param({"on_rerun": OnRerun.APPEND}, Stage, id="append again"),
+        pytest.param(OVERWRITE, Stage, id="overwrite replaces"),
+        pytest.param({**OVERWRITE, "on_rerun": OnRerun.SKIP}, Skip, id="overwrite skips when told"),
+        pytest.param(WHERE, Stage, id="replace_where replaces"),
+    ],
+)
+def test_a_deliberate_rerun_does_what_on_rerun_says(log: DeltaLog, terms: dict[str, Any], expected: type) -> None:
+    published(log, **terms)
+    assert isinstance(prepare(log, writer_spec(generation=2, **terms)), expected)
+
+
+# -- rule 10 -------------------------------------------------------------------------------------------------------
+
+
+def test_rule_10_skip_says_loudly_in_which_version_the_rows_are(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [9]})
+    published(log)
+    assert prepare(log, writer_spec(generation=2)) == Skip(2, "already in version 2, with the same source and code")
+    mark = Path(log.table, LOAD.writer("w").directory, "_skipped-2.json")
+    assert json.loads(mark.read_text())["version"] == 2
+
+
+@pytest.mark.parametrize("fingerprint", ["another", ""])
+def test_rule_10_skip_with_another_source_is_an_error_that_offers_the_ways_out(log: DeltaLog, fingerprint: str) -> None:
+    published(log, fingerprint="same")
+    with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds .* overwrite_partitions and replace_where"):
+        prepare(log, writer_spec(generation=2, fingerprint=fingerprint))
+
+
+def test_rule_10_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLog) -> None:
+    published(log, fingerprint="")
+    with pytest.raises(RerunRefusedError, match="from another source or code"):
+        prepare(log, writer_spec(generation=2, fingerprint=""))
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "RESTORE",
+        "CREATE OR REPLACE TABLE",
+        "REPLACE TABLE",
+        "CREATE OR REPLACE TABLE AS SELECT",
+        "REPLACE TABLE AS SELECT",
+        "CLONE",
+    ],
+)
+def test_rule_10_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, operation: str) -> None:
+    published(log)
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
+    with pytest.raises(RerunRefusedError, match=f"{operation} in version 2 took its rows back"):
+        prepare(log, writer_spec(generation=2))
+
+
+def test_rule_10_a_restore_before_the_commit_does_not_matter(log: DeltaLog) -> None:
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "RESTORE"}}])
+    published(log)
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+
+
+def test_rule_10_where_the_log_since_was_cleaned_up_live_files_tell(log: DeltaLog) -> None:
+    published(log)
+    foreign_append(log, {"2019-01": [9]})
+    assert isinstance(prepare(cleaned_up(log), writer_spec(generation=2)), Skip)
+
+
+def test_rule_10_where_the_log_since_was_cleaned_up_and_no_file_is_live_skip_is_refused(log: DeltaLog) -> None:
+    published(log)
+    (add,) = log.live_files(lambda _: True, 1)
+    info = {"commitInfo": {"timestamp": 1, "operation": "RESTORE"}}
+    gone = {"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}}
+    foreign_commit(log, [info, gone])
+    with pytest.raises(RerunRefusedError, match="none of its files is live"):
+        prepare(cleaned_up(log), writer_spec(generation=2))
+
+
+# -- where rows were published -------------------------------------------------------------------------------------
+
+
+def test_the_marker_says_where_rows_were_published_without_reading_the_log(log: DeltaLog) -> None:
+    buffer = published(log)
+    for number in range(20):
+        foreign_append(log, {"2019-01": [number]})
+    store = Counted(log.store)
+    found = find_published(through(store, log), LOAD.writer("w"), 1, 21)
+    assert found is not None
+    assert (found.version, found.record.buffer) == (1, buffer.path)
+    assert store.calls["get"] == 1
+
+
+def test_the_log_says_it_where_the_marker_is_missing(log: DeltaLog) -> None:
+    buffer = published(log)
+    foreign_append(log, {"2019-01": [9]})
+    Path(log.table, buffer.path, CLOSED).unlink()
+    found = find_published(through(log.store, log), LOAD.writer("w"), 1, 2)
+    assert found is not None
+    assert (found.version, found.record.buffer) == (1, buffer.path)
+
+
+def test_the_marker_says_it_where_the_buffers_own_log_was_deleted(log: DeltaLog) -> None:
+    buffer = published(log)
+    for entry in Path(log.table, buffer.path, LOG_DIRECTORY).iterdir():
+        entry.unlink()
+    log = cleaned_up(log)
+    found = find_published(log, LOAD.writer("w"), 1, 1)
+    assert found is not None
+    assert found.version == 1
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+
+
+def test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    close(log.store, buffer.path, {"reason": "set aside"})
+    assert find_published(log, LOAD.writer("w"), 1, 0) is None
+    published(log, attempt="b")
+    assert find_published(log, LOAD.writer("w"), 2, 1) is None
+
+
+# -- rule 12 -------------------------------------------------------------------------------------------------------
+
+
+def with_txn_retention(tmp_path: Path, text: str) -> DeltaLog:
+    return make_table(tmp_path / "kept", **{"delta.setTransactionRetentionDuration": text})
+
+
+def of_run(run: str, **terms: Any) -> WriteSpec:
+    return writer_spec("w", attrs.evolve(LOAD, run=run), **terms)
+
+
+def test_rule_12_where_txns_expire_an_older_run_is_refused_and_never_appended(tmp_path: Path) -> None:
+    log = with_txn_retention(tmp_path, "interval 30 days")
+    run = (datetime.now(UTC) - timedelta(days=31)).isoformat()
+    with pytest.raises(RerunRefusedError, match=r"older than delta.setTransactionRetentionDuration=interval 30 days"):
+        prepare(log, of_run(run))
+    assert list(attempts(log.store, "staged")) == []
+
+
+def test_rule_12_where_txns_expire_a_younger_run_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = with_txn_retention(tmp_path, "interval 30 days")
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(prepare(log, of_run((datetime.now(UTC) - timedelta(days=29)).isoformat())), Stage)
+    assert "an expired txn is unknown to every engine" in caplog.text
+
+
+def test_rule_12_an_old_run_that_replaces_repeats_nothing(tmp_path: Path) -> None:
+    log = with_txn_retention(tmp_path, "interval 30 days")
+    assert isinstance(prepare(log, of_run("2019-01-01T00:00:00+00:00", **OVERWRITE)), Stage)
+
+
+def test_rule_12_where_txns_do_not_expire_an_old_run_is_welcome(log: DeltaLog) -> None:
+    assert isinstance(prepare(log, of_run("2001-01-01T00:00:00+00:00")), Stage)
+
+
+# -- rule 7 --------------------------------------------------------------------------------------------------------
+
+
+def test_rule_7_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    assert prepare(log, writer_spec()) == Reuse(buffer)
+
+
+def test_rule_7_an_incomplete_buffer_is_not_reused(log: DeltaLog) -> None:
+    prepare(log, writer_spec())
+    assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"fingerprint": "another"}, id="another source or code"),
+        pytest.param({"covers": "month = '2019-01'"}, id="other terms"),
+        pytest.param(OVERWRITE, id="another mode"),
+        pytest.param({"generation": 2, "on_rerun": OnRerun.APPEND}, id="another generation"),
+    ],
+)
+def test_rule_7_a_buffer_of_other_work_is_not_reused(log: DeltaLog, changed: dict[str, Any]) -> None:
+    stage(log, writer_spec(), {"2019-01": [1]})
+    assert isinstance(prepare(log, writer_spec(**changed)), Stage)
+
+
+def test_rule_7_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(fingerprint="", attempt="a-1"), {"2019-01": [1]})
+    assert isinstance(prepare(log, writer_spec(fingerprint="", attempt="a-2")), Stage)
+    assert prepare(log, writer_spec(fingerprint="", attempt="a-1")) == Reuse(buffer)
+
+
+def test_a_closed_buffer_is_not_reused(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    close(log.store, buffer.path, {"reason": "set aside"})
+    assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+def test_rule_3_a_buffer_that_lost_a_file_is_staged_again(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    next(Path(log.table, buffer.path).rglob("*.parquet")).unlink()
+    assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+def test_rule_4_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    file = next(Path(log.table, buffer.path).rglob("*.parquet"))
+    instant = (datetime.now(UTC) - timedelta(days=4)).timestamp()
+    os.utime(file, (instant, instant))
+    assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+def test_rule_17_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> None:
+    stage(log, writer_spec(), {"2019-01": [1]})
+    change_metadata(log, configuration={"delta.constraints.positive": "id > 0"})
+    task = prepare(log, writer_spec())
+    assert isinstance(task, Stage)
+    assert task.read_version == 1
+    finish(log, task, writer_spec(attempt=task.path.rsplit("/", 1)[-1]), {"2019-01": [1]})
+    change_metadata(log, id="another table")
+    assert isinstance(prepare(log, writer_spec()), Stage)
