@@ -115,7 +115,9 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
     inside: dict[Partition, list[dict[str, Any]]] = {}
     outside: dict[Partition, list[dict[str, Any]]] = {}
     for add in buffer.adds:
-        read = partitioning.partition if spec.mode is Mode.APPEND else partial(replaced_partition, partitioning)
+        # Only an append that promises nothing need not know which partition it is.
+        anywhere = spec.mode is Mode.APPEND and allowed is None
+        read = partitioning.partition if anywhere else partial(replaced_partition, partitioning)
         partition = read(add["partitionValues"])
         side = inside if allowed is None or allowed.covers(partition) else outside
         side.setdefault(partition, []).append(add)

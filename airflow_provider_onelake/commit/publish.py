@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -38,6 +39,9 @@ from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.spec import OnRerun
 
 logger = logging.getLogger(__name__)
+
+# With a scheme, of which Hadoop writes file:/ with one slash, or from the root.
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class Status(StrEnum):
@@ -284,9 +288,7 @@ class _Attempts:
             files = self._log.live_files(
                 lambda add: batch.replaces(replaced_partition(partitioning, add["partitionValues"])), snapshot.version
             )
-            absolute = next(
-                (file["path"] for file in files if "://" in file["path"] or file["path"].startswith("/")), None
-            )
+            absolute = next((file["path"] for file in files if _ABSOLUTE.match(file["path"])), None)
             if absolute is not None:
                 raise UnsupportedFeatureError(
                     f"{self._log.table} names its file {absolute} by an absolute path, as shallow clones do; this "

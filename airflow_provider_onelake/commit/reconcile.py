@@ -100,7 +100,8 @@ class Report:
             "table": self.table,
             "version": self.version,
             "missing": list(self.missing),
-            "writers": [attrs.asdict(outcome) for outcome in self.outcomes],
+            # Lists, as JSON has them: Airflow would wrap a tuple.
+            "writers": [{**attrs.asdict(o), "decisions": list(o.decisions)} for o in self.outcomes],
         }
 
     def raise_for_failures(self) -> None:
@@ -263,7 +264,8 @@ class _Reconciliation:
         return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)
 
     def _already(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
-        found = find_published(self._log, state.identity, state.generation, snapshot.version)
+        generation = snapshot.txns.get(state.identity.app_id, state.generation)
+        found = find_published(self._log, state.identity, generation, snapshot.version)
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
         return WriterOutcome(
@@ -334,15 +336,15 @@ class _Reconciliation:
 
     def _outcome(self, state: _Staged, publication: Publication) -> WriterOutcome:
         key = state.identity.key
-        if publication.entry is None or publication.batch is None:
-            return WriterOutcome(writer=key, status=publication.status.value, version=publication.version)
-        record = next((w for w in publication.entry.writers if w.app_id == state.identity.app_id), None)
-        if record is None:
-            # Another was first with this one, but not with its colleagues.
+        written = publication.entry.writers if publication.entry is not None else ()
+        record = next((w for w in written if w.app_id == state.identity.app_id), None)
+        if record is None or publication.batch is None:
+            # Another was first with this one, though perhaps not with its colleagues.
             assert state.buffer is not None
             marker = closed(self._log.store, state.buffer.path)
-            aside = marker is not None and "version" not in marker
-            return WriterOutcome(writer=key, status=(Status.SET_ASIDE if aside else Status.ALREADY).value)
+            if marker is not None and "version" not in marker:
+                return WriterOutcome(writer=key, status=Status.SET_ASIDE.value)
+            return self._already(state, self._newest())
         placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
         inside = total_rows(add for adds in placed.inside.values() for add in adds)
         yielded = bool(inside) and record.rows == 0

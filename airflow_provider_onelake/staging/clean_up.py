@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ class Remains:
 
     :param path: of the buffer, relative to the table.
     :param writer: the writer's key.
-    :param age: since it was closed, else since the last of its objects was written.
+    :param age: since the last of its objects was written; of a closed buffer, that is its marker.
     :param abandoned: whether its rows were neither published nor set aside; its files wait for a full VACUUM.
     """
 
@@ -65,8 +65,8 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
     cleaned = []
     for path, objects in _buffers(log):
         entries = [info.path for info in objects if info.path.startswith(f"{path}/{LOG_DIRECTORY}/")]
-        marked, last_sign = _times(path, objects)
-        age = now - (marked or last_sign)
+        # Of a closed buffer, the marker is the last; of any other, what its writer wrote last.
+        age = now - max(info.modified for info in objects)
         if not entries or age < older_than:
             continue
         try:
@@ -75,7 +75,8 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
             logger.info("%s: %s is left alone: %s", log.table, path, error)
             continue
         # A marker can be missing where the store did not answer; the txn is what counts.
-        settled = marked is not None or snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation
+        marked = any(info.path == f"{path}/{CLOSED}" for info in objects)
+        settled = marked or snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation
         # Version 0 last: an interrupted clean-up is carried on by the next.
         for entry in sorted(entries, reverse=True):
             log.store.delete(entry)
@@ -96,9 +97,3 @@ def _buffers(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
     depth = len((STAGED_DIRECTORY, "writer", "attempt"))
     for path, objects in groupby(log.store.list(STAGED_DIRECTORY), lambda info: "/".join(info.path.split("/")[:depth])):
         yield path, list(objects)
-
-
-def _times(path: str, objects: list[ObjectInfo]) -> tuple[datetime | None, datetime]:
-    """Return when a buffer was closed, and when the last of its objects was written."""
-    marked = next((info.modified for info in objects if info.path == f"{path}/{CLOSED}"), None)
-    return marked, max(info.modified for info in objects)

@@ -49,9 +49,11 @@ _SETTINGS = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",
-    # How long Spark works on for a client that went away without a word (kill -9 of a task). Default 5 min.
-    "spark.connect.execute.manager.detachedTimeout": "60s",
-    "spark.connect.execute.manager.maintenanceInterval": "10s",
+    # How long Spark works on for a client that went away without a word (kill -9 of a task): up to their sum, 50 s, as
+    # it notices only when a stream has had its time and nobody attaches again. Defaults: 2 min, 5 min, 30 s.
+    "spark.connect.execute.reattachable.senderMaxStreamDuration": "15s",
+    "spark.connect.execute.manager.detachedTimeout": "30s",
+    "spark.connect.execute.manager.maintenanceInterval": "5s",
 }
 
 _FAIR_POOLS = """<?xml version="1.0"?>

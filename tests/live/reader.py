@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+
+# The writers need the cores too.
+_PAUSE = 0.1
 
 
 def main(table: str, stop: Path) -> None:
@@ -19,10 +23,12 @@ def main(table: str, stop: Path) -> None:
         try:
             seen = DeltaTable(table)
         except TableNotFoundError:
+            time.sleep(_PAUSE)
             continue
         vendors = Counter(seen.to_pyarrow_table(columns=["vendor_id"]).column("vendor_id").to_pylist())
         sys.stdout.write(json.dumps({"version": seen.version(), "vendors": vendors}) + "\n")
         sys.stdout.flush()
+        time.sleep(_PAUSE)
 
 
 if __name__ == "__main__":

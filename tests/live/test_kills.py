@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from include.local.api import wait_for
 from tests.live.held_load import RECONCILE, ROWS, WRITE, HeldLoad, is_complete
 
 pytestmark = pytest.mark.live
@@ -31,7 +32,8 @@ def test_a_writer_killed_while_spark_stages_is_retried(new_load: NewLoad) -> Non
     assert load.tries(WRITE, "vendor-1")[-1] == "success"
     assert load.task(WRITE, "vendor-1")["try_number"] == 2
     assert load.rows() == ROWS
-    # Nothing of the killed attempt was published.
+    # Nothing of the killed attempt was published, and Spark drops its work, which nobody waits for any more.
+    wait_for(lambda: not load.runs_in_spark(killed), "Spark to drop the work of the killed attempt", 120)
     assert not is_complete(killed)
     assert load.result("vendor-1")["buffer"] != str(killed.relative_to(load.table))
     assert len(load.buffers("vendor-2")) == 1

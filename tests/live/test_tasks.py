@@ -25,10 +25,10 @@ def test_stopping_a_task_stops_its_spark_work(new_load: Callable[..., HeldLoad])
     load.api.request("PATCH", path, params={"update_mask": "new_state"}, json={"new_state": "failed"})
 
     wait_for(lambda: not load.runs_in_spark(buffer), "the Spark job to end", 60)
-    # Stopped by the task: of a client that only went away, Spark drops the work after 60 s.
+    # Stopped by the task: of a client that only went away, Spark drops the work after 30 s at the earliest.
     (job,) = [job for job in load.spark_jobs("vendor-1") if not job.succeeded]
     assert job.ended is not None
-    assert job.ended / 1000 - stopped < 50
+    assert job.ended / 1000 - stopped < 30
     assert load.end() == "failed"
     assert "Stopping Spark session" in load.log(WRITE, "vendor-1", try_number=1)
     assert load.tries(WRITE, "vendor-1") == ["failed"]

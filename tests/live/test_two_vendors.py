@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -31,34 +32,47 @@ WRITE = "load.write"
 Log = list[dict[str, list[dict[str, Any]]]]
 
 
-def test_both_writers_of_a_run_overlap_in_time_and_are_different_processes(live_stack: LiveStack) -> None:
+@attrs.frozen
+class January:
+    """A run that has loaded January, and its table."""
+
+    run_id: str
+    table: Path
+
+
+@pytest.fixture(scope="module")
+def january(live_stack: LiveStack) -> January:
     live_stack.api.unpause(DAG)
-    table = live_stack.lakehouse / "Tables" / "january"
     run = live_stack.run_dag(DAG, conf={"month": "2019-01", "table": "Tables/january"})
     assert run["state"] == "success"
+    return January(str(run["dag_run_id"]), live_stack.lakehouse / "Tables" / "january")
 
-    one, other = live_stack.api.task_instances(DAG, str(run["dag_run_id"]), WRITE)
+
+def test_both_writers_of_a_run_overlap_in_time_and_are_different_processes(
+    live_stack: LiveStack, january: January
+) -> None:
+    one, other = writers(live_stack, january.run_id)
     assert one["pid"] != other["pid"]
-    assert max(one["start_date"], other["start_date"]) < min(one["end_date"], other["end_date"])
+    assert overlap(one, other)
 
-    assert rows_of(table) == expected_append(read_trips({"2019-01": month_files(SAMPLE)["2019-01"]}))
+
+def test_january_has_the_rows_of_both_vendors_for_deltalake_and_for_spark(
+    live_stack: LiveStack, january: January
+) -> None:
+    rows = rows_of(january.table)
+    assert rows == expected_append(read_trips({"2019-01": month_files(SAMPLE)["2019-01"]}))
     vendors = {1: 3_754, 2: 6_150}
-    assert Counter(row[0] for row in rows_of(table).elements()) == vendors
-    assert count_by_spark(live_stack.connect_server.remote, table) == vendors
+    assert Counter(row[0] for row in rows.elements()) == vendors
+    assert count_by_spark(live_stack.connect_server.remote, january.table) == vendors
 
 
-def test_the_commits_name_the_files_where_they_were_staged(live_stack: LiveStack) -> None:
-    live_stack.api.unpause(DAG)
-    table = live_stack.lakehouse / "Tables" / "february"
-    assert live_stack.run_dag(DAG, conf={"month": "2019-02", "table": "Tables/february"})["state"] == "success"
-
-    committed = [add for version in log_of(table)[1:] for add in version["add"]]
+def test_the_commits_name_the_files_where_they_were_staged(january: January) -> None:
+    committed = [add for version in log_of(january.table)[1:] for add in version["add"]]
     assert committed
     for add in committed:
         staged, writer, attempt, rest = add["path"].split("/", 3)
         assert staged == "staged"
-        buffer = table / staged / writer / attempt
-        actions = {action["path"]: action for action in log_of(buffer)[1]["add"]}
+        actions = {action["path"]: action for action in log_of(january.table / staged / writer / attempt)[1]["add"]}
         assert {**actions[rest], "path": add["path"]} == add
 
 

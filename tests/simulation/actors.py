@@ -135,7 +135,7 @@ class Deployment:
             world.spawn(name, lambda: self._reconcile(plan) and None, after=at)
         self._wait_for(plan, runners)
         if plan.before_reconcile:
-            world.sleep(plan.before_reconcile * random.uniform(0.9, 1.1))
+            world.sleep(plan.before_reconcile * random.uniform(0.95, 1.05))
         self._settle_up(plan)
         generations = {w.key: 1 for w in plan.writers}
         for rerun in plan.reruns:
@@ -390,7 +390,7 @@ class Deployment:
             and quote(path, safe="/=-._") not in spared
         ]
         world.note("VACUUM", "", f"has listed {len(listed)} files")
-        world.sleep(10 ** world.random.uniform(0, 4.9))
+        world.sleep(10 ** world.random.uniform(1, 5.2))
         for path in listed:
             store.delete(path)
             world.counters["files deleted by VACUUM"] += 1

@@ -165,7 +165,7 @@ class Scenario:
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
             loads=tuple(_load(random, number, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
             foreign=tuple(_foreign(random, slow) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
-            vacuums=tuple(random.uniform(5, 9) * day for _ in range(random.randrange(1, 4))) if slow else (),
+            vacuums=tuple(random.uniform(6.9, 8.3) * day for _ in range(random.randrange(1, 4))) if slow else (),
             hands=(random.uniform(0.5, 20),) if random.random() < 0.1 else (),
         )
 
@@ -175,14 +175,14 @@ def _faults(random: Random) -> Faults:
         return Faults()
 
     def rate(most: float) -> float:
-        return random.choice((0.0, most / 4, most))
+        return random.choice((0.0, 0.0, most / 4, most))
 
     return Faults(
-        crash=rate(0.04),
-        refused=rate(0.03),
-        lost=rate(0.06),
+        crash=rate(0.02),
+        refused=rate(0.02),
+        lost=rate(0.05),
         late=rate(0.04),
-        delay=rate(0.1),
+        delay=rate(0.06),
         torn=random.choice((0.0, 0.3)),
     )
 
@@ -225,7 +225,7 @@ def _load(random: Random, number: int, slow: bool) -> LoadPlan:
         reruns=tuple(rerun),
         tries=random.choice((1, 2, 3)),
         start=random.choice((0.0, 0.0, random.uniform(0, 2))),
-        before_reconcile=random.choice((0.0, 3.0, 6.5, 7.2, 8.0)) * 86_400 if slow else 0.0,
+        before_reconcile=random.choice((0.0, 3.0, 7.2, 7.6)) * 86_400 if slow else 0.0,
         lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
         hasty=random.random() < 0.2,
         early=tuple(random.uniform(0.1, 2) for _ in range(random.choice((0, 0, 0, 1, 2)))),

@@ -65,12 +65,12 @@ BUGS = [
     ),
     pytest.param(
         # The entry is checked before it is put.
-        [Change(entry, "build_entry", {**BOTH, "if both:": "if False:"})],
+        [Change(publish, "build_entry", {**BOTH, "if both:": "if False:"})],
         "removes|adds and removes",
         id="path-both-added-and-removed",
     ),
     pytest.param(
-        [Change(entry, "build_entry", BOTH)],
+        [Change(publish, "build_entry", BOTH)],
         "CorruptLogError",
         id="path-both-added-and-removed-is-refused",
     ),
@@ -80,7 +80,7 @@ BUGS = [
         id="colleagues-rows-replaced",
     ),
     pytest.param(
-        [Change(_Attempts, "_attempt", {"(*self._given, *(": "(*self._given, *() and ("})],
+        [Change(_Attempts, "_attempt", {"if buffer not in buffers": "if False"})],
         "removes",
         id="rows-of-a-colleague-published-meanwhile-replaced",
     ),
@@ -174,12 +174,12 @@ def test_simulation_finds(monkeypatch: pytest.MonkeyPatch, changes: list[Change]
         change.apply(monkeypatch)
     # The judge knows the age rule too; here it must see the harm: a file of the table that VACUUM took.
     monkeypatch.setattr(oracle, "_HALF_RETENTION", timedelta(days=1000))
-    began = time.monotonic()
+    began = time.process_time()
     seed = 0
-    while time.monotonic() - began < _LONGEST:
+    while time.process_time() - began < _LONGEST:
         history = simulate(seed)
         if history.violation and re.search(says, history.violation):
-            print(f"found by seed {seed} after {time.monotonic() - began:.2f} s: {history.violation[:200]}")  # noqa: T201
+            print(f"found by seed {seed} after {time.process_time() - began:.2f} s: {history.violation[:200]}")  # noqa: T201
             return
         seed += 1
     pytest.fail(f"not found in {seed} histories")

@@ -105,11 +105,13 @@ def test_an_append_keeps_its_strays_where_nothing_is_promised(log: DeltaLog) -> 
     assert one.rows_outside == 0
 
 
-@pytest.mark.parametrize("terms", [{"covers": "month = '2019-01'"}, {"covers": "month = '2019-01'", **OVERWRITE}, WHERE])
+@pytest.mark.parametrize(
+    "terms", [{"covers": "month = '2019-01'"}, {"covers": "month = '2019-01'", **OVERWRITE}, WHERE]
+)
 def test_rows_outside_are_refused_where_asked_for_with_count_and_place(log: DeltaLog, terms: Any) -> None:
     spec = writer_spec(rows_outside=RowsOutside.REFUSE, **terms)
     buffer = stage(log, spec, {"2019-01": [1], "2019-05": [2, 3], None: [4]})
-    with pytest.raises(RowsOutsideError, match="3 rows outside .*: in month=2019-05, month=NULL"):
+    with pytest.raises(RowsOutsideError, match=r"3 rows outside .*: in month=2019-05, month=NULL"):
         placed(log, buffer)
 
 

@@ -56,7 +56,7 @@ def test_of_many_that_create_one_makes_the_table_and_all_use_it(log: DeltaLog) -
 def test_an_existing_table_is_left_as_it_is(log: DeltaLog) -> None:
     make_table(Path(log.table))
     foreign_append(log, {"2019-01": [1]})
-    snapshot = create_table(log, schema(("other", "string")), properties={"delta.appendOnly": "true"})
+    snapshot = create_table(log, schema(("other", "string")), ["no such"], {"delta.enableChangeDataFeed": "true"})
     assert snapshot.version == 1
     assert list(columns(snapshot.metadata)) == ["id", "month"]
 
@@ -84,7 +84,10 @@ def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> 
     [
         ({"properties": {"delta.constraints.positive": "id > 0"}}, "checkConstraints"),
         ({"properties": {"delta.enableDeletionVectors": "true"}}, "deletionVectors"),
-        ({"schema_json": schema(("id", "long"), ("month", "string"), id={"CURRENT_DEFAULT": "7"})}, "allowColumnDefaults"),
+        (
+            {"schema_json": schema(("id", "long"), ("month", "string"), id={"CURRENT_DEFAULT": "7"})},
+            "allowColumnDefaults",
+        ),
     ],
 )
 def test_the_protocol_names_what_the_table_uses(log: DeltaLog, made: dict[str, Any], feature: str) -> None:

@@ -73,7 +73,8 @@ def test_a_writers_record_comes_back_and_fields_of_later_formats_are_passed_over
 
 @pytest.mark.parametrize("record", [None, "text", {"format": 1, "spec": {}}, []])
 def test_a_foreign_field_of_our_name_makes_no_commit_of_ours(record: Any) -> None:
-    assert commit(add(), staged=record).writers == ()
+    found = commit(add(), staged=record)
+    assert (found.writers, found.staged) == ((), {})
 
 
 def test_the_in_commit_timestamp_goes_before_the_writers_own_word() -> None:

@@ -275,6 +275,29 @@ def test_a_hint_at_a_checkpoint_that_is_gone_falls_back_to_the_entries(tmp_path:
     assert same(through(log.store, log).snapshot(), before)
 
 
+def test_a_hint_at_a_checkpoint_that_is_gone_falls_back_to_an_earlier_one(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 3)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    foreign_append(log, {"2019-01": [1]})
+    before = through(log.store, log).snapshot()
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    remove_entries(tmp_path, 3)
+    (tmp_path / f"_delta_log/{4:020d}.checkpoint.parquet").unlink()
+    assert same(through(log.store, log).snapshot(), before)
+
+
+def test_the_hint_spares_listing_and_reading_what_the_checkpoint_sums_up(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 20)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    foreign_append(log, {"2019-01": [1]})
+    store = Counted(log.store)
+    snapshot = through(store, log).snapshot()
+    assert snapshot is not None
+    assert snapshot.version == 21
+    # The hint, the checkpoint, the one version after it.
+    assert dict(store.calls) == {"get": 3, "list": 1}
+
+
 def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 3)
     log.store.put(version_path(2), b'{"add":')

@@ -85,8 +85,13 @@ def test_every_other_feature_is_refused_by_name(feature: str) -> None:
     [pytest.param(4, 7, id="reader"), pytest.param(1, 8, id="writer"), pytest.param(3, 7, id="no list")],
 )
 def test_a_protocol_of_the_future_or_without_its_list_is_refused(reader: int, writer: int) -> None:
+    protocol: dict[str, Any] = {"minReaderVersion": reader, "minWriterVersion": writer}
     with pytest.raises(UnsupportedFeatureError, match=rf"protocol version \({reader}, {writer}\)"):
-        check_supported({"minReaderVersion": reader, "minWriterVersion": writer}, metadata(), "trips")
+        check_supported(protocol, metadata(), "trips")
+    if (reader, writer) != (3, 7):
+        listed = {**protocol, "readerFeatures": ["deletionVectors"], "writerFeatures": ["appendOnly"]}
+        with pytest.raises(UnsupportedFeatureError, match=rf"protocol version \({reader}, {writer}\)"):
+            check_supported(listed, metadata(), "trips")
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,23 @@ def test_rule_9_a_retry_of_what_was_published_is_skipped_whatever_on_rerun_says(
     assert prepare(log, writer_spec(**terms)) == Skip(1, "already in version 1: an earlier attempt published it")
 
 
+def test_rule_10_a_retry_of_what_was_published_from_another_source_is_an_error(log: DeltaLog) -> None:
+    published(log)
+    with pytest.raises(RerunRefusedError, match="from another source or code"):
+        prepare(log, writer_spec(fingerprint="another"))
+
+
+@pytest.mark.parametrize("terms", [{"fingerprint": ""}, {}], ids=["fingerprint unknown", "version unknown"])
+def test_rule_9_a_retry_of_what_was_published_is_skipped_by_its_txn_alone(log: DeltaLog, terms: dict[str, Any]) -> None:
+    buffer = published(log, **terms)
+    if not terms:
+        Path(log.table, buffer.path, CLOSED).unlink()
+        log = cleaned_up(log)
+    skipped = prepare(log, writer_spec(**terms))
+    assert isinstance(skipped, Skip)
+    assert skipped.version == (1 if terms else None)
+
+
 @pytest.mark.parametrize(
     ("terms", "expected"),
     [

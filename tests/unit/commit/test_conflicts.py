@@ -1,0 +1,232 @@
+"""Which winners concern a batch: one rule a function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.batch import Batch, place
+from airflow_provider_onelake.commit.conflicts import (
+    Conflict,
+    check_fits,
+    check_no_path_twice,
+    find_conflicts,
+    merged_file,
+)
+from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
+    InvalidWriteError,
+    TerminalError,
+    UnsupportedFeatureError,
+)
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.spec import Mode
+from tests.support.tables import make_table, stage, writer_spec
+
+OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
+WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+FINISHED = datetime(2019, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def newest(log: DeltaLog) -> Snapshot:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def batch(log: DeltaLog, **terms: Any) -> Batch:
+    return place([stage(log, writer_spec(**{"fingerprint": "", **terms}), {"2019-01": [1]})], newest(log))
+
+
+def file(month: str | None, path: str = "a", **fields: Any) -> dict[str, Any]:
+    return {"path": path, "partitionValues": {"month": month}, "dataChange": True, **fields}
+
+
+def winner(*actions: dict[str, Any], **info: Any) -> Commit:
+    return Commit(7, [{"commitInfo": {"timestamp": 1, "operation": "WRITE", **info}}, *actions])
+
+
+def found(log: DeltaLog, loser: Batch, *winners: Commit) -> list[Conflict]:
+    return list(find_conflicts(loser, winners, newest(log)))
+
+
+def where(conflicts: Iterable[Conflict]) -> list[Any]:
+    return [conflict.partition for conflict in conflicts]
+
+
+# -- what winners did ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("actions", [[{"add": file("2019-01")}], [{"remove": file("2019-01")}]])
+def test_an_append_has_no_conflicts(log: DeltaLog, actions: list[dict[str, Any]]) -> None:
+    assert found(log, batch(log), winner(*actions)) == []
+
+
+@pytest.mark.parametrize("terms", [OVERWRITE, WHERE])
+@pytest.mark.parametrize(
+    ("actions", "partitions"),
+    [
+        pytest.param([{"add": file("2019-01")}], [("2019-01",)], id="added here"),
+        pytest.param([{"remove": file("2019-01")}], [("2019-01",)], id="removed here"),
+        pytest.param([{"remove": file("2019-01")}, {"add": file("2019-01")}], [("2019-01",)], id="replaced here"),
+        pytest.param([{"add": file("2019-02")}, {"remove": file(None)}], [], id="elsewhere"),
+        pytest.param([{"add": file("2019-02")}, {"add": file("2019-01")}], [("2019-01",)], id="here and elsewhere"),
+        pytest.param([{"add": file("2019-01", dataChange=False)}], [], id="compacted here"),
+        pytest.param([{"remove": file("2019-01", dataChange=False)}], [], id="compacted away here"),
+        pytest.param(
+            [
+                {"remove": file("2019-01", dataChange=False)},
+                {"add": file("2019-01", dataChange=False)},
+                {"add": file("2019-02")},
+            ],
+            [],
+            id="compacted here, added elsewhere",
+        ),
+        pytest.param([], [], id="nothing"),
+    ],
+)
+def test_a_winner_conflicts_where_it_changed_rows_that_the_batch_replaces(
+    log: DeltaLog, terms: Any, actions: list[dict[str, Any]], partitions: list[Any]
+) -> None:
+    assert where(found(log, batch(log, **terms), winner(*actions))) == partitions
+
+
+def test_every_winner_is_judged(log: DeltaLog) -> None:
+    conflicts = found(log, batch(log, **OVERWRITE), winner({"add": file("2019-01")}), winner({"add": file("2019-01")}))
+    assert len(conflicts) == 2
+
+
+def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(log: DeltaLog) -> None:
+    removed = {"remove": {"path": "a", "dataChange": True, "deletionTimestamp": 1}}
+    (conflict,) = found(log, batch(log, **OVERWRITE), winner(removed))
+    assert conflict.partition is None
+    assert "a partition that it does not name" in conflict.describe(newest(log).partitioning)
+    compacted = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
+    assert found(log, batch(log, **OVERWRITE), winner(compacted)) == []
+    assert found(log, batch(log), winner(removed)) == []
+
+
+@pytest.mark.parametrize(
+    ("actions", "blind", "appended"),
+    [
+        pytest.param([{"add": file("2019-01", "a")}, {"add": file("2019-01", "b")}], True, ("a", "b"), id="append"),
+        pytest.param([{"add": file("2019-01")}], False, None, id="not blind"),
+        pytest.param([{"add": file("2019-01")}, {"remove": file("2019-01", "b")}], True, None, id="removes too"),
+    ],
+)
+def test_only_a_blind_append_can_be_kept_beside_an_overwrite(
+    log: DeltaLog, actions: list[dict[str, Any]], blind: bool, appended: tuple[str, ...] | None
+) -> None:
+    (conflict,) = found(log, batch(log, **OVERWRITE), winner(*actions, isBlindAppend=blind))
+    assert conflict.appended == appended
+
+
+def test_a_replace_where_of_ours_that_found_no_file_conflicts_with_what_lies_in_its_range(log: DeltaLog) -> None:
+    staged = {"writers": [], "replaces": ["month >= '2019-01' AND month < '2019-03'"]}
+    assert where(found(log, batch(log, **OVERWRITE), winner(staged=staged))) == [("2019-01",)]
+    elsewhere = {"writers": [], "replaces": ["month = '2019-02'"]}
+    assert found(log, batch(log, **OVERWRITE), winner(staged=elsewhere)) == []
+
+
+def test_rule_18_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
+    nowhere = place([stage(log, writer_spec(**OVERWRITE), {None: [1]})], newest(log))
+    assert where(found(log, nowhere, winner({"add": file("")}))) == [(None,)]
+
+
+def test_rule_18_a_winner_with_an_ambiguous_spelling_is_refused(log: DeltaLog) -> None:
+    loser = batch(log, **OVERWRITE)
+    snapshot = newest(log)
+    schema = snapshot.metadata["schemaString"].replace(
+        '"name":"month","type":"string"', '"name":"month","type":"timestamp"'
+    )
+    changed = attrs.evolve(snapshot, metadata={**snapshot.metadata, "schemaString": schema})
+    assert changed.partitioning.types == {"month": "timestamp"}
+    with pytest.raises(InvalidWriteError, match="without a time zone"):
+        list(find_conflicts(loser, [winner({"add": file("2019-01-01 00:00:00")})], changed))
+
+
+# -- when a winner's work was done ---------------------------------------------------------------------------------
+
+
+def test_rule_20_a_winner_of_ours_counts_when_its_last_buffer_finished(log: DeltaLog) -> None:
+    record = {"writer": "w", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
+    times = {"x": FINISHED, "y": FINISHED.replace(hour=1)}
+    writers = [{**record, "app_id": app_id, "finished": at.isoformat()} for app_id, at in times.items()]
+    ours = winner({"add": file("2019-01")}, staged={"writers": writers}, timestamp=1_600_000_000_000)
+    (conflict,) = found(log, batch(log, **OVERWRITE), ours)
+    assert conflict.finished == (FINISHED.replace(hour=1), "y")
+    assert conflict.name == "w, w"
+
+
+def test_rule_20_a_foreign_winner_counts_at_its_commit(log: DeltaLog) -> None:
+    (conflict,) = found(log, batch(log, **OVERWRITE), winner({"add": file("2019-01")}, timestamp=1_546_300_800_000))
+    assert conflict.finished == (FINISHED, "")
+    assert conflict.name == "WRITE"
+    assert conflict.describe(newest(log).partitioning) == "version 7 (WRITE) changed month=2019-01"
+
+
+def test_rule_20_a_winner_that_says_nothing_finished_nobody_knows_when(log: DeltaLog) -> None:
+    (conflict,) = found(log, batch(log, **OVERWRITE), Commit(7, [{"add": file("2019-01")}]))
+    assert conflict.finished is None
+    assert conflict.name == "an unknown writer"
+
+
+# -- rule 17 -------------------------------------------------------------------------------------------------------
+
+
+def test_rule_17_a_table_replaced_by_another_does_not_fit(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec("vendor-1", task="load.write[3]"), {"2019-01": [1]})
+    snapshot = newest(log)
+    replaced = attrs.evolve(snapshot, version=9, metadata={**snapshot.metadata, "id": "another"})
+    with pytest.raises(BufferDoesNotFitError, match=r"'vendor-1' staged at version 0: the table was replaced") as error:
+        check_fits(buffer, replaced, "trips")
+    assert "seen at version 9" in str(error.value)
+    assert "Clear load.write[3]" in str(error.value)
+    check_fits(buffer, snapshot, "trips")
+
+
+def test_rule_17_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
+    snapshot = newest(log)
+    metadata = {**snapshot.metadata, "configuration": {"delta.appendOnly": "true"}}
+    changed = attrs.evolve(snapshot, metadata=metadata)
+    check_fits(stage(log, writer_spec("a"), {}), changed, "trips")
+    with pytest.raises(BufferDoesNotFitError, match="it is append-only now"):
+        check_fits(stage(log, writer_spec("b", **OVERWRITE), {}), changed, "trips")
+
+
+def test_rule_17_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:
+    buffer, snapshot = stage(log, writer_spec(), {}), newest(log)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}
+    with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
+        check_fits(buffer, attrs.evolve(snapshot, protocol=protocol), "trips")
+
+
+# -- rule 15 -------------------------------------------------------------------------------------------------------
+
+
+def test_rule_15_a_file_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    came = winner({"add": file("2019-01", f"{buffer.path}/{buffer.adds[0]['path']}")})
+    with pytest.raises(TerminalError, match="came into trips in version 7 already"):
+        check_no_path_twice([buffer], [came], "trips")
+    namesake = winner({"add": file("2019-01", f"{buffer.path}-1/{buffer.adds[0]['path']}")})
+    check_no_path_twice([buffer], [namesake], "trips")
+
+
+def test_a_compaction_that_merged_a_colleagues_file_is_found() -> None:
+    compaction = winner({"remove": file("2019-01", "staged/w-1/a/x", dataChange=False)})
+    assert merged_file(compaction, ("staged/v-1/", "staged/w-1/")) == "staged/w-1/a/x"
+    assert merged_file(compaction, ("staged/v-1/",)) is None
+    assert merged_file(winner({"remove": file("2019-01", "staged/w-1/a/x")}), ("staged/w-1/",)) is None

@@ -1,0 +1,821 @@
+"""Publishing: one put, create-only, at exactly the next version; rebase, lost answers, refusals."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Publication, Status
+from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
+    BufferLostError,
+    CommitContentionError,
+    ConflictError,
+    InvalidWriteError,
+    ObjectExistsError,
+    RerunRefusedError,
+    StoreUnavailableError,
+    TerminalError,
+    UnsupportedFeatureError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, of_kind, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import deltalake_referee
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close, closed
+from airflow_provider_onelake.staging.prepare import Stage, prepare
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+from airflow_provider_onelake.storage.stores import Store
+from tests.support.clocks import HeldClock
+from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
+from tests.support.tables import (
+    LOAD,
+    finish,
+    finished_at,
+    foreign_append,
+    foreign_commit,
+    ids,
+    make_table,
+    reread,
+    stage,
+    writer_spec,
+)
+from tests.support.vectors import delete_rows, ids_without_deleted
+
+OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
+WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+HERE: dict[str | None, list[int]] = {"2019-01": [10]}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def committer(log: DeltaLog, store: Store | None = None, **changed: Any) -> Committer:
+    """Another process that commits, with deltalake's word on what it removes."""
+    return Committer(through(store or log.store, log), referee=deltalake_referee(log.table), **changed)
+
+
+def table_ids(log: DeltaLog) -> list[int]:
+    return ids(Path(log.table))
+
+
+def appends(log: DeltaLog, number: int = 20, month: str = "2019-01") -> Callable[[], object]:
+    return lambda: foreign_append(through(log.store, log), {month: [number]})
+
+
+def prepared(log: DeltaLog, spec: WriteSpec) -> Stage:
+    """A writer that has begun, and goes on to stage while others commit."""
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    return task
+
+
+def entries(log: DeltaLog) -> list[str]:
+    return sorted(path.name for path in Path(log.table, LOG_DIRECTORY).glob("*.json"))
+
+
+def change_metadata(log: DeltaLog, **changed: Any) -> None:
+    snapshot = through(log.store, log).snapshot()
+    assert snapshot is not None
+    foreign_commit(
+        through(log.store, log), [{"commitInfo": {"timestamp": 1}}, {"metaData": {**snapshot.metadata, **changed}}]
+    )
+
+
+def live(log: DeltaLog) -> list[dict[str, Any]]:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return list(log.live_files(lambda _: True, snapshot.version))
+
+
+# -- rule 14 -------------------------------------------------------------------------------------------------------
+
+
+def test_rule_14_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-02": [1]})
+    buffer = stage(log, writer_spec(), HERE)
+    store = Counted(log.store)
+    publication = committer(log, store).publish([buffer])
+    assert [path for path, _ in store.puts] == [version_path(2)]
+    assert (publication.status, publication.version) == (Status.PUBLISHED, 2)
+    assert (publication.attempts, publication.lost_races) == (1, 0)
+    assert table_ids(log) == [1, 10]
+
+
+def test_rule_14_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_version_after(
+    log: DeltaLog,
+) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22))
+    store = Counted(held)
+    publication = committer(log, store).publish([buffer])
+    assert (publication.lost_races, held.refused) == (3, 3)
+    assert publication.version == 4
+    assert [path for path, _ in store.puts] == [version_path(version) for version in (1, 2, 3, 4)]
+    assert [json.loads(data.splitlines()[0])["commitInfo"]["readVersion"] for _, data in store.puts] == [0, 1, 2, 3]
+    assert table_ids(log) == [10, 20, 21, 22]
+
+
+def test_rule_14_every_commit_carries_a_random_id(log: DeltaLog) -> None:
+    for key in ("a", "b"):
+        committer(log).publish([stage(log, writer_spec(key), HERE)])
+    one, other = (log.commit(version) for version in (1, 2))
+    assert one is not None
+    assert other is not None
+    assert one.txn_id
+    assert one.txn_id != other.txn_id
+
+
+@pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
+def test_rule_14_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: DeltaLog, terms: Any) -> None:
+    foreign_append(log, {"2019-02": [1]})
+    buffer = stage(log, writer_spec(**terms), HERE)
+    store = Counted(AnswerLost(log.store, effect=True))
+    publication = committer(log, store).publish([buffer])
+    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 2, 1)
+    assert len(store.puts) == 1
+    assert publication.entry is not None
+    assert closed(log.store, buffer.path) is not None
+    assert entries(log) == [Path(version_path(version)).name for version in range(3)]
+    assert table_ids(log) == [1, 10]
+
+
+def test_rule_14_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog) -> None:
+    class OthersFollow(AnswerLost):
+        def create(self, path: str, data: bytes) -> None:
+            try:
+                super().create(path, data)
+            except StoreUnavailableError:
+                appends(log, 20)()
+                appends(log, 21)()
+                raise
+
+    buffer = stage(log, writer_spec(), HERE)
+    publication = committer(log, OthersFollow(log.store, effect=True)).publish([buffer])
+    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 1, 1)
+    assert table_ids(log) == [10, 20, 21]
+
+
+def test_rule_14_an_unknown_outcome_that_had_no_effect_is_put_again(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    store = Counted(AnswerLost(log.store, times=3, effect=False))
+    publication = committer(log, store, backoff=Backoff(first=0)).publish([buffer])
+    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 1, 4)
+    assert [path for path, _ in store.puts] == [version_path(1)] * 4
+    assert table_ids(log) == [10]
+
+
+def test_rule_14_an_unknown_outcome_without_effect_whose_version_another_took_is_rebased(log: DeltaLog) -> None:
+    class AnotherTakesIt(AnswerLost):
+        def create(self, path: str, data: bytes) -> None:
+            try:
+                super().create(path, data)
+            except StoreUnavailableError:
+                appends(log, 20)()
+                raise
+
+    buffer = stage(log, writer_spec(), HERE)
+    publication = committer(log, AnotherTakesIt(log.store, effect=False)).publish([buffer])
+    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 2, 2)
+    assert table_ids(log) == [10, 20]
+
+
+@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
+def test_rule_14_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog, terms: Any) -> None:
+    class RepeatedByTheClient(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            super().create(path, data)
+            if path.startswith(f"{LOG_DIRECTORY}/"):
+                raise ObjectExistsError(path)
+
+    buffer = stage(log, writer_spec(**terms), HERE)
+    publication = committer(log, RepeatedByTheClient(log.store)).publish([buffer])
+    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 1, 1)
+    assert table_ids(log) == [10]
+
+
+# -- contention ----------------------------------------------------------------------------------------------------
+
+
+def test_a_committer_that_keeps_losing_gives_up_within_its_budget_and_the_buffer_stays_publishable(
+    log: DeltaLog,
+) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    clock = HeldClock()
+    held = LoserHeld(log.store, *[appends(log, number) for number in range(100, 200)])
+    losing = Committer(through(held, log, clock), Random(1), Backoff(first=0.1, longest=1, budget=5))
+    with pytest.raises(CommitContentionError, match=r"met another's commit.*budget of 5 s.*Nothing was lost"):
+        losing.publish([buffer])
+    assert held.refused == len(clock.sleeps) + 1
+    assert held.refused > 5
+    assert 4 <= sum(clock.sleeps) <= 6
+    assert max(clock.sleeps) <= 1
+    assert closed(log.store, buffer.path) is None
+    assert committer(log).publish([reread(log, buffer)]).status is Status.PUBLISHED
+    assert 10 in table_ids(log)
+
+
+def test_a_store_that_does_not_answer_is_asked_until_the_budget_is_used_up_ever_more_seldom(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    clock = HeldClock()
+    silent = AnswerLost(log.store, times=1000, effect=False)
+    trying = Committer(through(silent, log, clock), Random(1), Backoff(first=0.1, longest=2, budget=20))
+    with pytest.raises(StoreUnavailableError, match="no answer"):
+        trying.publish([buffer])
+    assert 19 <= sum(clock.sleeps) <= 22
+    assert max(clock.sleeps) > 1
+    assert table_ids(log) == []
+    assert committer(log).publish([buffer]).version == 1
+
+
+def test_the_winners_of_a_long_race_are_read_once_each(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
+    costs = []
+    for losses in (5, 15):
+        held = LoserHeld(log.store, *[appends(log, number, "2019-02") for number in range(losses)])
+        store = Counted(held)
+        racing = Committer(through(store, log), backoff=Backoff(first=0))
+        if losses == 15:
+            buffer = stage(log, writer_spec("again", **OVERWRITE), HERE)
+        assert racing.publish([buffer]).lost_races == losses
+        costs.append((store.calls["get"], store.calls["list"]))
+    (few, lists), (many, more_lists) = costs
+    assert more_lists == lists
+    # A probe of the version that is not there yet and a read of the winner, for each of ten more lost races; and the
+    # versions that the second writer found.
+    assert many - few <= 2 * 10 + 6 + 2
+
+
+# -- exactly once --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
+@pytest.mark.parametrize("marked", [True, False], ids=["marker", "marker lost"])
+def test_rule_15_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked: bool) -> None:
+    buffer = stage(log, writer_spec(**terms), HERE)
+    committer(log).publish([buffer])
+    if not marked:
+        Path(log.table, buffer.path, CLOSED).unlink()
+    store = Counted(log.store)
+    publication = committer(log, store).publish([buffer])
+    assert (publication.status, publication.version, publication.attempts) == (Status.ALREADY, 1, 0)
+    assert store.puts == []
+    assert table_ids(log) == [10]
+
+
+def test_rule_15_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(
+    log: DeltaLog,
+) -> None:
+    class DiedError(Exception):
+        pass
+
+    class DiesAfterThePut(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            super().create(path, data)
+            if path.startswith(f"{LOG_DIRECTORY}/"):
+                raise DiedError
+
+    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
+    with pytest.raises(DiedError):
+        committer(log, DiesAfterThePut(log.store)).publish([buffer])
+    assert committer(log).publish([reread(log, buffer)], Policy.LAST_WRITER_WINS).status is Status.ALREADY
+    assert table_ids(log) == [10]
+
+
+def test_rule_15_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    close(log.store, buffer.path, {"reason": "set aside"})
+    publication = committer(log).publish([buffer])
+    assert (publication.status, publication.version) == (Status.SET_ASIDE, None)
+    assert table_ids(log) == []
+
+
+def test_rule_15_a_path_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    add = {**buffer.adds[0], "path": f"{buffer.path}/{buffer.adds[0]['path']}"}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"add": add}])
+    foreign_commit(log, [{"remove": {"path": add["path"], "dataChange": True, "deletionTimestamp": 1}}])
+    with pytest.raises(TerminalError, match="a file is published once"):
+        committer(log).publish([buffer])
+    assert table_ids(log) == []
+
+
+def test_rule_9_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data(log: DeltaLog) -> None:
+    old = stage(log, writer_spec(generation=1, **OVERWRITE), HERE)
+    new = stage(log, writer_spec(generation=2, **OVERWRITE), {"2019-01": [11]})
+    committer(log).publish([new])
+    with pytest.raises(ZombieWriterError, match=r"Generation 2 of writer 'w'.*this buffer is of generation 1"):
+        committer(log).publish([old], Policy.LAST_WRITER_WINS)
+    assert table_ids(log) == [11]
+
+
+def test_rule_9_a_zombie_that_meets_the_newer_generation_in_the_race_is_fenced_off(log: DeltaLog) -> None:
+    old = stage(log, writer_spec(generation=1, on_rerun=OnRerun.APPEND), HERE)
+    new = stage(log, writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [11]})
+    held = LoserHeld(log.store, lambda: committer(log).publish([new]))
+    with pytest.raises(ZombieWriterError):
+        committer(log, held).publish([old])
+    assert held.refused == 1
+    assert table_ids(log) == [11]
+
+
+def test_rule_9_a_second_buffer_of_the_same_generation_is_already_done(log: DeltaLog) -> None:
+    one = stage(log, writer_spec(fingerprint=""), HERE)
+    zombies = stage(log, writer_spec(fingerprint=""), HERE)
+    held = LoserHeld(log.store, lambda: committer(log).publish([one]))
+    publication = committer(log, held).publish([zombies])
+    assert held.refused == 1
+    assert (publication.status, publication.version) == (Status.ALREADY, 1)
+    assert table_ids(log) == [10]
+
+
+@pytest.mark.parametrize(
+    ("terms", "fingerprint", "status", "expected"),
+    [
+        pytest.param({}, "same", Status.ALREADY, [10], id="skip, same work"),
+        pytest.param({"on_rerun": OnRerun.APPEND}, "other", Status.PUBLISHED, [10, 11], id="append again"),
+        pytest.param(OVERWRITE, "other", Status.PUBLISHED, [11], id="overwrite replaces"),
+    ],
+)
+def test_rule_9_a_deliberate_rerun_that_was_staging_when_the_first_was_published(
+    log: DeltaLog, terms: Any, fingerprint: str, status: Status, expected: list[int]
+) -> None:
+    first = stage(log, writer_spec(generation=1, **terms), HERE)
+    again = stage(log, writer_spec(generation=2, fingerprint=fingerprint, **terms), {"2019-01": [11]})
+    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
+    publication = committer(log, held).publish([again])
+    assert held.refused == 1
+    assert publication.status is status
+    assert table_ids(log) == expected
+
+
+@pytest.mark.parametrize("fingerprint", ["other", ""])
+def test_rule_10_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out(
+    log: DeltaLog, fingerprint: str
+) -> None:
+    first = stage(log, writer_spec(generation=1, fingerprint=fingerprint and "same"), HERE)
+    again = stage(log, writer_spec(generation=2, fingerprint=fingerprint), {"2019-01": [11]})
+    held = LoserHeld(log.store, lambda: committer(log).publish([first]))
+    with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds them again; .* overwrite_partitions"):
+        committer(log, held).publish([again])
+    assert held.refused == 1
+    assert table_ids(log) == [10]
+
+
+# -- rule 13 -------------------------------------------------------------------------------------------------------
+
+
+def test_rule_13_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    committer(log).publish([buffer])
+    commit = log.commit(1)
+    assert commit is not None
+    (record,) = commit.writers
+    assert record.buffer == buffer.path
+    assert closed(log.store, buffer.path) == {"version": 1, "writer": record.to_json()}
+
+
+def test_rule_13_a_marker_that_could_not_be_written_does_not_undo_the_commit(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NoMarkers(PassingOn):
+        def put(self, path: str, data: bytes) -> None:
+            raise StoreUnavailableError("no answer")
+
+    buffer = stage(log, writer_spec(), HERE)
+    publication = committer(log, NoMarkers(log.store)).publish([buffer])
+    assert publication.status is Status.PUBLISHED
+    assert f"the marker of {buffer.path} was not written" in caplog.text
+    assert table_ids(log) == [10]
+
+
+# -- conflicts left to reconcile -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
+def test_a_true_conflict_without_a_policy_is_a_result_and_nothing_is_changed(log: DeltaLog, terms: Any) -> None:
+    buffer = stage(log, writer_spec(**terms), HERE)
+    held = LoserHeld(log.store, appends(log))
+    publication = committer(log, held).publish([buffer])
+    assert (publication.lost_races, held.refused) == (1, 1)
+    assert publication.status is Status.CONFLICTED
+    assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
+    assert closed(log.store, buffer.path) is None
+    assert table_ids(log) == [20]
+
+
+def test_a_conflict_with_a_winner_that_was_there_before_the_first_put_is_found_without_a_put(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
+    appends(log)()
+    publication = committer(log).publish([buffer])
+    assert (publication.status, publication.attempts) == (Status.CONFLICTED, 0)
+    assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
+
+
+def test_what_was_there_when_the_writer_began_is_replaced_without_a_conflict(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1], "2019-02": [2]})
+    publication = committer(log).publish([stage(log, writer_spec(**OVERWRITE), HERE)])
+    assert publication.status is Status.PUBLISHED
+    assert table_ids(log) == [2, 10]
+
+
+def test_replace_where_removes_its_whole_range_and_adds_what_lies_inside(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3], None: [4]})
+    spec = writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month IN ('2019-01', '2019-02')")
+    publication = committer(log).publish([stage(log, spec, {"2019-01": [10], "2019-03": [99]})])
+    assert publication.batch is not None
+    assert publication.batch.placed[0].rows_outside == 1
+    assert table_ids(log) == [3, 4, 10]
+
+
+def test_an_overwrite_without_rows_replaces_nothing_and_commits_its_txn(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    for key, terms in (("a", OVERWRITE), ("b", WHERE)):
+        publication = committer(log).publish([stage(log, writer_spec(key, **terms), {})])
+        assert publication.status is Status.PUBLISHED
+        assert DeltaTable(log.table).transaction_version(LOAD.writer(key).app_id) == 1
+    assert table_ids(log) == [1]
+    allowed = stage(log, writer_spec("c", allow_empty=True, **WHERE), {})
+    assert committer(log).publish([allowed]).status is Status.PUBLISHED
+    assert table_ids(log) == []
+
+
+# -- rule 4 --------------------------------------------------------------------------------------------------------
+
+
+def test_rule_4_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{"delta.deletedFileRetentionDuration": "interval 2 days"})
+    buffer = stage(log, writer_spec(), HERE)
+    file = next(Path(log.table, buffer.path).rglob("*.parquet"))
+    for hours, error in ((23, None), (25, BufferLostError)):
+        instant = (datetime.now(UTC) - timedelta(hours=hours)).timestamp()
+        os.utime(file, (instant, instant))
+        aged = reread(log, buffer)
+        if error:
+            with pytest.raises(error, match="half of the table's retention of 2 days"):
+                committer(log).publish([aged])
+            assert table_ids(log) == []
+    young = stage(log, writer_spec("young"), HERE)
+    assert committer(log).publish([young]).status is Status.PUBLISHED
+
+
+def test_rule_4_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    clock = HeldClock()
+    held = LoserHeld(log.store, lambda: (appends(log)(), clock.forward(days=4)))
+    with pytest.raises(BufferLostError):
+        Committer(through(held, log, clock)).publish([buffer])
+    assert held.refused == 1
+    assert table_ids(log) == [20]
+
+
+# -- rule 16 -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log", "from a checkpoint"])
+@pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
+def test_rule_16_a_file_with_a_deletion_vector_is_removed_with_its_vector(
+    tmp_path: Path, terms: Any, checkpointed: bool
+) -> None:
+    log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
+    foreign_append(log, {"2019-01": [1, 2, 3], "2019-02": [4]})
+    add = next(add for add in live(log) if add["partitionValues"]["month"] == "2019-01")
+    marked = delete_rows(log, {**add, "tags": {"VORDER": "true"}}, [1])
+    assert ids_without_deleted(Path(log.table)) == [1, 3, 4]
+    buffer = stage(log, writer_spec(**terms), HERE)
+    if checkpointed:
+        DeltaTable(log.table).create_checkpoint()
+        for version in range(3):
+            Path(log.table, version_path(version)).unlink()
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    commit = log.commit(3)
+    assert commit is not None
+    (remove,) = commit.removes
+    copied = ("path", "partitionValues", "size", "stats", "tags", "deletionVector")
+    assert {key: remove[key] for key in copied} == {key: marked[key] for key in copied}
+    assert commit.rows_removed == 2
+    assert ids_without_deleted(Path(log.table)) == [4, 10]
+    assert len(live(through(log.store, log))) == 2
+
+
+def test_rule_16_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
+    foreign_append(log, {"2019-01": [1, 2, 3]})
+    (add,) = live(log)
+    buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), datetime.now(UTC))
+    held = LoserHeld(log.store, lambda: delete_rows(through(log.store, log), add, [1]))
+    publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
+    assert (publication.lost_races, held.refused) == (1, 1)
+    assert [settlement.outcome for settlement in publication.settlements] == ["replaced"]
+    commit = log.commit(3)
+    assert commit is not None
+    assert commit.removes[0]["deletionVector"]["cardinality"] == 1
+    assert ids_without_deleted(Path(log.table)) == [10]
+
+
+def test_rule_16_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
+    held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22, "2019-02"))
+    publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
+    assert (publication.lost_races, held.refused) == (3, 3)
+    assert publication.entry is not None
+    assert publication.entry.files_removed == 3
+    assert table_ids(log) == [10, 22]
+
+
+# -- rule 17 -------------------------------------------------------------------------------------------------------
+
+
+def schema_with(log: DeltaLog, **changes: dict[str, Any]) -> str:
+    """The table's schema, its fields changed by name, and new ones added."""
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    fields = json.loads(snapshot.metadata["schemaString"])["fields"]
+    new = [{"type": "long", "nullable": True, "metadata": {}, "name": n} for n in changes if n not in ("id", "month")]
+    changed = [{**field, **changes.get(field["name"], {})} for field in [*fields, *new]]
+    return json.dumps({"type": "struct", "fields": changed})
+
+
+UNFIT = {
+    "a CHECK added": (lambda log: {"configuration": {"delta.constraints.positive": "id > 0"}}, "CHECK positive"),
+    "a column's type changed": (lambda log: {"schemaString": schema_with(log, id={"type": "string"})}, "id is string"),
+    "NOT NULL added": (lambda log: {"schemaString": schema_with(log, id={"nullable": False})}, "id is NOT NULL now"),
+    "a NOT NULL column added": (
+        lambda log: {"schemaString": schema_with(log, fare={"nullable": False})},
+        "new column fare",
+    ),
+    "the partitioning changed": (lambda log: {"partitionColumns": []}, "partitioned by nothing, not by month"),
+    "the table replaced": (lambda log: {"id": "another"}, "replaced by another"),
+}
+
+
+@pytest.mark.parametrize("raced", [True, False], ids=["in the race", "before the first put"])
+@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
+@pytest.mark.parametrize(("change", "reason"), UNFIT.values(), ids=UNFIT)
+def test_rule_17_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
+    log: DeltaLog, terms: Any, change: Callable[[DeltaLog], dict[str, Any]], reason: str, raced: bool
+) -> None:
+    buffer = stage(log, writer_spec(task="load.write[3]", **terms), HERE)
+    changed = change(log)
+    held = LoserHeld(log.store, *([lambda: change_metadata(log, **changed)] if raced else []))
+    if not raced:
+        change_metadata(log, **changed)
+    with pytest.raises(BufferDoesNotFitError, match=reason) as error:
+        committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
+    assert held.refused == raced
+    assert "Nothing was published. Clear load.write[3]" in str(error.value)
+    assert len(entries(log)) == 2
+    assert closed(log.store, buffer.path) is None
+
+
+@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
+def test_rule_17_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> None:
+    buffer = stage(log, writer_spec(**terms), HERE)
+    schema = schema_with(log, fare={})
+    held = LoserHeld(log.store, lambda: change_metadata(log, schemaString=schema))
+    publication = committer(log, held).publish([buffer])
+    assert (publication.lost_races, held.refused, publication.version) == (1, 1, 2)
+    assert DeltaTable(log.table).to_pyarrow_table().to_pylist() == [{"id": 10, "month": "2019-01", "fare": None}]
+
+
+def test_rule_17_append_only_set_in_the_race_refuses_overwrites_and_lets_appends_pass(log: DeltaLog) -> None:
+    overwrite, append = stage(log, writer_spec("o", **OVERWRITE), HERE), stage(log, writer_spec("a"), HERE)
+    held = LoserHeld(log.store, lambda: change_metadata(log, configuration={"delta.appendOnly": "true"}))
+    with pytest.raises(BufferDoesNotFitError, match="append-only now"):
+        committer(log, held).publish([overwrite])
+    assert held.refused == 1
+    assert committer(log).publish([append]).status is Status.PUBLISHED
+
+
+def test_rule_17_a_feature_off_the_list_switched_on_in_the_race_is_refused(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking", "domainMetadata"]}
+    held = LoserHeld(log.store, lambda: foreign_commit(through(log.store, log), [{"protocol": protocol}]))
+    with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
+        committer(log, held).publish([buffer])
+    assert held.refused == 1
+
+
+# -- rule 18 -------------------------------------------------------------------------------------------------------
+
+
+def test_rule_18_an_overwrite_of_null_replaces_null_and_the_empty_string(log: DeltaLog) -> None:
+    foreign_append(log, {None: [1], "": [2], "2019-01": [3]})
+    assert committer(log).publish([stage(log, writer_spec(**OVERWRITE), {None: [10]})]).status is Status.PUBLISHED
+    assert table_ids(log) == [3, 10]
+
+
+def by_instant(path: Path) -> DeltaLog:
+    fields = [("id", "long"), ("at", "timestamp")]
+    schema = {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]}
+    return make_table(path, json.dumps(schema), ["at"])
+
+
+def respelled(buffer: Buffer, spelling: str) -> Buffer:
+    import attrs
+
+    return attrs.evolve(buffer, adds=tuple({**add, "partitionValues": {"at": spelling}} for add in buffer.adds))
+
+
+def test_rule_18_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path: Path) -> None:
+    log = by_instant(tmp_path / "t")
+    for key, spelling in (("a", "2019-01-01T12:00:00.000000Z"), ("b", "2019-01-01T12:00:01.000000Z")):
+        committer(log).publish([respelled(stage(log, writer_spec(key), {key: [1]}), spelling)])
+    same = respelled(stage(log, writer_spec("c", **OVERWRITE), {"c": [10]}), "2019-01-01 14:00:00+02:00")
+    assert Committer(log).publish([same]).status is Status.PUBLISHED
+    assert sorted(add["partitionValues"]["at"] for add in live(log)) == [
+        "2019-01-01 14:00:00+02:00",
+        "2019-01-01T12:00:01.000000Z",
+    ]
+
+
+def test_rule_18_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
+    log = by_instant(tmp_path / "t")
+    committer(log).publish([respelled(stage(log, writer_spec("a"), {"a": [1]}), "2019-01-01 12:00:00")])
+    buffer = respelled(stage(log, writer_spec("c", **OVERWRITE), {"c": [10]}), "2019-01-01T12:00:00.000000Z")
+    with pytest.raises(InvalidWriteError, match="at=2019-01-01 12:00:00 is spelled without a time zone"):
+        committer(log).publish([buffer])
+    assert len(live(log)) == 1
+
+
+# -- rule 20 -------------------------------------------------------------------------------------------------------
+
+
+def clean_the_log(log: DeltaLog) -> None:
+    table = DeltaTable(log.table)
+    table.create_checkpoint()
+    for version in range(table.version() + 1):
+        Path(log.table, version_path(version)).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("policy", [None, *Policy])
+@pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
+def test_rule_20_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy(
+    log: DeltaLog, terms: Any, policy: Policy | None
+) -> None:
+    buffer = stage(log, writer_spec(**terms), HERE)
+    appends(log)()
+    clean_the_log(log)
+    with pytest.raises(ConflictError, match="was cleaned up, so nobody knows what they would replace"):
+        committer(log).publish([buffer], policy)
+    assert table_ids(log) == [20]
+
+
+def test_rule_20_where_the_log_since_the_read_version_is_gone_an_append_is_still_put_once(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    appends(log)()
+    clean_the_log(log)
+    assert committer(log).publish([buffer]).version == 2
+    clean_the_log(log)
+    Path(log.table, buffer.path, CLOSED).unlink()
+    assert committer(log).publish([buffer]).status is Status.ALREADY
+    assert table_ids(log) == [10, 20]
+
+
+def test_rule_20_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_there_is_refused(
+    log: DeltaLog,
+) -> None:
+    buffer = stage(log, writer_spec(), HERE)
+    committer(log).publish([buffer])
+    commit = log.commit(1)
+    assert commit is not None
+    log.store.put(version_path(1), dump_actions(action for action in commit.actions if "txn" not in action))
+    Path(log.table, buffer.path, CLOSED).unlink()
+    clean_the_log(log)
+    with pytest.raises(RerunRefusedError, match=r"are in .* already"):
+        committer(log).publish([buffer])
+    assert table_ids(log) == [10]
+
+
+def test_rule_20_colleagues_are_one_transaction_and_all_their_rows_are_added(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3]})
+    rows: dict[str, dict[str | None, list[int]]] = {"a": {"2019-01": [10]}, "b": {"2019-01": [11], "2019-02": [12]}}
+    buffers = [stage(log, writer_spec(key, **OVERWRITE), staged) for key, staged in rows.items()]
+    publication = committer(log).publish(buffers)
+    assert publication.version == 2
+    assert publication.entry is not None
+    assert (publication.entry.files, publication.entry.files_removed) == (3, 2)
+    assert table_ids(log) == [3, 10, 11, 12]
+
+
+def test_rule_20_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on(log: DeltaLog) -> None:
+    early = stage(log, writer_spec("early", **OVERWRITE), HERE)
+    appends(log)()
+    late = stage(log, writer_spec("late", **OVERWRITE), {"2019-02": [11]})
+    assert (early.read_version, late.read_version) == (0, 1)
+    with pytest.raises(ConflictError, match=r"version 1 \(WRITE\) changed month=2019-01"):
+        committer(log).publish([late, early], Policy.FAIL)
+    assert table_ids(log) == [20]
+
+
+def test_rule_20_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: DeltaLog) -> None:
+    late = stage(log, writer_spec("late", **OVERWRITE), HERE)
+    early = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [11]})
+    committer(log).publish([early])
+    publication = committer(log).publish([late], Policy.FAIL, colleagues=[LOAD.writer("early")])
+    assert publication.status is Status.PUBLISHED
+    assert table_ids(log) == [10, 11]
+
+
+def test_rule_20_a_colleagues_rows_merged_by_a_compaction_are_not_replaced_unseen(log: DeltaLog) -> None:
+    late = stage(log, writer_spec("late", **OVERWRITE), HERE)
+    early = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [11]})
+    committer(log).publish([early])
+    (add,) = live(log)
+    gone = {**add, "dataChange": False, "deletionTimestamp": 1}
+    merged = {**add, "path": add["path"], "dataChange": False}
+    name = "month=2019-01/merged.parquet"
+    log.store.put(name, log.store.get(add["path"]))
+    foreign_commit(
+        log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"remove": gone}, {"add": {**merged, "path": name}}]
+    )
+    with pytest.raises(ConflictError, match=r"merged .* of a colleague"):
+        committer(log).publish([late], Policy.LAST_WRITER_WINS, colleagues=[LOAD.writer("early")])
+    assert table_ids(log) == [11]
+
+
+# -- rule 21 -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["/data/other/a.parquet", "file:///data/other/a.parquet", "file:/data/a.parquet", "s3a://bucket/a.parquet"]
+)
+def test_rule_21_a_file_named_by_an_absolute_path_is_not_replaced(log: DeltaLog, path: str) -> None:
+    add = {"path": path, "partitionValues": {"month": "2019-01"}, "size": 1, "modificationTime": 1, "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
+    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
+    with pytest.raises(UnsupportedFeatureError, match="by an absolute path, as shallow clones do"):
+        Committer(log).publish([buffer])
+    assert len(entries(log)) == 2
+
+
+def test_a_column_named_like_a_scheme_makes_no_path_absolute(log: DeltaLog) -> None:
+    foreign_append(log, {"s3:x": [1]})
+    buffer = stage(log, writer_spec(**OVERWRITE), {"s3:x": [10]})
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert table_ids(log) == [10]
+
+
+# -- what the committed JSON says ----------------------------------------------------------------------------------
+
+
+def test_every_add_starts_with_staged_and_equals_the_buffers_but_for_the_prefix(log: DeltaLog) -> None:
+    rows: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]}
+    buffer = stage(log, writer_spec(), rows)
+    committer(log).publish([buffer])
+    actions = [json.loads(line) for line in log.store.get(version_path(1)).splitlines()]
+    adds = of_kind(actions, "add")
+    assert all(add["path"].startswith("staged/") for add in adds)
+    assert [{**add, "path": add["path"].removeprefix(f"{buffer.path}/")} for add in adds] == list(buffer.adds)
+    assert table_ids(log) == [1, 2, 3, 4]
+
+
+def test_log_lines_carry_table_and_writer(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
+    buffer = stage(log, writer_spec("vendor-1"), HERE)
+    with caplog.at_level(logging.WARNING):
+        committer(log, AnswerLost(log.store, effect=True)).publish([buffer])
+    assert f"{log.table}: attempt 1 of 'vendor-1'" in caplog.text
+
+
+def test_what_follows_a_commit_is_called_with_its_version(log: DeltaLog) -> None:
+    called: list[int] = []
+    following = committer(log, after_commit=lambda snapshot, version: called.append(version))
+    results: list[Publication] = [following.publish([stage(log, writer_spec(key), HERE)]) for key in ("a", "b")]
+    assert called == [result.version for result in results] == [1, 2]
+
+
+def test_equal_seeds_publish_equally(tmp_path: Path) -> None:
+    texts = []
+    for name in ("1", "2"):
+        log = make_table(tmp_path / name)
+        clock = HeldClock(datetime.now(UTC))
+        buffer = stage(log, writer_spec(attempt="a-1"), {})
+        Committer(through(log.store, log, clock), Random(3)).publish([buffer])
+        commit = log.commit(1)
+        assert commit is not None
+        texts.append(commit.txn_id)
+    assert texts[0] == texts[1]
+
+
+def test_a_writer_that_began_before_others_committed_publishes_on_top_of_them(log: DeltaLog) -> None:
+    spec = writer_spec()
+    task = prepared(log, spec)
+    appends(log)()
+    buffer = finish(log, task, spec, HERE)
+    assert buffer.read_version == 0
+    assert committer(log).publish([buffer]).version == 2
+    assert table_ids(log) == [10, 20]

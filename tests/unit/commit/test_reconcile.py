@@ -1,0 +1,495 @@
+"""Reconcile: the last word on a load."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Publication, Status
+from airflow_provider_onelake.commit.reconcile import OnMissingWriter, Report, check_committed, reconcile
+from airflow_provider_onelake.exceptions import (
+    BufferLostError,
+    ConflictError,
+    MissingWritersError,
+    ReconciliationMismatchError,
+    RowsOutsideError,
+    TableNotFoundError,
+    TerminalError,
+)
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import deltalake_referee
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close, closed
+from airflow_provider_onelake.staging.prepare import Skip, prepare
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
+from airflow_provider_onelake.storage.stores import Store
+from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
+from tests.support.tables import (
+    LOAD,
+    finished_at,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    stage,
+    writer_spec,
+)
+
+OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
+HERE: dict[str | None, list[int]] = {"2019-01": [10]}
+BASE = datetime.now(UTC) - timedelta(hours=5)
+EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:
+    """Another process's reconciliation, with deltalake's word on what it removes."""
+    committer = Committer(through(store or log.store, log), referee=deltalake_referee(log.table))
+    return reconcile(committer, LOAD, list(writers), **terms)
+
+
+def staged(log: DeltaLog, writer: str, number: int, *, hour: float = 0, month: str = "2019-01", **terms: Any) -> Buffer:
+    buffer = stage(log, writer_spec(writer, **terms), {month: [number]})
+    return finished_at(log, buffer, BASE + timedelta(hours=hour))
+
+
+def statuses(report: Report) -> dict[str, str]:
+    return {outcome.writer: outcome.status for outcome in report.outcomes}
+
+
+def table_ids(log: DeltaLog) -> list[int]:
+    return ids(Path(log.table))
+
+
+def newest(log: DeltaLog) -> int:
+    snapshot = through(log.store, log).snapshot()
+    assert snapshot is not None
+    return snapshot.version
+
+
+# -- who is there --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_table_nobody_got_as_far_as_creating_it(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError, match="none of the writers got as far"):
+        settle(local_log(tmp_path), "a")
+
+
+@EACH_OR_TOGETHER
+def test_complete_buffers_are_published_each_in_a_version_or_together_in_one(
+    log: DeltaLog, publish: PublishMode
+) -> None:
+    for number, key in enumerate("abc"):
+        staged(log, key, number)
+    report = settle(log, "a", "b", "c", publish=publish)
+    assert statuses(report) == dict.fromkeys("abc", "published")
+    assert newest(log) == (3 if publish is PublishMode.EACH else 1)
+    assert report.version == newest(log)
+    assert [outcome.rows_published for outcome in report.outcomes] == [1, 1, 1]
+    report.raise_for_failures()
+    assert table_ids(log) == [0, 1, 2]
+
+
+@EACH_OR_TOGETHER
+def test_calling_again_recognises_what_is_there_and_publishes_nothing_twice(
+    log: DeltaLog, publish: PublishMode
+) -> None:
+    for number, key in enumerate("ab"):
+        staged(log, key, number)
+    settle(log, "a", "b", publish=publish)
+    before = newest(log)
+    again = settle(log, "a", "b", publish=publish)
+    assert statuses(again) == dict.fromkeys("ab", "already_published")
+    assert [outcome.rows_published for outcome in again.outcomes] == [1, 1]
+    assert newest(log) == before
+    assert table_ids(log) == [0, 1]
+
+
+def test_a_writer_named_twice_is_settled_once(log: DeltaLog) -> None:
+    staged(log, "a", 1)
+    assert len(settle(log, "a", "a").outcomes) == 1
+    assert table_ids(log) == [1]
+
+
+def test_rule_13_buffers_of_other_runs_are_not_looked_at(log: DeltaLog) -> None:
+    other = attrs.evolve(LOAD, run="2019-02-01T00:00:00+00:00")
+    stage(log, writer_spec("a", other), {"2019-01": [99]})
+    staged(log, "a", 1)
+    settle(log, "a")
+    assert table_ids(log) == [1]
+
+
+@EACH_OR_TOGETHER
+def test_a_missing_writer_is_named_and_the_others_are_published(log: DeltaLog, publish: PublishMode) -> None:
+    staged(log, "a", 1)
+    prepare(log, writer_spec("b"))
+    report = settle(log, "a", "b", "c", publish=publish, unnamed=["load.write[7] (failed)"])
+    assert statuses(report) == {"a": "published", "b": "missing", "c": "missing"}
+    assert report.missing == ("b", "c", "load.write[7] (failed)")
+    assert table_ids(log) == [1]
+    with pytest.raises(MissingWritersError, match=r"3 of 4 writers .*: b, c, load.write\[7\] \(failed\). Published: a"):
+        report.raise_for_failures()
+
+
+@EACH_OR_TOGETHER
+@pytest.mark.parametrize("unnamed", [[], ["load.write[7]"]], ids=["named", "unnamed"])
+def test_a_missing_writer_holds_the_others_back_where_asked_and_clearing_it_heals(
+    log: DeltaLog, publish: PublishMode, unnamed: list[str]
+) -> None:
+    nothing = OnMissingWriter.PUBLISH_NOTHING
+    staged(log, "a", 1)
+    writers = ("a",) if unnamed else ("a", "b")
+    report = settle(log, *writers, publish=publish, on_missing_writer=nothing, unnamed=unnamed)
+    assert statuses(report)["a"] == "held_back"
+    assert table_ids(log) == []
+    with pytest.raises(MissingWritersError, match="Published: none"):
+        report.raise_for_failures()
+    staged(log, "b", 2)
+    healed = settle(log, "a", "b", publish=publish, on_missing_writer=nothing)
+    healed.raise_for_failures()
+    assert table_ids(log) == [1, 2]
+
+
+def test_a_writer_that_lost_its_files_is_missing_and_says_why(log: DeltaLog) -> None:
+    buffer = staged(log, "a", 1)
+    next(Path(log.table, buffer.path).rglob("*.parquet")).unlink()
+    staged(log, "b", 2)
+    report = settle(log, "a", "b")
+    assert statuses(report) == {"a": "missing", "b": "published"}
+    assert "is gone" in (report.outcomes[0].error or "")
+    with pytest.raises(MissingWritersError, match=r"is gone.*1 of 2 writers"):
+        report.raise_for_failures()
+    assert table_ids(log) == [2]
+
+
+def test_rule_4_a_buffer_too_old_is_refused_by_name_and_the_others_are_published(log: DeltaLog) -> None:
+    buffer = staged(log, "a", 1)
+    staged(log, "b", 2)
+    file = next(Path(log.table, buffer.path).rglob("*.parquet"))
+    instant = (datetime.now(UTC) - timedelta(days=4)).timestamp()
+    os.utime(file, (instant, instant))
+    report = settle(log, "a", "b")
+    assert statuses(report) == {"a": "refused", "b": "published"}
+    with pytest.raises(BufferLostError, match="writer 'a'"):
+        report.raise_for_failures()
+    assert table_ids(log) == [2]
+
+
+def test_a_writer_whose_only_buffer_was_set_aside_is_missing(log: DeltaLog) -> None:
+    buffer = staged(log, "a", 1)
+    close(log.store, buffer.path, {"reason": "set aside: it read the table itself"})
+    assert statuses(settle(log, "a")) == {"a": "missing"}
+    assert table_ids(log) == []
+
+
+def test_several_failures_are_told_in_one(log: DeltaLog) -> None:
+    for key in ("a", "b"):
+        stage(log, writer_spec(key, covers="month = '2018-01'", rows_outside=RowsOutside.REFUSE), HERE)
+    with pytest.raises(TerminalError, match=r"Writer 'a' .*Writer 'b'"):
+        settle(log, "a", "b").raise_for_failures()
+    with pytest.raises(RowsOutsideError, match="Writer 'a'"):
+        settle(log, "a").raise_for_failures()
+    assert table_ids(log) == []
+
+
+def test_an_empty_writer_is_no_missing_one(log: DeltaLog) -> None:
+    stage(log, writer_spec("a"), {})
+    report = settle(log, "a")
+    assert statuses(report) == {"a": "published"}
+    assert report.outcomes[0].rows_published == 0
+    report.raise_for_failures()
+
+
+def test_a_writer_that_skipped_is_in_the_table(log: DeltaLog) -> None:
+    buffer = staged(log, "a", 1)
+    Committer(log).publish([buffer])
+    assert isinstance(prepare(log, writer_spec("a", generation=2)), Skip)
+    report = settle(log, "a")
+    assert statuses(report) == {"a": "already_published"}
+    assert (report.outcomes[0].version, report.outcomes[0].buffer) == (1, buffer.path)
+
+
+def test_a_rerun_that_is_not_complete_is_missing_though_its_first_generation_is_there(log: DeltaLog) -> None:
+    Committer(log).publish([staged(log, "a", 1, **OVERWRITE)])
+    prepare(log, writer_spec("a", generation=2, **OVERWRITE))
+    report = settle(log, "a")
+    assert statuses(report) == {"a": "missing"}
+    assert table_ids(log) == [1]
+
+
+def test_rule_9_only_the_newest_generation_counts(log: DeltaLog) -> None:
+    staged(log, "a", 1, hour=0, generation=1, on_rerun=OnRerun.APPEND)
+    staged(log, "a", 2, hour=1, generation=2, on_rerun=OnRerun.APPEND)
+    settle(log, "a")
+    assert table_ids(log) == [2]
+
+
+def test_of_two_complete_buffers_of_one_writer_the_first_counts_and_the_other_is_set_aside(log: DeltaLog) -> None:
+    second = staged(log, "a", 2, hour=1, fingerprint="")
+    first = staged(log, "a", 1, hour=0, fingerprint="")
+    report = settle(log, "a")
+    assert report.outcomes[0].buffer == first.path
+    assert "set aside" in (closed(log.store, second.path) or {})["reason"]
+    assert table_ids(log) == [1]
+
+
+# -- what is decided -----------------------------------------------------------------------------------------------
+
+
+def test_rivals_of_one_load_settle_in_the_order_in_which_they_finished(log: DeltaLog) -> None:
+    for key, hour in (("late", 3), ("early", 1), ("middle", 2)):
+        staged(log, key, int(hour), hour=hour, **OVERWRITE)
+    report = settle(log, "late", "early", "middle")
+    assert table_ids(log) == [3]
+    by_writer = {outcome.writer: outcome for outcome in report.outcomes}
+    assert [by_writer[key].version for key in ("early", "middle", "late")] == [1, 2, 3]
+    assert by_writer["late"].decisions == (
+        "month=2019-01: version 1 (early) is replaced: it finished earlier",
+        "month=2019-01: version 2 (middle) is replaced: it finished earlier",
+    )
+
+
+def test_an_earlier_finisher_left_in_conflict_is_set_aside_and_reported_without_a_spark_job(log: DeltaLog) -> None:
+    early = staged(log, "early", 1, hour=1, **OVERWRITE)
+    late = staged(log, "late", 2, hour=2, **OVERWRITE)
+    held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([late]))
+    alone = Committer(through(held, log)).publish([early])
+    assert (alone.lost_races, held.refused, alone.status) == (1, 1, Status.CONFLICTED)
+    report = settle(log, "early", "late")
+    assert statuses(report) == {"early": "set_aside", "late": "already_published"}
+    (outcome, _) = report.outcomes
+    assert outcome.decisions == ("month=2019-01: version 1 (late) stays, and this writer's rows there are set aside",)
+    assert (outcome.rows_staged, outcome.rows_published, outcome.version) == (1, 0, 2)
+    assert table_ids(log) == [2]
+
+
+def test_an_earlier_finisher_keeps_the_partitions_that_nobody_else_replaced(log: DeltaLog) -> None:
+    both = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [1], "2019-02": [2]})
+    finished_at(log, both, BASE)
+    Committer(log).publish([staged(log, "late", 3, hour=1, **OVERWRITE)])
+    report = settle(log, "early", "late")
+    assert statuses(report)["early"] == "published"
+    assert report.outcomes[0].rows_published == 1
+    assert table_ids(log) == [2, 3]
+
+
+def test_rows_outside_are_set_aside_and_counted(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-04": [7]})
+    stage(log, writer_spec("a", covers="month = '2019-01'", **OVERWRITE), {"2019-01": [1], "2019-04": [2, 3]})
+    report = settle(log, "a")
+    (outcome,) = report.outcomes
+    assert (outcome.rows_staged, outcome.rows_published, outcome.rows_outside) == (3, 1, 2)
+    assert table_ids(log) == [1, 7]
+
+
+def test_rule_20_together_colleagues_keep_each_others_rows(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1], "2019-02": [2]})
+    for number, key in enumerate("abc"):
+        staged(log, key, 10 + number, **OVERWRITE)
+    report = settle(log, "a", "b", "c", publish=PublishMode.TOGETHER)
+    assert {outcome.version for outcome in report.outcomes} == {2}
+    assert table_ids(log) == [2, 10, 11, 12]
+
+
+def test_rule_20_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    staged(log, "a", 10, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert table_ids(log) == [10]
+    staged(log, "b", 11, **OVERWRITE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "already_published", "b": "published"}
+    assert table_ids(log) == [10, 11]
+
+
+def test_rule_20_together_a_colleague_whose_files_were_merged_since_makes_the_late_one_refused(log: DeltaLog) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    (add,) = log.live_files(lambda _: True, 1)
+    log.store.put("month=2019-01/merged.parquet", log.store.get(add["path"]))
+    gone = {**add, "dataChange": False, "deletionTimestamp": 1}
+    merged = {**add, "path": "month=2019-01/merged.parquet", "dataChange": False}
+    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"remove": gone}, {"add": merged}])
+    staged(log, "b", 11, **OVERWRITE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "already_published", "b": "refused"}
+    with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
+        report.raise_for_failures()
+    assert table_ids(log) == [10]
+
+
+def test_rule_20_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:
+    staged(log, "a", 10, hour=1, **OVERWRITE)
+    staged(log, "b", 11, hour=3, **OVERWRITE)
+    outsider = stage(log, writer_spec("theirs", attrs.evolve(LOAD, dag="other"), **OVERWRITE), {"2019-01": [20]})
+    outsider = finished_at(log, outsider, BASE + timedelta(hours=2))
+    held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([outsider]))
+    report = settle(log, "a", "b", store=held, publish=PublishMode.TOGETHER)
+    assert held.refused == 1
+    for outcome in report.outcomes:
+        assert outcome.lost_races == 1
+        assert outcome.decisions == ("month=2019-01: version 1 (theirs) is replaced: it finished earlier",)
+    assert table_ids(log) == [10, 11]
+
+
+def test_together_writers_of_different_modes_are_refused(log: DeltaLog) -> None:
+    staged(log, "a", 1)
+    staged(log, "b", 2, **OVERWRITE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "refused", "b": "refused"}
+    assert table_ids(log) == []
+
+
+# -- what may go wrong meanwhile -----------------------------------------------------------------------------------
+
+
+@EACH_OR_TOGETHER
+@pytest.mark.parametrize("effect", [True, False], ids=["after the effect", "without effect"])
+def test_rule_14_a_lost_answer_is_settled_within_the_reconciliation(
+    log: DeltaLog, publish: PublishMode, effect: bool
+) -> None:
+    for number, key in enumerate("ab"):
+        staged(log, key, number)
+    report = settle(log, "a", "b", store=AnswerLost(log.store, effect=effect), publish=publish)
+    assert statuses(report) == dict.fromkeys("ab", "published")
+    assert table_ids(log) == [0, 1]
+
+
+@EACH_OR_TOGETHER
+def test_a_writer_that_publishes_itself_while_reconcile_runs_is_published_once(
+    log: DeltaLog, publish: PublishMode
+) -> None:
+    a, _ = staged(log, "a", 1), staged(log, "b", 2)
+    held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([a]))
+    report = settle(log, "a", "b", store=held, publish=publish)
+    assert held.refused == 1
+    assert statuses(report) == {"a": "already_published", "b": "published"}
+    assert table_ids(log) == [1, 2]
+
+
+@EACH_OR_TOGETHER
+def test_two_reconciliations_at_once_publish_every_row_once(log: DeltaLog, publish: PublishMode) -> None:
+    for number, key in enumerate("ab"):
+        staged(log, key, number, **OVERWRITE)
+    rival: Callable[[], object] = lambda: settle(log, "a", "b", publish=publish)  # noqa: E731
+    held = LoserHeld(log.store, rival)
+    report = settle(log, "a", "b", store=held, publish=publish)
+    assert held.refused == 1
+    assert set(statuses(report).values()) == {"already_published"}
+    assert table_ids(log) == ([0, 1] if publish is PublishMode.TOGETHER else [1])
+
+
+def test_a_marker_that_was_lost_is_made_up_for_by_the_txn(log: DeltaLog) -> None:
+    buffer = staged(log, "a", 1)
+    Committer(log).publish([buffer])
+    Path(log.table, buffer.path, CLOSED).unlink()
+    report = settle(log, "a")
+    assert statuses(report) == {"a": "already_published"}
+    assert (report.outcomes[0].version, report.outcomes[0].rows_published) == (1, 1)
+    assert table_ids(log) == [1]
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_rule_20_where_the_log_since_the_read_version_is_gone_an_overwrite_is_refused(
+    log: DeltaLog, policy: Policy
+) -> None:
+    from deltalake import DeltaTable
+
+    staged(log, "a", 1, **OVERWRITE)
+    foreign_append(log, {"2019-01": [7]})
+    DeltaTable(log.table).create_checkpoint()
+    for version in (0, 1):
+        Path(log.table, version_path(version)).unlink()
+    report = settle(log, "a", on_conflict=policy)
+    assert statuses(report) == {"a": "refused"}
+    with pytest.raises(ConflictError, match="was cleaned up"):
+        report.raise_for_failures()
+    assert table_ids(log) == [7]
+
+
+# -- rows committed equal rows staged ------------------------------------------------------------------------------
+
+
+def publish_one(log: DeltaLog) -> Publication:
+    return Committer(log).publish([stage(log, writer_spec("a"), {"2019-01": [1, 2], "2019-02": [3]})])
+
+
+def rewritten(log: DeltaLog, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> DeltaLog:
+    """The table as if version 1 said something else."""
+    commit = through(log.store, log).commit(1)
+    assert commit is not None
+    log.store.put(version_path(1), dump_actions(change(commit.actions)))
+    return through(log.store, log)
+
+
+def test_a_commit_that_says_what_was_staged_passes(log: DeltaLog) -> None:
+    check_committed(log, publish_one(log))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda actions: [*actions, actions[-1]], "a file is in it twice"),
+        (lambda actions: actions[:-1], "it has 1 files instead of 2"),
+        (lambda actions: actions[:-1], "2 rows of writer 'a' instead of 3"),
+        (
+            lambda actions: [*actions[:-1], {"add": {**actions[-1]["add"], "stats": '{"numRecords": 5}'}}],
+            "7 rows of writer 'a' instead of 3",
+        ),
+    ],
+)
+def test_a_commit_that_says_something_else_is_an_error(log: DeltaLog, change: Any, problem: str) -> None:
+    publication = publish_one(log)
+    with pytest.raises(ReconciliationMismatchError, match=problem):
+        check_committed(rewritten(log, change), publication)
+
+
+def test_a_commit_that_is_gone_is_an_error(log: DeltaLog) -> None:
+    publication = publish_one(log)
+    Path(log.table, version_path(1)).unlink()
+    with pytest.raises(ReconciliationMismatchError, match="is gone right after"):
+        check_committed(through(log.store, log), publication)
+
+
+def test_reconcile_reads_back_what_it_committed(log: DeltaLog) -> None:
+    class Drops(PassingOn):
+        """A store that keeps only a part of what it is given."""
+
+        def create(self, path: str, data: bytes) -> None:
+            if path == version_path(1):
+                data = b"".join(data.splitlines(keepends=True)[:-1])
+            super().create(path, data)
+
+    staged(log, "a", 1)
+    report = settle(log, "a", store=Drops(log.store))
+    assert statuses(report) == {"a": "refused"}
+    with pytest.raises(ReconciliationMismatchError, match=r"Version 1 .* is not what was staged"):
+        report.raise_for_failures()
+
+
+# -- the report ----------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_json_with_every_decision(log: DeltaLog) -> None:
+    early = staged(log, "early", 1, **OVERWRITE)
+    Committer(log).publish([staged(log, "late", 2, hour=1, **OVERWRITE)])
+    report = json.loads(json.dumps(settle(log, "early", "late", "gone").to_json()))
+    assert (report["load"], report["table"], report["version"]) == (LOAD.id, log.table, 2)
+    assert report["missing"] == ["gone"]
+    assert [writer["status"] for writer in report["writers"]] == ["set_aside", "already_published", "missing"]
+    (first, _, _) = report["writers"]
+    assert first["buffer"] == early.path
+    assert first["decisions"] == ["month=2019-01: version 1 (late) stays, and this writer's rows there are set aside"]
