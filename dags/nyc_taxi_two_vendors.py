@@ -62,9 +62,8 @@ STEPS = {
 
 # Only an overwrite of months has to be held to its month.
 COVERS = (
-    "{% if params.mode == 'overwrite_partitions' and params.partition_by == 'month' %}"
-    "month = '{{ month_of(params, dag_run) }}'"
-    "{% endif %}"
+    "{% if params.mode == 'overwrite_partitions' and params.partition_by == 'month' %}month = '{{ month_of(params, "
+    "dag_run) }}'{% endif %}"
 )
 
 

@@ -129,8 +129,8 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
         where = ", ".join(sorted(partitioning.describe(partition) for partition in outside))
         raise RowsOutsideError(
             f"Writer {spec.identity.key!r} produced {found.rows_outside} rows outside "
-            f"{allowed.text if allowed else ''}: in {where}. "
-            "Nothing was published, because rows_outside='refuse'; 'set_aside' publishes the others and reports these."
+            f"{allowed.text if allowed else ''}: in {where}. Nothing was published, because rows_outside='refuse'; "
+            "'set_aside' publishes the others and reports these."
         )
     return found
 
@@ -146,8 +146,7 @@ def replaced_partition(partitioning: Partitioning, values: Mapping[str, str | No
     if partitioning.ambiguous(partition):
         raise InvalidWriteError(
             f"The partition {partitioning.describe(partition)} is spelled without a time zone, so an overwrite could "
-            "replace "
-            "the wrong one. Nothing was published. Rewrite that partition with "
+            "replace the wrong one. Nothing was published. Rewrite that partition with "
             "spark.databricks.delta.write.utcTimestampPartitionValues=true, or append."
         )
     return partition

@@ -97,8 +97,7 @@ def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], ta
             if add["path"].startswith(prefixes):
                 raise TerminalError(
                     f"{add['path']} came into {table} in version {winner.version} already; a file is published once. "
-                    "Nothing was "
-                    "changed."
+                    "Nothing was changed."
                 )
 
 

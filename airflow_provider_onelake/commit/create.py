@@ -95,8 +95,8 @@ def _check_partitioning(fields: list[dict[str, Any]], partition_by: list[str], t
     for name in partition_by:
         if name not in types:
             raise InvalidWriteError(
-                f"{table} cannot be partitioned by {name!r}: there is no such column among {', '.join(types)}. "
-                "Nothing was created."
+                f"{table} cannot be partitioned by {name!r}: there is no such column among {', '.join(types)}. Nothing "
+                "was created."
             )
         kind = types[name]
         if not isinstance(kind, str) or not (kind in _PARTITIONABLE or kind.startswith("decimal")):

@@ -106,9 +106,8 @@ def settle(
             raise ConflictError(
                 f"In {table}, {conflict.describe(partitioning)}, which writers "
                 f"{', '.join(repr(b.spec.identity.key) for b in batch.buffers)} replace on the ground of version "
-                f"{batch.read_version}. Nothing was published and the buffers are kept: clear the writers to run "
-                "them on the "
-                "newest version, or reconcile with on_conflict='last_writer_wins' or 'first_writer_wins'."
+                f"{batch.read_version}. Nothing was published and the buffers are kept: clear the writers to run them "
+                "on the newest version, or reconcile with on_conflict='last_writer_wins' or 'first_writer_wins'."
             )
         outcome = _outcome(batch, conflict, policy, live_paths)
         if outcome == "set_aside":

@@ -206,7 +206,7 @@ class _Attempts:
         self._seen = snapshot.version
 
     def _place(self, buffers: tuple[Buffer, ...], snapshot: Snapshot) -> Batch:
-        """Check that the buffers fit and sort their files: once for a definition of the table, not for every attempt."""
+        """Check that the buffers fit and sort their files: once a definition of the table, not for every attempt."""
         if self._placed is not None:
             before, batch = self._placed
             same = before.metadata is snapshot.metadata and before.protocol is snapshot.protocol
@@ -227,9 +227,8 @@ class _Attempts:
             return True
         if stored > spec.generation:
             raise ZombieWriterError(
-                f"Generation {stored} of writer {spec.identity.key!r} is in {self._log.table} already; this buffer "
-                "is of generation "
-                f"{spec.generation} and is not put on top of newer data. Nothing was published."
+                f"Generation {stored} of writer {spec.identity.key!r} is in {self._log.table} already; this buffer is "
+                f"of generation {spec.generation} and is not put on top of newer data. Nothing was published."
             )
         if spec.on_rerun is not OnRerun.SKIP:
             return True
@@ -237,10 +236,8 @@ class _Attempts:
             return False
         raise RerunRefusedError(
             f"Generation {stored} of writer {spec.identity.key!r} came into {self._log.table} while generation "
-            f"{spec.generation} was "
-            "staged, so publishing it would repeat rows. Nothing was published: on_rerun='append' adds them again; "
-            "the modes "
-            "overwrite_partitions and replace_where replace them."
+            f"{spec.generation} was staged, so publishing it would repeat rows. Nothing was published: "
+            "on_rerun='append' adds them again; the modes overwrite_partitions and replace_where replace them."
         )
 
     def _closed(self, buffer: Buffer) -> bool:
@@ -258,10 +255,8 @@ class _Attempts:
         if not self._log_complete:
             raise ConflictError(
                 f"The log of {self._log.table} between version {batch.read_version}, on which writers {self._names} "
-                "were formed, and "
-                f"version {snapshot.version} was cleaned up, so nobody knows what they would replace. Nothing was "
-                "published: clear the "
-                "writers to run them on the newest version (protocol, rule 20)."
+                f"were formed, and version {snapshot.version} was cleaned up, so nobody knows what they would replace. "
+                "Nothing was published: clear the writers to run them on the newest version (protocol, rule 20)."
             )
         self._check_colleagues_not_merged()
         files = self._live_files(batch, snapshot)
@@ -273,8 +268,8 @@ class _Attempts:
             if merged is not None:
                 raise ConflictError(
                     f"Version {winner.version} of {self._log.table} merged {merged}, of a colleague of writers "
-                    f"{self._names}, with other files, so its rows cannot be told from those that they replace. Nothing "
-                    "was published: clear all writers of the load."
+                    f"{self._names}, with other files, so its rows cannot be told from those that they replace. "
+                    "Nothing was published: clear all writers of the load."
                 )
 
     def _live_files(self, batch: Batch, snapshot: Snapshot) -> LiveFiles:
@@ -292,8 +287,7 @@ class _Attempts:
             if absolute is not None:
                 raise UnsupportedFeatureError(
                     f"{self._log.table} names its file {absolute} by an absolute path, as shallow clones do; this "
-                    "version does not "
-                    "replace such files. Nothing was published."
+                    "version does not replace such files. Nothing was published."
                 )
             if self._committer.referee is not None:
                 self._committer.referee(snapshot.version, partitioning, batch.replaces, files)
@@ -316,8 +310,10 @@ class _Attempts:
                 yield winner
 
     def _allied(self, writer: PublishedWriter) -> bool:
-        """Say whether a writer is a colleague, or an older generation of one of these: a rerun replaces that, whenever
-        it finished (rule 9)."""
+        """Say whether a writer is a colleague, or an older generation of one of these.
+
+        A rerun replaces that, whenever it finished (rule 9).
+        """
         if self._colleagues and writer.buffer.startswith(self._colleagues):
             return True
         specs = (buffer.spec for buffer in self._buffers)
@@ -326,7 +322,9 @@ class _Attempts:
     def _ended_without_put(self, snapshot: Snapshot) -> Publication:
         """Say why there is nothing to publish: it is in the table, or somebody set it aside."""
         markers = [
-            self._markers.get(buffer.path) if snapshot.txns.get(buffer.spec.identity.app_id) != buffer.spec.generation else None
+            self._markers.get(buffer.path)
+            if snapshot.txns.get(buffer.spec.identity.app_id) != buffer.spec.generation
+            else None
             for buffer in self._buffers
         ]
         if all(marker is not None and "version" not in marker for marker in markers):
@@ -381,11 +379,9 @@ class _Attempts:
 
     def _contention(self) -> CommitContentionError:
         return CommitContentionError(
-            f"{self._log.table}: {self._lost} of {self._attempts} puts of writers {self._names} met another's "
-            "commit, and the budget "
-            f"of {self._committer.backoff.budget:g} s is used up. Nothing was lost: the buffers stay, and clearing "
-            "this task or "
-            "reconcile publishes them without running Spark again."
+            f"{self._log.table}: {self._lost} of {self._attempts} puts of writers {self._names} met another's commit, "
+            f"and the budget of {self._committer.backoff.budget:g} s is used up. Nothing was lost: the buffers stay, "
+            "and clearing this task or reconcile publishes them without running Spark again."
         )
 
     @property

@@ -5,22 +5,20 @@ The part that Trino describes as commit reconciliation, and the last word on a l
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.commit.conflicts import merged_file
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
     LogGapError,
-    MissingWritersError,
     ReconciliationMismatchError,
     TableNotFoundError,
     TerminalError,
@@ -33,106 +31,12 @@ from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.prepare import find_published, standing
 from airflow_provider_onelake.staging.spec import Mode, PublishMode
 
-logger = logging.getLogger(__name__)
-
 
 class OnMissingWriter(StrEnum):
     """What is published of a load whose writers are not all complete."""
 
     PUBLISH_OTHERS = "publish_others"
     PUBLISH_NOTHING = "publish_nothing"
-
-
-@attrs.frozen(kw_only=True)
-class WriterOutcome:
-    """What became of one writer.
-
-    :param writer: its key.
-    :param status: ``published``, ``already_published``, ``set_aside``, ``missing``, ``held_back`` or ``refused``.
-    :param version: of the table that its rows came with.
-    :param rows_staged: in its buffer.
-    :param rows_published: in the table.
-    :param rows_outside: outside what the writer covers: set aside.
-    :param buffer: its path, relative to the table.
-    :param lost_races: puts that met another's commit.
-    :param decisions: how its conflicts were settled, a sentence each.
-    :param error: why it was refused.
-    """
-
-    writer: str
-    status: str
-    version: int | None = None
-    rows_staged: int | None = None
-    rows_published: int | None = None
-    rows_outside: int | None = None
-    buffer: str | None = None
-    lost_races: int = 0
-    decisions: tuple[str, ...] = ()
-    error: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Report:
-    """What a reconciliation did, writer by writer.
-
-    :param load: whose writers they are.
-    :param table: what messages call the table.
-    :param outcomes: one for every expected writer.
-    :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
-    :param failures: what was refused, to be raised.
-    """
-
-    load: str
-    table: str
-    outcomes: tuple[WriterOutcome, ...]
-    missing: tuple[str, ...]
-    failures: tuple[TerminalError, ...] = ()
-
-    @property
-    def version(self) -> int | None:
-        """The newest version that rows of the load came with."""
-        return max((o.version for o in self.outcomes if o.version is not None), default=None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report for XCom."""
-        return {
-            "load": self.load,
-            "table": self.table,
-            "version": self.version,
-            "missing": list(self.missing),
-            # Lists, as JSON has them: Airflow would wrap a tuple.
-            "writers": [{**attrs.asdict(o), "decisions": list(o.decisions)} for o in self.outcomes],
-        }
-
-    def raise_for_failures(self) -> None:
-        """Raise what a person has to act on.
-
-        :raises TerminalError: the one failure, or several told in one.
-        :raises MissingWritersError: writers have no complete buffer.
-        """
-        if len(self.failures) == 1 and not self.missing:
-            raise self.failures[0]
-        messages = [str(failure) for failure in self.failures]
-        if self.missing:
-            there = [o.writer for o in self.outcomes if o.status in _IN_THE_TABLE]
-            messages.append(
-                f"{len(self.missing)} of {len(self.outcomes) + self._unnamed} writers of load {self.load} of "
-                f"{self.table} left no "
-                f"complete buffer: {', '.join(self.missing)}. Published: {', '.join(there) or 'none'}. Clear the "
-                "missing ones with "
-                "their downstream tasks; the others keep their buffers and do not run Spark again."
-            )
-            raise MissingWritersError(" ".join(messages))
-        if messages:
-            raise TerminalError(" ".join(messages))
-
-    @property
-    def _unnamed(self) -> int:
-        named = {outcome.writer for outcome in self.outcomes}
-        return sum(name not in named for name in self.missing)
-
-
-_IN_THE_TABLE = ("published", "already_published")
 
 
 @attrs.frozen
@@ -220,16 +124,13 @@ class _Reconciliation:
             for state in ready:
                 self._publish_batch([state], ())
         ordered = tuple(self._outcomes[state.identity.key] for state in states)
-        report = Report(
+        return Report(
             load=self._load.id,
             table=self._log.table,
             outcomes=ordered,
             missing=(*missing, *unnamed),
             failures=tuple(self._failures),
         )
-        for outcome in ordered:
-            logger.info("%s: writer %s: %s", self._log.table, outcome.writer, attrs.asdict(outcome))
-        return report
 
     def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
         begun = standing(self._log.store, identity)
@@ -299,10 +200,9 @@ class _Reconciliation:
             if stored is not None and self._mixed(identity, stored, snapshot):
                 raise ConflictError(
                     f"Writer {identity.key!r} of load {self._load.id} was published before, and its files were "
-                    "rewritten since, so "
-                    f"they cannot be told from the rows that {', '.join(repr(s.identity.key) for s in ready)} "
-                    "replace. Nothing was "
-                    "published: clear all writers of the load."
+                    "rewritten since, so they cannot be told from the rows that "
+                    f"{', '.join(repr(s.identity.key) for s in ready)} replace. Nothing was published: clear all "
+                    "writers of the load."
                 )
 
     def _mixed(self, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> bool:
@@ -396,6 +296,5 @@ def check_committed(log: DeltaLog, publication: Publication) -> None:
     if problems:
         raise ReconciliationMismatchError(
             f"Version {publication.version} of {log.table} is not what was staged: {'; '.join(problems)}. Look at it "
-            "before anybody "
-            "reads the table; RESTORE to the version before takes it back."
+            "before anybody reads the table; RESTORE to the version before takes it back."
         )

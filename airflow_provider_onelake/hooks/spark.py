@@ -30,6 +30,6 @@ def engine_for(spark_conn_id: str, timeout: float | None = None) -> Engine:
 
         return ConnectEngine(remote=SparkConnectHook(spark_conn_id).get_connection_url(), timeout=timeout)
     raise InvalidWriteError(
-        f"The connection {spark_conn_id} is of the type {kind!r}; this version speaks to Spark through connections "
-        "of the type 'spark_connect' only. Nothing was staged."
+        f"The connection {spark_conn_id} is of the type {kind!r}; this version speaks to Spark through connections of "
+        "the type 'spark_connect' only. Nothing was staged."
     )

@@ -43,8 +43,7 @@ def deltalake_referee(table_uri: str, storage_options: Mapping[str, str] | None 
         if ours != theirs:
             raise CorruptLogError(
                 f"At version {version} of {table_uri} our replay and deltalake disagree about {len(ours ^ theirs)} "
-                "live "
-                f"files, such as {min(ours ^ theirs)}. Nothing was removed. Please report the table's log."
+                f"live files, such as {min(ours ^ theirs)}. Nothing was removed. Please report the table's log."
             )
 
     return check

@@ -95,8 +95,7 @@ class LogFiles:
             if version not in present and not exists(version):
                 raise LogGapError(
                     f"Version {version} of {table} is missing from its log, though version {self.latest} exists. The "
-                    "log was "
-                    "cleaned up or damaged; nothing was changed."
+                    "log was cleaned up or damaged; nothing was changed."
                 )
 
 

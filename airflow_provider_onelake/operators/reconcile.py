@@ -18,7 +18,7 @@ from airflow_provider_onelake.operators.write import WRITER_XCOM, OneLakeWriteOp
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.staging.identity import Load
 
 _NOT_EXPECTED = (TaskInstanceState.SKIPPED, TaskInstanceState.REMOVED)

@@ -109,10 +109,8 @@ class Buffer(OpenBuffer):
         if self.oldest is not None and now - self.oldest >= timedelta(days=retention_days) / 2:
             raise BufferLostError(
                 f"The buffer {self.path} of writer {self.spec.identity.key!r} is older than half of the table's "
-                "retention of "
-                f"{retention_days:g} days, so a VACUUM may be about to delete its files. Nothing was published: "
-                "stage it "
-                f"again by clearing {self.spec.task or 'its task'}."
+                f"retention of {retention_days:g} days, so a VACUUM may be about to delete its files. Nothing was "
+                f"published: stage it again by clearing {self.spec.task or 'its task'}."
             )
 
 
@@ -233,8 +231,8 @@ def read_buffer(store: Store, path: str) -> Buffer:
             state = "is gone" if info is None else f"has {info.size} bytes instead of {add['size']}"
             raise BufferLostError(
                 f"The file {add['path']} of the buffer {path} {state}: a VACUUM or a person removed it. Nothing was "
-                "published: "
-                f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
+                f"published: stage writer {opened.spec.identity.key!r} again by clearing "
+                f"{opened.spec.task or 'its task'}."
             )
     oldest = min((present[f"{path}/{object_path(add)}"].modified for add in adds), default=None)
     return Buffer(path, opened.spec, opened.read_version, opened.table_id, opened.metadata, adds, finished, oldest)
@@ -254,8 +252,7 @@ def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> No
     if problems:
         raise BufferInvalidError(
             f"Version 1 of the buffer {buffer.path} is no ordinary append: {'; '.join(problems)}. Nothing was "
-            "published: "
-            f"stage writer {buffer.spec.identity.key!r} again by clearing {buffer.spec.task or 'its task'}."
+            f"published: stage writer {buffer.spec.identity.key!r} again by clearing {buffer.spec.task or 'its task'}."
         )
 
 

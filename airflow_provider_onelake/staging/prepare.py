@@ -184,8 +184,7 @@ def claim(store: Store, spec: WriteSpec) -> None:
     if newest.generation > spec.generation:
         raise ZombieWriterError(
             f"Writer {spec.identity.key!r} has been rerun since (generation {newest.generation}, this attempt is of "
-            f"{spec.generation}). "
-            "Nothing was staged; the newer one carries on."
+            f"{spec.generation}). Nothing was staged; the newer one carries on."
         )
     path = f"{spec.identity.directory}/_claim-{spec.generation}.json"
     try:
@@ -195,8 +194,7 @@ def claim(store: Store, spec: WriteSpec) -> None:
         if owner != spec.task:
             raise DuplicateWriterError(
                 f"Two writers of this run have the key {spec.identity.key!r}: {owner} and {spec.task}. Give each its "
-                "own "
-                "`writer`. This one staged nothing; the other carries on."
+                "own `writer`. This one staged nothing; the other carries on."
             ) from None
 
 
@@ -268,8 +266,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     if found is None or not spec.fingerprint or found.record.fingerprint != spec.fingerprint:
         raise RerunRefusedError(
             f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
-            "code, so "
-            f"it cannot be skipped. Nothing was staged: {ways}."
+            f"code, so it cannot be skipped. Nothing was staged: {ways}."
         )
     _check_not_undone(log, spec, found, snapshot, ways)
     why = ": an earlier attempt published it" if retried else ", with the same source and code"
@@ -291,8 +288,7 @@ def _check_not_undone(log: DeltaLog, spec: WriteSpec, found: Publishing, snapsho
         undone = f"{undoing.operation} in version {undoing.version} took its rows back"
     raise RerunRefusedError(
         f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {undone}, so it "
-        "cannot be "
-        f"skipped. Nothing was staged: {ways}."
+        f"cannot be skipped. Nothing was staged: {ways}."
     )
 
 
@@ -316,9 +312,8 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
     if log.clock.now() - run > timedelta(days=interval_days(text, 0)):
         raise RerunRefusedError(
             f"The run {spec.identity.load.run} is older than {_TXN_RETENTION}={text} of {log.table}, so nobody knows "
-            "whether writer "
-            f"{spec.identity.key!r} was appended before. Nothing was staged: unset the property, or use a mode that "
-            "replaces."
+            f"whether writer {spec.identity.key!r} was appended before. Nothing was staged: unset the property, or use "
+            "a mode that replaces."
         )
 
 

@@ -109,8 +109,7 @@ class WriteSpec:
         if self.mode is Mode.APPEND and self.on_rerun is OnRerun.REPLACE:
             raise InvalidWriteError(
                 "on_rerun='replace' cannot take back an append safely. Use the mode overwrite_partitions or "
-                "replace_where, "
-                "or on_rerun='skip' or 'append'. Nothing was staged."
+                "replace_where, or on_rerun='skip' or 'append'. Nothing was staged."
             )
 
     @property

@@ -157,8 +157,8 @@ class Supervised:
                 end([*self._known.members()], signal.SIGTERM, grace=2.0)
             self._start_at = now + self._back_off
             self._tell(
-                f"{self.command.name} {_how_it_ended(self._popen.returncode)}; "
-                f"starting it again in {self._back_off:.0f} s (log: {self.command.log})"
+                f"{self.command.name} {_how_it_ended(self._popen.returncode)}; starting it again in "
+                f"{self._back_off:.0f} s (log: {self.command.log})"
             )
             self._back_off = min(self._back_off * 2, _LONGEST_BACK_OFF)
         elif now >= self._start_at:

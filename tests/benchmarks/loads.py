@@ -6,6 +6,7 @@ import shutil
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def write(remote: str, source: Path, table: Path, year: int | None) -> dict[str,
     publication = Committer(log, referee=deltalake_referee(uri), after_commit=checkpointer(uri)).publish([buffer])
     assert publication.status is Status.PUBLISHED
     clock.append(time.monotonic())
-    return dict(zip(("create", "stage", "publish"), (b - a for a, b in zip(clock, clock[1:])), strict=True))
+    return dict(zip(("create", "stage", "publish"), (b - a for a, b in pairwise(clock)), strict=True))
 
 
 def _write(remote: str, source: Path, table: Path, year: int) -> dict[str, float]:

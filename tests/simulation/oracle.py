@@ -17,7 +17,8 @@ import attrs
 
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Publication
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter, Report
+from airflow_provider_onelake.commit.reconcile import OnMissingWriter
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferLostError,
@@ -410,7 +411,10 @@ class Judge:
                 if appends and (last is None or commit.version > last.version or _after(commit, last)):
                     expected |= self._rows_into(commit, partition)
                     # It finished earlier than one that came later and emptied the partition, though not the last.
-                    if any(c.version > commit.version and self._empties(c, partition) and _after(c, commit) for c in self.commits):
+                    if any(
+                        c.version > commit.version and self._empties(c, partition) and _after(c, commit)
+                        for c in self.commits
+                    ):
                         either |= self._rows_into(commit, partition)
             if last is not None and last.plan is not None and last.plan.publish is PublishMode.TOGETHER:
                 # Colleagues that came in other versions are beside it.

@@ -99,14 +99,14 @@ def main(arguments: list[str]) -> int:
         history = simulate(seed)
         counters.update({**history.counters, "steps": len(history.deployment.world.history)})
         if first == last:
-            print(history)  # noqa: T201
+            print(history)
         elif history.violation:
             failed.append(seed)
-            print(f"seed {seed}: {history.violation[:400]}")  # noqa: T201
+            print(f"seed {seed}: {history.violation[:400]}")
     seconds = time.perf_counter() - began
-    print(f"{len(failed)} of {last - first + 1} failed; {(last - first + 1) / seconds:.0f} histories a second")  # noqa: T201
+    print(f"{len(failed)} of {last - first + 1} failed; {(last - first + 1) / seconds:.0f} histories a second")
     if first != last:
-        print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))  # noqa: T201
+        print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))
     return 1 if failed else 0
 
 

@@ -179,7 +179,7 @@ def test_simulation_finds(monkeypatch: pytest.MonkeyPatch, changes: list[Change]
     while time.process_time() - began < _LONGEST:
         history = simulate(seed)
         if history.violation and re.search(says, history.violation):
-            print(f"found by seed {seed} after {time.process_time() - began:.2f} s: {history.violation[:200]}")  # noqa: T201
+            print(f"found by seed {seed} after {time.process_time() - began:.2f} s: {history.violation[:200]}")
             return
         seed += 1
     pytest.fail(f"not found in {seed} histories")

@@ -12,7 +12,9 @@ import pytest
 
 from tests.simulation.runner import simulate
 
-KEPT = [int(line.split("#")[0]) for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines() if line.strip()]
+KEPT = [
+    int(line.split("#")[0]) for line in (Path(__file__).parent / "seeds.txt").read_text().splitlines() if line.strip()
+]
 
 # What must have happened in a thousand schedules, or they prove little.
 NOT_VACUOUS = (
@@ -45,7 +47,7 @@ def test_every_row_is_there_once_whatever_happens(pytestconfig: pytest.Config) -
         history = simulate(seed)
         assert history.violation is None, f"{history}\nReplay it: python -m tests.simulation.runner {seed}"
         counters.update(history.counters)
-    print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))  # noqa: T201
+    print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))
     if schedules >= 1000:
         assert not [name for name in NOT_VACUOUS if not counters[name]]
 

@@ -14,7 +14,8 @@ import pytest
 
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter, Report, check_committed, reconcile
+from airflow_provider_onelake.commit.reconcile import OnMissingWriter, check_committed, reconcile
+from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     ConflictError,

@@ -1,0 +1,99 @@
+"""What a reconciliation did, for the log, XCom and the person who has to act."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import MissingWritersError, TerminalError
+
+_IN_THE_TABLE = ("published", "already_published")
+
+
+@attrs.frozen(kw_only=True)
+class WriterOutcome:
+    """What became of one writer.
+
+    :param writer: its key.
+    :param status: ``published``, ``already_published``, ``set_aside``, ``missing``, ``held_back`` or ``refused``.
+    :param version: of the table that its rows came with.
+    :param rows_staged: in its buffer.
+    :param rows_published: in the table.
+    :param rows_outside: outside what the writer covers: set aside.
+    :param buffer: its path, relative to the table.
+    :param lost_races: puts that met another's commit.
+    :param decisions: how its conflicts were settled, a sentence each.
+    :param error: why it was refused.
+    """
+
+    writer: str
+    status: str
+    version: int | None = None
+    rows_staged: int | None = None
+    rows_published: int | None = None
+    rows_outside: int | None = None
+    buffer: str | None = None
+    lost_races: int = 0
+    decisions: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What a reconciliation did, writer by writer.
+
+    :param load: whose writers they are.
+    :param table: what messages call the table.
+    :param outcomes: one for every expected writer.
+    :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
+    :param failures: what was refused, to be raised.
+    """
+
+    load: str
+    table: str
+    outcomes: tuple[WriterOutcome, ...]
+    missing: tuple[str, ...]
+    failures: tuple[TerminalError, ...] = ()
+
+    @property
+    def version(self) -> int | None:
+        """The newest version that rows of the load came with."""
+        return max((o.version for o in self.outcomes if o.version is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report for XCom."""
+        return {
+            "load": self.load,
+            "table": self.table,
+            "version": self.version,
+            "missing": list(self.missing),
+            # Lists, as JSON has them: Airflow would wrap a tuple.
+            "writers": [{**attrs.asdict(o), "decisions": list(o.decisions)} for o in self.outcomes],
+        }
+
+    def raise_for_failures(self) -> None:
+        """Raise what a person has to act on.
+
+        :raises TerminalError: the one failure, or several told in one.
+        :raises MissingWritersError: writers have no complete buffer.
+        """
+        if len(self.failures) == 1 and not self.missing:
+            raise self.failures[0]
+        messages = [str(failure) for failure in self.failures]
+        if self.missing:
+            there = [o.writer for o in self.outcomes if o.status in _IN_THE_TABLE]
+            messages.append(
+                f"{len(self.missing)} of {len(self.outcomes) + self._unnamed} writers of load {self.load} of "
+                f"{self.table} left no complete buffer: {', '.join(self.missing)}. Published: "
+                f"{', '.join(there) or 'none'}. Clear the missing ones with their downstream tasks; the others keep "
+                "their buffers and do not run Spark again."
+            )
+            raise MissingWritersError(" ".join(messages))
+        if messages:
+            raise TerminalError(" ".join(messages))
+
+    @property
+    def _unnamed(self) -> int:
+        named = {outcome.writer for outcome in self.outcomes}
+        return sum(name not in named for name in self.missing)
