@@ -60,7 +60,7 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 	@$(LOCAL) demo $(if $(INPUT),--input "$(INPUT)") $(if $(LAKEHOUSE),--lakehouse "$(LAKEHOUSE)") \
 		$(if $(TABLE_MODE),--table-mode "$(TABLE_MODE)") $(if $(PARTITION_BY),--partition-by "$(PARTITION_BY)")
 
-bench: jars ## Seven staged writers beside one Spark job; commits per second (two minutes)
+bench: jars ## Seven staged writers beside one Spark job; commits per second (two to four minutes)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean: down ## Stop everything; remove what ran and what was built, but not .venv and not the fetched JARs

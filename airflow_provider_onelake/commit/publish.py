@@ -22,6 +22,7 @@ from airflow_provider_onelake.exceptions import (
     ConflictError,
     LogGapError,
     ObjectExistsError,
+    OneLakeError,
     RerunRefusedError,
     StoreUnavailableError,
     TableNotFoundError,
@@ -337,8 +338,9 @@ class _Attempts:
         for record in entry.writers:
             try:
                 close(self._log.store, record.buffer, {"version": version, "writer": record.to_json()})
-            except StoreUnavailableError as error:
-                # The txn in the table is what counts; the marker only saves reading the log.
+            except OneLakeError as error:
+                # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
+                # txn is what counts; the marker only saves reading the log.
                 logger.warning("%s: the marker of %s was not written: %s", self._log.table, record.buffer, error)
         if self._committer.after_commit is not None:
             try:

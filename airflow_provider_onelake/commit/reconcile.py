@@ -110,9 +110,7 @@ class _Reconciliation:
             if state.published:
                 self._outcomes[state.identity.key] = self._already(state, snapshot)
             elif state.buffer is None:
-                self._outcomes.setdefault(
-                    state.identity.key, WriterOutcome(writer=state.identity.key, status="missing")
-                )
+                self._outcomes.setdefault(state.identity.key, self._missing(state, snapshot))
         ready = [state for state in states if state.buffer is not None]
         ready.sort(key=_Staged.finished)
         if (missing or unnamed) and on_missing is OnMissingWriter.PUBLISH_NOTHING:
@@ -176,6 +174,13 @@ class _Reconciliation:
             rows_published=found.record.rows,
             buffer=found.record.buffer,
         )
+
+    def _missing(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
+        """Say that a writer is missing, and where its rows of before are, if its rerun is what is missing."""
+        stored = snapshot.txns.get(state.identity.app_id)
+        before = stored and find_published(self._log, state.identity, stored, snapshot.version)
+        version = before.version if before else None
+        return WriterOutcome(writer=state.identity.key, status="missing", version=version)
 
     def _publish_together(self, ready: list[_Staged], states: list[_Staged], snapshot: Snapshot) -> None:
         if not ready:

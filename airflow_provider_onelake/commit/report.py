@@ -86,9 +86,14 @@ class Report:
             messages.append(
                 f"{len(self.missing)} of {len(self.outcomes) + self._unnamed} writers of load {self.load} of "
                 f"{self.table} left no complete buffer: {', '.join(self.missing)}. Published: "
-                f"{', '.join(there) or 'none'}. Clear the missing ones with their downstream tasks; the others keep "
-                "their buffers and do not run Spark again."
+                f"{', '.join(there) or 'none'}. Mend what their own logs say, and clear the missing ones with their "
+                "downstream tasks; the others keep their buffers and do not run Spark again."
             )
+            messages += [
+                f"What {o.writer} published before, in version {o.version}, is still in the table."
+                for o in self.outcomes
+                if o.status == "missing" and o.version is not None
+            ]
             raise MissingWritersError(" ".join(messages))
         if messages:
             raise TerminalError(" ".join(messages))

@@ -123,9 +123,10 @@ class OneLakeReconcileOperator(BaseOperator):
             unnamed=roll.unnamed,
         )
         for outcome in report.outcomes:
-            self.log.info("%s: writer %s: %s in version %s", log.table, outcome.writer, outcome.status, outcome.version)
+            where = "" if outcome.version is None else f" in version {outcome.version}, {outcome.rows_published} rows"
+            self.log.info("%s: writer %s: %s%s", log.table, outcome.writer, outcome.status, where)
             for decision in outcome.decisions:
-                self.log.info("%s: writer %s: %s", log.table, outcome.writer, decision)
+                self.log.warning("%s: writer %s: %s", log.table, outcome.writer, decision)
         snapshot = log.snapshot()
         stored = snapshot.txns if snapshot is not None else {}
         app_ids = [load.writer(key).app_id for key in roll.named]

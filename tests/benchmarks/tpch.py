@@ -44,11 +44,11 @@ class Totals:
         return cls(rows, str(price))
 
 
-def lineitem(directory: Path, scale: int = 1) -> Path:
+def lineitem(directory: Path, scale: float = 1) -> Path:
     """Return the table's Parquet file, made at the first call.
 
     :param directory: that keeps it.
-    :param scale: 6 M rows each.
+    :param scale: 1 for 6 M rows.
     """
     made = directory / f"scale-{scale}" / "lineitem.parquet"
     if not made.exists():

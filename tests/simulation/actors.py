@@ -25,11 +25,13 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import close, closed
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
+from tests.simulation.checkpoint import checkpoint
 from tests.simulation.scenario import ForeignPlan, LoadPlan, Scenario, WriterPlan
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import Actor, ViolationError, World
 
-WEEK = 7 * 86_400 * 1_000_000
+DAY = 86_400 * 1_000_000
+WEEK = 7 * DAY
 
 
 @attrs.define
@@ -101,6 +103,8 @@ class Deployment:
             world.spawn(name, lambda f=foreign: self._foreign(f), faulty=False, after=foreign.start)  # type: ignore[misc]
         for at in scenario.vacuums:
             world.spawn("VACUUM", self._vacuum, faulty=False, after=at)
+        for at in scenario.checkpoints:
+            world.spawn("checkpoint", self._checkpoint, faulty=False, after=at)
         for at in scenario.hands:
             world.spawn("a person", self._set_aside, faulty=False, after=at)
         world.run()
@@ -387,6 +391,7 @@ class Deployment:
             path
             for path, stored in sorted(store.objects.items())
             if path.endswith(".parquet")
+            and "_delta_log/" not in path
             and world.microseconds - stored.modified > WEEK
             and quote(path, safe="/=-._") not in spared
         ]
@@ -395,6 +400,30 @@ class Deployment:
         for path in listed:
             store.delete(path)
             world.counters["files deleted by VACUUM"] += 1
+
+    def _checkpoint(self) -> None:
+        """An engine writes a checkpoint, and cleans up the log behind it."""
+        world, store = self.world, self.store
+        version, live, metadata = self.replay()
+        if version < 0:
+            return
+        txns: dict[str, dict[str, Any]] = {}
+        protocol: dict[str, Any] = {}
+        for _, entry in sorted(store.entries.items()):
+            for action in map(json.loads, entry.data.splitlines()):
+                protocol = action.get("protocol", protocol)
+                if "txn" in action:
+                    txns[action["txn"]["appId"]] = action["txn"]
+        actions: list[dict[str, Any]] = [{"protocol": protocol}, {"metaData": metadata}]
+        actions += [{"txn": txn} for txn in txns.values()]
+        actions += [{"add": {**add, "dataChange": False}} for add in live.values()]
+        store.put(f"_delta_log/{version:020d}.checkpoint.parquet", checkpoint(actions))
+        store.put("_delta_log/_last_checkpoint", json.dumps({"version": version, "size": len(actions)}).encode())
+        old = [v for v, e in sorted(store.entries.items()) if v < version and world.microseconds - e.modified > DAY]
+        for v in old:
+            store.delete(version_path(v))
+        world.counters["checkpoints"] += 1
+        world.counters["log entries cleaned up"] += len(old)
 
     def _set_aside(self) -> None:
         """A person closes a complete buffer by hand."""

@@ -543,7 +543,9 @@ class Judge:
         allowed = {
             BufferLostError: bool(self.d.scenario.vacuums),
             BufferDoesNotFitError: any(f.kind == "add check" for f in self.d.scenario.foreign),
-            ConflictError: plan.policy is Policy.FAIL or plan.publish is PublishMode.TOGETHER,
+            ConflictError: plan.policy is Policy.FAIL
+            or plan.publish is PublishMode.TOGETHER
+            or bool(self.d.scenario.checkpoints),
             DuplicateWriterError: len({w.key for w in plan.writers}) < len(plan.writers),
             RerunRefusedError: plan.on_rerun is OnRerun.SKIP,
             RowsOutsideError: plan.rows_outside is RowsOutside.REFUSE,

@@ -146,6 +146,7 @@ class Scenario:
     loads: tuple[LoadPlan, ...]
     foreign: tuple[ForeignPlan, ...]
     vacuums: tuple[float, ...]
+    checkpoints: tuple[float, ...]
     hands: tuple[float, ...]
 
     @classmethod
@@ -157,15 +158,18 @@ class Scenario:
         # In a slow one, days go by between staging and publishing, and VACUUM runs.
         slow = random.random() < 0.12
         day = 86_400.0
+        # The fewer the partitions, the more everybody is in everybody's way.
+        hot = random.choice((PARTITIONS[:1], PARTITIONS[:2], PARTITIONS[2:], PARTITIONS))
         return cls(
             column=Column(random.choice(("string", "string", "timestamp", "integer"))),
             exists=random.random() < 0.8,
             coarse=random.random() < 0.25,
             faults=_faults(random),
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
-            loads=tuple(_load(random, number, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
-            foreign=tuple(_foreign(random, slow) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
+            loads=tuple(_load(random, number, hot, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
+            foreign=tuple(_foreign(random, hot, slow) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
             vacuums=tuple(random.uniform(6.9, 8.3) * day for _ in range(random.randrange(1, 4))) if slow else (),
+            checkpoints=tuple(random.uniform(0.5, 4) * day for _ in range(random.randrange(3))) if slow else (),
             hands=(random.uniform(0.5, 20),) if random.random() < 0.1 else (),
         )
 
@@ -187,11 +191,11 @@ def _faults(random: Random) -> Faults:
     )
 
 
-def _load(random: Random, number: int, slow: bool) -> LoadPlan:
+def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> LoadPlan:
     mode = random.choice((Mode.APPEND, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE))
     publish = random.choice((PublishMode.EACH, PublishMode.TOGETHER))
     count = random.choice((1, 2, 2, 3))
-    shared = _some(random, PARTITIONS)
+    shared = _some(random, hot)
     keys = [f"w{i}" for i in range(count)]
     tasks = [f"load.write[{i}]" for i in range(count)]
     twins = count > 1 and random.random() < 0.04
@@ -201,8 +205,8 @@ def _load(random: Random, number: int, slow: bool) -> LoadPlan:
     own = random.random() < 0.4
     writers = []
     for i, (key, task) in enumerate(zip(keys, tasks, strict=True)):
-        into = ((PARTITIONS[i % 4],) if own else shared) if bounded else None
-        writers.append(WriterPlan(key, (_rows(random, into), _rows(random, into)), into, task))
+        into = ((hot[i % len(hot)],) if own else shared) if bounded else None
+        writers.append(WriterPlan(key, (_rows(random, into, hot), _rows(random, into, hot)), into, task))
     appends = mode is Mode.APPEND
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     source = 0
@@ -225,27 +229,27 @@ def _load(random: Random, number: int, slow: bool) -> LoadPlan:
         reruns=tuple(rerun),
         tries=random.choice((1, 2, 3)),
         start=random.choice((0.0, 0.0, random.uniform(0, 2))),
-        before_reconcile=random.choice((0.0, 3.0, 7.2, 7.6)) * 86_400 if slow else 0.0,
+        before_reconcile=random.choice((0.0, 2.0, 3.0, 7.2, 7.6)) * 86_400 if slow else 0.0,
         lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
         hasty=random.random() < 0.2,
-        early=tuple(random.uniform(0.1, 2) for _ in range(random.choice((0, 0, 0, 1, 2)))),
+        early=tuple(10 ** random.uniform(-1, 0.7) for _ in range(random.choice((0, 0, 1, 2)))),
     )
 
 
-def _rows(random: Random, into: tuple[int, ...] | None) -> dict[int, int]:
+def _rows(random: Random, into: tuple[int, ...] | None, hot: tuple[int, ...]) -> dict[int, int]:
     if random.random() < 0.08:
         return {}
-    rows = {p: random.randrange(1, 4) for p in _some(random, into or PARTITIONS)}
+    rows = {p: random.randrange(1, 4) for p in _some(random, into or hot)}
     if into is not None and random.random() < 0.15:
         rows.setdefault(random.choice(PARTITIONS), 1)
     return rows
 
 
-def _foreign(random: Random, slow: bool) -> ForeignPlan:
+def _foreign(random: Random, hot: tuple[int, ...], slow: bool) -> ForeignPlan:
     kinds = ("append", "append", "overwrite", "delete", *["compact"] * 4, "add column", "add check")
     return ForeignPlan(
         kind=random.choice(kinds),
-        partition=random.choice(PARTITIONS),
+        partition=random.choice(hot),
         start=random.uniform(0, 8 * 86_400)
         if slow
         else random.choice((random.uniform(0, 2), 10 ** random.uniform(-1, 1.7))),

@@ -18,6 +18,7 @@ from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
     BufferDoesNotFitError,
     BufferLostError,
     CommitContentionError,
@@ -25,6 +26,7 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     ObjectExistsError,
     RerunRefusedError,
+    StoreFullError,
     StoreUnavailableError,
     TerminalError,
     UnsupportedFeatureError,
@@ -388,12 +390,13 @@ def test_rule_13_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> N
     assert closed(log.store, buffer.path) == {"version": 1, "writer": record.to_json()}
 
 
+@pytest.mark.parametrize("error", [StoreUnavailableError, StoreFullError, AccessDeniedError])
 def test_rule_13_a_marker_that_could_not_be_written_does_not_undo_the_commit(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture
+    log: DeltaLog, caplog: pytest.LogCaptureFixture, error: type[Exception]
 ) -> None:
     class NoMarkers(PassingOn):
         def put(self, path: str, data: bytes) -> None:
-            raise StoreUnavailableError("no answer")
+            raise error("the disk became full after the commit")
 
     buffer = stage(log, writer_spec(), HERE)
     publication = committer(log, NoMarkers(log.store)).publish([buffer])

@@ -21,6 +21,7 @@ from airflow_provider_onelake.exceptions import (
     ConflictError,
     MissingWritersError,
     ReconciliationMismatchError,
+    RerunRefusedError,
     RowsOutsideError,
     TableNotFoundError,
     TerminalError,
@@ -494,3 +495,14 @@ def test_the_report_is_json_with_every_decision(log: DeltaLog) -> None:
     (first, _, _) = report["writers"]
     assert first["buffer"] == early.path
     assert first["decisions"] == ["month=2019-01: version 1 (late) stays, and this writer's rows there are set aside"]
+
+
+def test_a_rerun_that_left_nothing_is_missing_and_what_was_published_before_is_named(log: DeltaLog) -> None:
+    Committer(log).publish([stage(log, writer_spec("a"), HERE)])
+    # The rerun claims its key, and is refused for its other source before it stages.
+    with pytest.raises(RerunRefusedError):
+        prepare(log, writer_spec("a", generation=2, fingerprint="another"))
+    report = settle(log, "a")
+    assert report.missing == ("a",)
+    with pytest.raises(MissingWritersError, match="What a published before, in version 1, is still in the table"):
+        report.raise_for_failures()

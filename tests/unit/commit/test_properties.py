@@ -1,0 +1,296 @@
+"""What holds of every batch, whatever is staged and whoever was first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import permutations
+from typing import Any
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_onelake.commit.batch import Batch, place
+from airflow_provider_onelake.commit.conflicts import find_conflicts
+from airflow_provider_onelake.commit.entry import Entry, build_entry
+from airflow_provider_onelake.commit.policy import Policy, Settled, settle
+from airflow_provider_onelake.log.actions import Action
+from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.replay import LiveFiles
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
+from airflow_provider_onelake.storage.clock import milliseconds
+
+# A busy machine is no bug, and a failure must come again.
+steady = settings(deadline=None, derandomize=True)
+
+NOON = datetime(2019, 1, 1, 12, tzinfo=UTC)
+FIELDS = [
+    {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+    {"name": "p", "type": "integer", "nullable": True, "metadata": {}},
+]
+METADATA = {
+    "id": "t",
+    "schemaString": json.dumps({"type": "struct", "fields": FIELDS}),
+    "partitionColumns": ["p"],
+    "configuration": {},
+}
+SNAPSHOT = Snapshot(9, {"minReaderVersion": 1, "minWriterVersion": 2}, METADATA, {})
+PARTITIONING = SNAPSHOT.partitioning
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+instants = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
+# An integer has more than one spelling, and NULL has two.
+spellings = st.sampled_from(["0", "-0", "1", "01", "+1", "2", None, ""])
+minutes = st.integers(-5, 5).map(lambda m: NOON + timedelta(minutes=m))
+
+
+def add(path: str, spelling: str | None, **more: Any) -> dict[str, Any]:
+    stats = '{"numRecords":1}'
+    return {"path": path, "partitionValues": {"p": spelling}, "size": 1, "dataChange": True, "stats": stats, **more}
+
+
+def buffer(key: str, mode: Mode, files: list[str | None], finished: datetime) -> Buffer:
+    where = "p IN (0, 1)" if mode is Mode.REPLACE_WHERE else None
+    spec = WriteSpec(identity=Load("n", "d", "g", "r").writer(key), attempt=f"a-{key}", mode=mode, replace_where=where)
+    adds = tuple(add(f"{n}.parquet", spelling) for n, spelling in enumerate(files))
+    return Buffer(spec.buffer, spec, 0, "t", METADATA, adds, finished, NOON)
+
+
+@st.composite
+def buffers(draw: st.DrawFn, modes: st.SearchStrategy[Mode]) -> list[Buffer]:
+    mode, count = draw(modes), draw(st.integers(1, 3))
+    return [buffer(f"w{n}", mode, draw(st.lists(spellings, max_size=4)), draw(minutes)) for n in range(count)]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Commit]:
+    """Winners that add, replace and compact files of one small table, one after another."""
+    live: dict[str, dict[str, Any]] = {}
+    commits = []
+    for version in range(1, draw(st.integers(1, 5)) + 1):
+        change = draw(st.booleans())
+        gone = draw(st.lists(st.sampled_from(sorted(live)), unique=True)) if live else []
+        added = [
+            add(f"{version}-{n}", s, dataChange=change) for n, s in enumerate(draw(st.lists(spellings, max_size=3)))
+        ]
+        info: dict[str, Any] = {"isBlindAppend": draw(st.booleans()), "timestamp": milliseconds(draw(minutes))}
+        actions: list[Action] = [{"commitInfo": info}, *({"add": file} for file in added)]
+        actions += [{"remove": {**live.pop(path), "dataChange": change}} for path in gone]
+        live.update({file["path"]: file for file in added})
+        commits.append(Commit(version, actions))
+    return commits
+
+
+def live_after(commits: list[Commit], wanted: Callable[[Any], bool] = lambda _: True) -> list[dict[str, Any]]:
+    files = LiveFiles(wanted)
+    for commit in commits:
+        files.apply(commit)
+    return list(files)
+
+
+def decide(batch: Batch, winners: list[Commit], policy: Policy) -> tuple[Settled, list[dict[str, Any]], Entry]:
+    removable = live_after(winners, lambda file: batch.replaces(PARTITIONING.partition(file["partitionValues"])))
+    settled = settle(batch, find_conflicts(batch, winners, SNAPSHOT), policy, removable, PARTITIONING, "t")
+    removed = settled.still_removed(removable, PARTITIONING)
+    return settled, removable, build_entry(batch, SNAPSHOT, removed, settled.yielded, settled.settlements, "x", NOON)
+
+
+def paths(entry: Entry, kind: str) -> list[str]:
+    return [action[kind]["path"] for action in entry.actions if kind in action]
+
+
+overwrites = st.sampled_from([Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE])
+settling = st.sampled_from([Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS])
+
+
+@steady
+@given(buffers(st.just(Mode.APPEND)), logs())
+def test_an_append_is_the_same_on_every_snapshot(staged: list[Buffer], winners: list[Commit]) -> None:
+    batch = place(staged, SNAPSHOT)
+    _, _, there = decide(batch, winners, Policy.FAIL)
+    _, _, alone = decide(batch, [], Policy.FAIL)
+    assert there.actions == alone.actions
+    assert paths(there, "remove") == []
+
+
+@steady
+@given(st.lists(st.lists(spellings, max_size=3), min_size=1, max_size=3))
+def test_appends_add_up_to_the_same_table_in_whatever_order(rows: list[list[str | None]]) -> None:
+    entries = [
+        build_entry(place([buffer(f"w{n}", Mode.APPEND, files, NOON)], SNAPSHOT), SNAPSHOT, [], set(), [], "x", NOON)
+        for n, files in enumerate(rows)
+    ]
+    tables = {
+        tuple(sorted(file["path"] for file in live_after([Commit(n, e.actions) for n, e in enumerate(order)])))
+        for order in permutations(entries)
+    }
+    assert len(tables) == 1
+
+
+@steady
+@given(buffers(overwrites), logs(), settling)
+def test_nothing_changes_in_a_partition_that_is_yielded(
+    staged: list[Buffer], winners: list[Commit], policy: Policy
+) -> None:
+    settled, _, entry = decide(place(staged, SNAPSHOT), winners, policy)
+    for action in entry.actions:
+        file = action.get("add") or action.get("remove")
+        assert file is None or PARTITIONING.partition(file["partitionValues"]) not in settled.yielded
+
+
+@steady
+@given(buffers(overwrites), logs(), settling)
+def test_every_row_that_was_staged_inside_is_published_or_yielded(
+    staged: list[Buffer], winners: list[Commit], policy: Policy
+) -> None:
+    batch = place(staged, SNAPSHOT)
+    settled, _, entry = decide(batch, winners, policy)
+    expected = [
+        f"{placed.buffer.path}/{file['path']}"
+        for placed in batch.placed
+        for partition, files in placed.inside.items()
+        if partition not in settled.yielded
+        for file in files
+    ]
+    assert sorted(paths(entry, "add")) == sorted(expected)
+
+
+@steady
+@given(buffers(overwrites), logs(), settling)
+def test_what_is_replaced_is_live_and_goes_once_and_nothing_is_both_added_and_removed(
+    staged: list[Buffer], winners: list[Commit], policy: Policy
+) -> None:
+    _, removable, entry = decide(place(staged, SNAPSHOT), winners, policy)
+    removed, added = paths(entry, "remove"), paths(entry, "add")
+    assert len(set(removed)) == len(removed)
+    assert set(removed) <= {file["path"] for file in removable}
+    assert not set(removed) & set(added)
+
+
+@steady
+@given(buffers(overwrites), logs())
+def test_the_first_writer_keeps_every_row_that_it_changed(staged: list[Buffer], winners: list[Commit]) -> None:
+    settled, _, entry = decide(place(staged, SNAPSHOT), winners, Policy.FIRST_WRITER_WINS)
+    touched = {
+        PARTITIONING.partition(file["partitionValues"])
+        for winner in winners
+        for file in (*winner.adds, *winner.removes)
+        if file["dataChange"]
+    }
+    removed = {PARTITIONING.partition(a["remove"]["partitionValues"]) for a in entry.actions if "remove" in a}
+    assert not removed & touched
+    assert settled.kept == set()
+
+
+@steady
+@given(buffers(overwrites), logs())
+def test_compaction_alone_is_never_a_conflict(staged: list[Buffer], winners: list[Commit]) -> None:
+    quiet = [
+        Commit(c.version, [{k: {**v, "dataChange": False} for k, v in a.items()} for a in c.actions]) for c in winners
+    ]
+    assert not list(find_conflicts(place(staged, SNAPSHOT), quiet, SNAPSHOT))
+
+
+@steady
+@given(buffers(overwrites), logs(), settling, st.randoms(use_true_random=False))
+def test_how_a_partition_is_spelled_decides_nothing(
+    staged: list[Buffer], winners: list[Commit], policy: Policy, random: Any
+) -> None:
+    def respelled(file: dict[str, Any]) -> dict[str, Any]:
+        same = next(
+            g for g in (("0", "-0"), ("1", "01", "+1"), ("2",), (None, "")) if file["partitionValues"]["p"] in g
+        )
+        return {**file, "partitionValues": {"p": random.choice(same)}}
+
+    others = [
+        Commit(c.version, [{k: respelled(v) if k in ("add", "remove") else v for k, v in a.items()} for a in c.actions])
+        for c in winners
+    ]
+    anew = [attrs.evolve(b, adds=tuple(respelled(file) for file in b.adds)) for b in staged]
+    one, _, entry = decide(place(staged, SNAPSHOT), winners, policy)
+    two, _, other = decide(place(anew, SNAPSHOT), others, policy)
+    assert (one.yielded, one.kept) == (two.yielded, two.kept)
+    assert sorted(paths(entry, "add")) == sorted(paths(other, "add"))
+    assert sorted(paths(entry, "remove")) == sorted(paths(other, "remove"))
+
+
+@steady
+@given(instants, st.integers(-14, 14))
+def test_an_instant_is_one_partition_in_every_time_zone(instant: datetime, hours: int) -> None:
+    daily = Partitioning({"at": "timestamp"})
+    elsewhere = instant.astimezone(timezone(timedelta(hours=hours)))
+    ways = [instant.isoformat(), elsewhere.isoformat(sep=" "), instant.isoformat().replace("+00:00", "Z")]
+    assert len({daily.partition({"at": spelling}) for spelling in ways}) == 1
+    assert not daily.ambiguous(daily.partition({"at": ways[0]}))
+
+
+@steady
+@given(
+    load=st.builds(Load, texts, texts, texts, texts),
+    key=texts,
+    mode=st.sampled_from(Mode),
+    generation=st.integers(1, 99),
+    outside=st.sampled_from(RowsOutside),
+    publish=st.sampled_from(PublishMode),
+    predicate=texts,
+    covers=st.none() | texts,
+    again=st.booleans(),
+    fingerprint=st.text(st.characters(exclude_categories=["Cs"])),
+)
+def test_a_spec_is_the_same_after_its_journey_through_json(
+    load: Load,
+    key: str,
+    mode: Mode,
+    generation: int,
+    outside: RowsOutside,
+    publish: PublishMode,
+    predicate: str,
+    covers: str | None,
+    again: bool,
+    fingerprint: str,
+) -> None:
+    spec = WriteSpec(
+        identity=load.writer(key),
+        attempt="a-1",
+        generation=generation,
+        mode=mode,
+        replace_where=predicate if mode is Mode.REPLACE_WHERE else None,
+        covers=covers,
+        rows_outside=outside,
+        publish=publish,
+        on_rerun=OnRerun.APPEND if again else OnRerun.SKIP,
+        fingerprint=fingerprint,
+    )
+    value = json.loads(json.dumps(spec.to_json()))
+    assert WriteSpec.from_json(value) == spec
+    assert WriteSpec.from_json({**value, "of a later format": 1}) == spec
+
+
+@steady
+@given(
+    st.builds(
+        PublishedWriter,
+        app_id=texts,
+        writer=texts,
+        generation=st.integers(1, 99),
+        buffer=texts,
+        finished=instants,
+        rows=st.none() | st.integers(0, 10**12),
+        fingerprint=st.text(st.characters(exclude_categories=["Cs"])),
+    )
+)
+def test_a_published_writer_is_the_same_after_its_journey_through_json(writer: PublishedWriter) -> None:
+    assert PublishedWriter.from_json(json.loads(json.dumps(writer.to_json()))) == writer
+
+
+@steady
+@given(st.builds(Load, texts, texts, texts, texts), texts, st.builds(Load, texts, texts, texts, texts), texts)
+def test_different_writers_have_different_names_and_directories(one: Load, a: str, two: Load, b: str) -> None:
+    first, second = one.writer(a), two.writer(b)
+    assert (first == second) == (first.app_id == second.app_id) == (first.directory == second.directory)
