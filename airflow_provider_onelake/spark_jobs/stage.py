@@ -29,6 +29,8 @@ RESERVED_SETTINGS = {
     "spark.databricks.delta.autoCompact.enabled": "false",
     # The buffer is the table's twin, so its schema does not change.
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
+    # Nobody reads the checksum of a buffer, and making it costs a Spark job.
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.storeAssignmentPolicy": "ANSI",
     # Plans are searched for paths; by default Spark cuts them after 100 characters.
     "spark.sql.maxMetadataStringLength": "100000",

@@ -102,7 +102,7 @@ def write_job(source: Path, table: Path, year: int | None, buffer: str | None, a
 
     return StageJob(
         source={"kind": "files", "path": [source.as_uri()], "format": "parquet"},
-        where=year and f"l_shipdate >= DATE'{year}-01-01' AND l_shipdate < DATE'{year + 1}-01-01'",
+        where=None if year is None else f"l_shipdate >= DATE'{year}-01-01' AND l_shipdate < DATE'{year + 1}-01-01'",
         steps=_STEPS,
         table_uri=table.as_uri(),
         buffer_uri=buffer and f"{table.as_uri()}/{buffer}",

@@ -54,8 +54,8 @@ def lineitem(directory: Path, scale: float = 1) -> Path:
     if not made.exists():
         fresh = directory / f"scale-{scale}.new"
         generator = Path(sys.executable).with_name("tpchgen-cli")
-        command = [generator, "parquet", "--scale-factor", str(scale), "--tables", "lineitem", "--output-dir", fresh]
-        subprocess.run([*command, "--quiet"], check=True)
+        command = [str(generator), "parquet", "--scale-factor", str(scale), "--tables", "lineitem", "--quiet"]
+        subprocess.run([*command, "--output-dir", str(fresh)], check=True)
         fresh.rename(made.parent)
     return made
 

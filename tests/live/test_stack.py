@@ -52,7 +52,7 @@ def test_every_part_is_healthy(live_stack):
     assert {part: state["status"] for part, state in health.items() if state} == dict.fromkeys(
         ("metadatabase", "scheduler", "triggerer", "dag_processor"), "healthy"
     )
-    assert live_stack.connect_server.healthy()
+    live_stack.wait_until_spark_answers()
 
 
 def test_pools_and_connections_are_there_and_the_lakehouse_is_usable(live_stack):
