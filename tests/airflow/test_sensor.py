@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 import pendulum
@@ -68,11 +67,9 @@ def test_a_predicate_on_no_partition_column_fails_without_a_retry(lakehouse: Pat
 
     committer = threading.Thread(target=commit)
     committer.start()
-    started = time.monotonic()
     try:
         run = run_dag(wait_for(deferrable=True, partition="id = 1"), logical_date=JANUARY)
     finally:
         stop.set()
         committer.join()
     assert states(run) == {"committed": "failed"}
-    assert time.monotonic() - started < 60

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 
 import psutil
 import pytest
@@ -112,9 +111,7 @@ def test_a_stack_that_is_stopped_while_it_starts_leaves_no_process(tmp_path):
     try:
         supervisor.launch(settings, owner=os.getpid())
         wait_for(lambda: "postgres" in names(settings), "PostgreSQL to start", 60)
-        began = time.monotonic()
         assert supervisor.shut_down(settings)
-        assert time.monotonic() - began < 30
         assert leftovers(settings.run, settings.mark) == []
         status = supervisor.read_status(settings)
         assert status is not None

@@ -118,7 +118,7 @@ class Deployment:
         if self.store.version() < 0:
             return None
         before = len(self.said)
-        self.world.spawn(f"{plan.load.dag}: final reconcile", lambda: self._reconcile(plan), faulty=False)
+        self.world.spawn(f"{plan.load.dag}: final reconcile", lambda: self._by_hand(plan), faulty=False)
         self.world.run()
         return self.said[before]
 
@@ -137,7 +137,7 @@ class Deployment:
         for at in plan.early:
             self._rounds += 1
             name = f"{plan.load.dag}: reconcile {self._rounds} by hand"
-            world.spawn(name, lambda: self._reconcile(plan) and None, after=at)
+            world.spawn(name, lambda: self._by_hand(plan), after=at)
         self._wait_for(plan, runners)
         if plan.before_reconcile:
             world.sleep(plan.before_reconcile * random.uniform(0.95, 1.05))
@@ -166,6 +166,9 @@ class Deployment:
 
         name = f"{plan.load.dag}.{writer.task}.g{generation}"
         return lambda: self._tries(plan, name, work)
+
+    def _by_hand(self, plan: LoadPlan) -> None:
+        self._reconcile(plan)
 
     def _wait_for(self, plan: LoadPlan, runners: list[Actor]) -> None:
         if plan.hasty:
@@ -396,7 +399,7 @@ class Deployment:
             and quote(path, safe="/=-._") not in spared
         ]
         world.note("VACUUM", "", f"has listed {len(listed)} files")
-        world.sleep(10 ** world.random.uniform(1, 5.2))
+        world.sleep(world.random.uniform(0, 130_000))
         for path in listed:
             store.delete(path)
             world.counters["files deleted by VACUUM"] += 1

@@ -540,7 +540,7 @@ class Judge:
         self.counters[f"error: {type(error).__name__}"] += 1
         if isinstance(error, TransientError | MissingWritersError):
             return
-        allowed = {
+        allowed: dict[type[OneLakeError], bool] = {
             BufferLostError: bool(self.d.scenario.vacuums),
             BufferDoesNotFitError: any(f.kind == "add check" for f in self.d.scenario.foreign),
             ConflictError: plan.policy is Policy.FAIL

@@ -128,10 +128,6 @@ class MemoryStore:
         """Return an object as it is now."""
         return self.objects.get(path)
 
-    def below(self, prefix: str) -> list[str]:
-        """Return the paths below a directory."""
-        return sorted(path for path in self.objects if path.startswith(f"{prefix}/"))
-
     def version(self) -> int:
         """Return the newest version of the log, -1 for none."""
         return max(self.entries, default=-1)

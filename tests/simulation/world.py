@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 import attrs
-from greenlet import greenlet
+from greenlet import greenlet  # type: ignore[import-untyped]
 
 EPOCH = datetime(2019, 2, 1, tzinfo=UTC)
 _LONGEST = 20_000
