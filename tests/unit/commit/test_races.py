@@ -30,7 +30,7 @@ from tests.support.tables import (
     writer_spec,
 )
 
-OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
+OVERWRITE: dict[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
 BASE = datetime.now(UTC) - timedelta(hours=5)
 
 
