@@ -70,7 +70,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``.
-    :returns: ``reads_target`` and ``application_id``.
+    :returns: ``reads_target`` and ``application_id``; of a job that reads its target, nothing is written.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
     """
     _configure(spark, job)
@@ -78,7 +78,10 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     rows = spark.table(quoted(view))
     schema = rows.schema.json()
     expressions = fit(json.loads(schema), _schema_of(spark, job["buffer_uri"]), job["table_uri"])
-    reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
+    application_id = spark.conf.get("spark.app.id", None)
+    if _reads_target(spark, job, view, list(rows.inputFiles())):
+        # Before anything is written: a complete buffer could be published by whoever finds it (protocol, rule 19).
+        return {"reads_target": True, "application_id": application_id}
     writer = (
         rows.selectExpr(*expressions)
         .write.format("delta")
@@ -90,7 +93,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     if job.get("target_file_size"):
         writer = writer.option("optimizeWrite", "true")
     writer.save(job["buffer_uri"])
-    return {"reads_target": reads_target, "application_id": spark.conf.get("spark.app.id", None)}
+    return {"reads_target": False, "application_id": application_id}
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:

@@ -62,8 +62,8 @@ def in_background(engine: ConnectEngine, job: StageJob) -> Future[Any]:
 def assert_gone(server: Server, job: StageJob) -> None:
     until(lambda: not running(server, job))
     until(lambda: server.active_tasks() == 0)
-    mine = server.logged_jobs(f"onelake attempt {job.attempt}")
-    assert any(found.ended and not found.succeeded for found in mine)
+    # The event log is written a moment later.
+    until(lambda: all(found.ended for found in server.logged_jobs(f"onelake attempt {job.attempt}")))
 
 
 def test_a_writer_is_named_in_sparks_status(connect_server: Server, engine: ConnectEngine, target: Target) -> None:
@@ -109,6 +109,7 @@ def test_stop_in_a_signal_handler_ends_the_spark_job(
         watcher.join()
         signal.signal(signal.SIGUSR1, before)
     assert_gone(connect_server, job)
+    assert target.versions == [0]
 
 
 def test_a_time_out_ends_the_spark_job(connect_server: Server, target: Target) -> None:

@@ -292,3 +292,12 @@ def test_no_table_is_made_from_a_column_without_a_type(engine: ConnectEngine) ->
     job = StageJob(source={"kind": "sql", "query": "SELECT 1 AS id, NULL AS x"}, table_uri="/nowhere/t", attempt="a")
     with pytest.raises(SchemaMismatchError, match="column x has no type"):
         engine.analyze(job)
+
+
+def test_rule_19_a_job_that_reads_its_target_writes_nothing(
+    engine: ConnectEngine, new_target: Callable[..., Target]
+) -> None:
+    target = new_target([field("id", "long")])
+    (target.path / "rows.json").write_text('{"id": 1}')
+    assert engine.stage(sql_job(target, f"SELECT id FROM json.`{target.path}/rows.json`")).reads_target
+    assert target.versions == [0]
