@@ -50,9 +50,9 @@ def lineitem(directory: Path, scale: float = 1) -> Path:
     :param directory: that keeps it.
     :param scale: 1 for 6 M rows.
     """
-    made = directory / f"scale-{scale}" / "lineitem.parquet"
+    made = directory / f"scale-{scale:g}" / "lineitem.parquet"
     if not made.exists():
-        fresh = directory / f"scale-{scale}.new"
+        fresh = directory / f"scale-{scale:g}.new"
         generator = Path(sys.executable).with_name("tpchgen-cli")
         command = [str(generator), "parquet", "--scale-factor", str(scale), "--tables", "lineitem", "--quiet"]
         subprocess.run([*command, "--output-dir", str(fresh)], check=True)
