@@ -43,7 +43,7 @@ def create_table(
         return existing
     source = random or Random()  # noqa: S311 - ids, not secrets
     expressions = dict(partition_by) if isinstance(partition_by, Mapping) else {}
-    fields = _with_expressions(json.loads(schema_json)["fields"], expressions)
+    fields = json.loads(with_generated(schema_json, expressions))["fields"]
     _check_partitioning(fields, list(partition_by), log.table)
     metadata: dict[str, Any] = {
         "id": str(uuid.UUID(int=source.getrandbits(128), version=4)),
@@ -80,14 +80,19 @@ def create_table(
     return created
 
 
-def _with_expressions(fields: list[dict[str, Any]], expressions: Mapping[str, str]) -> list[dict[str, Any]]:
-    described = []
-    for field in fields:
-        metadata = dict(field.get("metadata") or {})
-        if field["name"] in expressions:
-            metadata["delta.generationExpression"] = expressions[field["name"]]
-        described.append({**field, "metadata": metadata})
-    return described
+def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
+    """Write the expressions that generate columns into a schema, where Delta keeps them.
+
+    :param schema_json: as Spark writes a schema in JSON.
+    :param generated: SQL by column.
+    :returns: the schema with them.
+    """
+    schema = json.loads(schema_json)
+    for field in schema["fields"]:
+        field["metadata"] = dict(field.get("metadata") or {})
+        if field["name"] in generated:
+            field["metadata"]["delta.generationExpression"] = generated[field["name"]]
+    return json.dumps(schema)
 
 
 def _check_partitioning(fields: list[dict[str, Any]], partition_by: list[str], table: str) -> None:

@@ -121,20 +121,6 @@ def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | No
     return names
 
 
-def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
-    """Write the expressions that generate columns into a schema, where Delta keeps them.
-
-    :param schema_json: as Spark writes a schema in JSON.
-    :param generated: SQL by column.
-    :returns: the schema with them.
-    """
-    schema = json.loads(schema_json)
-    for field in schema["fields"]:
-        if field["name"] in generated:
-            field["metadata"] = {**field.get("metadata", {}), "delta.generationExpression": generated[field["name"]]}
-    return json.dumps(schema)
-
-
 def default_writer(source: Source, where: str | None, partition: Sequence[str | None]) -> str:
     """Name a writer after what it does, never after its map index: that shifts when the list changes.
 

@@ -23,7 +23,6 @@ from airflow_provider_onelake.operators.terms import (
     is_final,
     partition_columns,
     terminal_errors_fail,
-    with_generated,
 )
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 
@@ -271,7 +270,7 @@ class OneLakeWriteOperator(BaseOperator):
 
     def _create(self, hook: OneLakeHook, log: DeltaLog, spec: WriteSpec) -> None:
         """Create the table from what the rows look like, before any writer starts; of several writers one does it."""
-        from airflow_provider_onelake.commit.create import create_table
+        from airflow_provider_onelake.commit.create import create_table, with_generated
 
         columns = partition_columns(self.partition_by) or []
         generated = self._generated()
