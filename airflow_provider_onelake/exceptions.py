@@ -70,6 +70,10 @@ class UnsupportedFeatureError(TerminalError):
     """The table uses a protocol feature that is not on the allow-list."""
 
 
+class TablePropertyError(TerminalError):
+    """A property of the table has a value that cannot be read."""
+
+
 # -- staging -------------------------------------------------------------------------------------------------------
 
 

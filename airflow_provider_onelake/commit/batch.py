@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any
@@ -24,7 +24,7 @@ class Placed:
     :param buffer: that the files are of.
     :param inside: files where the writer's rows may lie, by partition.
     :param outside: files outside of it, by partition.
-    :param predicate: with ``replace_where``, what is replaced.
+    :param predicate: with ``overwrite`` and ``replace_where``, what is replaced.
     """
 
     buffer: Buffer
@@ -65,6 +65,11 @@ class Batch:
     def mode(self) -> Mode:
         """What the write does to what is there."""
         return self.placed[0].buffer.spec.mode
+
+    @property
+    def names(self) -> str:
+        """The writers' keys, for people."""
+        return ", ".join(repr(buffer.spec.identity.key) for buffer in self.buffers)
 
     @property
     def read_version(self) -> int:
@@ -115,15 +120,14 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
     inside: dict[Partition, list[dict[str, Any]]] = {}
     outside: dict[Partition, list[dict[str, Any]]] = {}
     for add in buffer.adds:
-        # Only an append that promises nothing need not know which partition it is.
-        anywhere = spec.mode is Mode.APPEND and allowed is None
-        read = partitioning.partition if anywhere else partial(replaced_partition, partitioning)
+        # Who promises nothing and replaces no partition, or all of them, need not know which one it is.
+        read = partial(replaced_partition, partitioning) if allowed else read_partition(spec.mode, partitioning)
         partition = read(add["partitionValues"])
         side = inside if allowed is None or allowed.covers(partition) else outside
         side.setdefault(partition, []).append(add)
     predicate = None
-    if spec.replace_where and (inside or spec.allow_empty):
-        predicate = PartitionPredicate.parse(spec.replace_where, partitioning)
+    if spec.replaces and (inside or spec.allow_empty):
+        predicate = PartitionPredicate.parse(spec.replaces, partitioning)
     found = Placed(buffer, inside, outside, predicate)
     if outside and spec.rows_outside is RowsOutside.REFUSE:
         where = ", ".join(sorted(partitioning.describe(partition) for partition in outside))
@@ -133,6 +137,16 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
             "'set_aside' publishes the others and reports these."
         )
     return found
+
+
+def read_partition(mode: Mode, partitioning: Partitioning) -> Callable[[Mapping[str, str | None]], Partition]:
+    """Return what reads a file's partition, as strictly as a mode needs it.
+
+    :param mode: what the write does to what is there.
+    :param partitioning: of the table.
+    """
+    strict = mode in (Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE)
+    return partial(replaced_partition, partitioning) if strict else partitioning.partition
 
 
 def replaced_partition(partitioning: Partitioning, values: Mapping[str, str | None]) -> Partition:

@@ -16,7 +16,7 @@ from airflow_provider_onelake.commit.batch import Batch, replaced_partition
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
-from airflow_provider_onelake.log.schema import misfits
+from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 
@@ -114,6 +114,19 @@ def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) 
         yield from winner_replaced_range(batch, winner, snapshot.partitioning)
         if winner.data_change:
             yield from winner_changed_files(batch, winner, snapshot.partitioning)
+
+
+def stale_reads(buffer: Buffer, winners: Iterable[Commit]) -> Iterator[Commit]:
+    """Yield the commits that changed rows after a writer that reads the table was formed (protocol, rule 19).
+
+    What the writer read, nobody knows, so that any change of rows counts, wherever it is; and as any does, its reads
+    need not be pinned to one version: without a change since the read version, all of them gave the same rows.
+
+    :param buffer: to publish.
+    :param winners: every commit since the read version, but for colleagues' and the batch's own.
+    """
+    if buffer.reads_target:
+        yield from (winner for winner in winners if winner.version > buffer.read_version and winner.data_change)
 
 
 def winner_changed_files(batch: Batch, winner: Commit, partitioning: Partitioning) -> Iterator[Conflict]:

@@ -10,6 +10,9 @@ from random import Random
 from typing import Any
 
 from airflow_provider_onelake import __version__
+from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, map_columns
+from airflow_provider_onelake.commit.protocol import new_protocol
+from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectExistsError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -17,7 +20,19 @@ from airflow_provider_onelake.log.features import check_supported
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
 
-_PARTITIONABLE = ("string", "byte", "short", "integer", "long", "boolean", "date", "timestamp", "float", "double")
+_PARTITIONABLE = (
+    "string",
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "boolean",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "float",
+    "double",
+)
 
 
 def create_table(
@@ -45,17 +60,20 @@ def create_table(
     expressions = dict(partition_by) if isinstance(partition_by, Mapping) else {}
     fields = json.loads(with_generated(schema_json, expressions))["fields"]
     _check_partitioning(fields, list(partition_by), log.table)
+    configuration = dict(properties or {})
+    if configuration.get("delta.columnMapping.mode", "").lower() == "name":
+        configuration[MAX_COLUMN_ID] = str(map_columns(fields, 0, source))
     metadata: dict[str, Any] = {
         "id": str(uuid.UUID(int=source.getrandbits(128), version=4)),
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False),
         "partitionColumns": list(partition_by),
-        "configuration": dict(properties or {}),
+        "configuration": configuration,
         "createdTime": milliseconds(log.clock.now()),
     }
-    protocol = _protocol(fields, metadata["configuration"])
+    protocol = new_protocol(fields, metadata["configuration"], log.table)
     check_supported(protocol, metadata, log.table)
-    info = {
+    info: dict[str, Any] = {
         "timestamp": metadata["createdTime"],
         "operation": "CREATE TABLE",
         "operationParameters": {
@@ -70,6 +88,7 @@ def create_table(
         "engineInfo": f"airflow-provider-onelake/{__version__}",
         "txnId": str(uuid.UUID(int=source.getrandbits(128), version=4)),
     }
+    stamp(info, [], Snapshot(-1, protocol, metadata, {}), log.clock.now())
     # Where another writer was first, its table is the one to write.
     with contextlib.suppress(ObjectExistsError):
         log.store.create(
@@ -110,25 +129,3 @@ def _check_partitioning(fields: list[dict[str, Any]], partition_by: list[str], t
         raise InvalidWriteError(f"{table} cannot be partitioned by one column twice: {', '.join(partition_by)}.")
     if set(types) == set(partition_by):
         raise InvalidWriteError(f"{table} needs a column that is no partition column. Nothing was created.")
-
-
-def _protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str]) -> dict[str, Any]:
-    """Return the least protocol that the table needs; features are listed, so that older engines can read it."""
-    features = {"appendOnly", "invariants"}
-    if any("delta.generationExpression" in field["metadata"] for field in fields):
-        features.add("generatedColumns")
-    if any(key.startswith("delta.constraints.") for key in configuration):
-        features.add("checkConstraints")
-    if any("CURRENT_DEFAULT" in field["metadata"] for field in fields):
-        features.add("allowColumnDefaults")
-    if str(configuration.get("delta.enableDeletionVectors", "")).lower() == "true":
-        features.add("deletionVectors")
-        return {
-            "minReaderVersion": 3,
-            "minWriterVersion": 7,
-            "readerFeatures": ["deletionVectors"],
-            "writerFeatures": sorted(features),
-        }
-    if features == {"appendOnly", "invariants"}:
-        return {"minReaderVersion": 1, "minWriterVersion": 2}
-    return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": sorted(features)}

@@ -12,6 +12,7 @@ import attrs
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.batch import Batch, Placed
 from airflow_provider_onelake.commit.policy import Settlement
+from airflow_provider_onelake.commit.stamps import stamp as stamp_for
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import Action, total_rows
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
@@ -65,7 +66,7 @@ def build_entry(
     stamp = milliseconds(now)
     adds = {placed.buffer.path: list(_published(placed, yielded)) for placed in batch.placed}
     flat = [add for files in adds.values() for add in files]
-    removes = [_remove(file, stamp) for file in removed]
+    removes = [remove_of(file, stamp, data_change=True) for file in removed]
     both = {add["path"] for add in flat} & {remove["path"] for remove in removes}
     if both:
         raise CorruptLogError(
@@ -80,7 +81,9 @@ def build_entry(
         "readVersion": snapshot.version,
         "isolationLevel": "Serializable",
         # Ours to say, never copied: a staged job that reads the table says true of itself (rule 19).
-        "isBlindAppend": batch.mode is Mode.APPEND,
+        "isBlindAppend": (
+            batch.mode is Mode.APPEND and not removes and not any(buffer.reads_target for buffer in batch.buffers)
+        ),
         "operationMetrics": _metrics(flat, removes, rows),
         "engineInfo": f"airflow-provider-onelake/{__version__}",
         "txnId": txn_id,
@@ -98,8 +101,10 @@ def build_entry(
         {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": stamp}
         for buffer in batch.buffers
     ]
+    stamped = stamp_for(info, flat, snapshot, now)
     actions: list[Action] = [{"commitInfo": info}]
     actions += [{"txn": txn} for txn in txns]
+    actions += stamped
     actions += [{"remove": remove} for remove in removes]
     actions += [{"add": add} for add in flat]
     return Entry(actions, writers, len(flat), rows, len(removes))
@@ -112,9 +117,15 @@ def _published(placed: Placed, yielded: set[Partition]) -> Iterable[dict[str, An
                 yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
 
 
-def _remove(file: Mapping[str, Any], stamp: int) -> dict[str, Any]:
+def remove_of(file: Mapping[str, Any], stamp: int, *, data_change: bool) -> dict[str, Any]:
+    """Return the ``remove`` of a live file, copied from its ``add`` as it stands there (protocol, rule 16).
+
+    :param file: the raw ``add``.
+    :param stamp: the present instant, in milliseconds since the epoch.
+    :param data_change: whether rows go; a compaction moves them.
+    """
     copied = {key: file[key] for key in _COPIED if file.get(key) is not None}
-    return {**copied, "deletionTimestamp": stamp, "dataChange": True, "extendedFileMetadata": True}
+    return {**copied, "deletionTimestamp": stamp, "dataChange": data_change, "extendedFileMetadata": True}
 
 
 def _record(placed: Placed, adds: list[dict[str, Any]]) -> PublishedWriter:
@@ -139,7 +150,7 @@ def _parameters(batch: Batch, snapshot: Snapshot) -> dict[str, str]:
     if batch.mode is Mode.OVERWRITE_PARTITIONS:
         parameters["isDynamicPartitionOverwrite"] = "true"
     predicates = [placed.predicate.text for placed in batch.placed if placed.predicate]
-    if predicates:
+    if predicates and batch.mode is not Mode.OVERWRITE:
         parameters["predicate"] = json.dumps(sorted(set(predicates)))
     return parameters
 

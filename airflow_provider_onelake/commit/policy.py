@@ -15,6 +15,7 @@ from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.commit.conflicts import Conflict
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.staging.spec import Mode
 
 
 class Policy(StrEnum):
@@ -100,6 +101,7 @@ def settle(
     :raises ConflictError: the policy is ``fail``, or a winner does not say where it removed rows.
     """
     settled = Settled()
+    live = list(live)
     live_paths = {file["path"] for file in live}
     for conflict in conflicts:
         if policy is Policy.FAIL or conflict.partition is None:
@@ -117,6 +119,10 @@ def settle(
         settled.settlements.append(
             Settlement(partitioning.describe(conflict.partition), conflict.winner.version, conflict.name, outcome)
         )
+    if settled.settlements and policy is Policy.FIRST_WRITER_WINS and batch.mode is Mode.OVERWRITE:
+        # One write of the whole table: emptying what nobody else touched would leave neither writer's table.
+        settled.yielded.update(partitioning.partition(file["partitionValues"]) for file in live)
+        settled.yielded.update(partition for placed in batch.placed for partition in placed.inside)
     return settled
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -13,10 +12,11 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.batch import Batch, place, replaced_partition
-from airflow_provider_onelake.commit.conflicts import check_fits, check_no_path_twice, find_conflicts, merged_file
+from airflow_provider_onelake.commit.batch import Batch, place
+from airflow_provider_onelake.commit.conflicts import check_fits, check_no_path_twice, find_conflicts, stale_reads
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Policy, Settlement, settle
+from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     ConflictError,
@@ -26,23 +26,19 @@ from airflow_provider_onelake.exceptions import (
     RerunRefusedError,
     StoreUnavailableError,
     TableNotFoundError,
-    UnsupportedFeatureError,
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import Referee
-from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed
 from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.published import WAYS
 from airflow_provider_onelake.staging.spec import OnRerun
 
 logger = logging.getLogger(__name__)
-
-# With a scheme, of which Hadoop writes file:/ with one slash, or from the root.
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class Status(StrEnum):
@@ -138,7 +134,7 @@ class _Attempts:
         self._looked_at = 0
         self._log_complete = True
         self._placed: tuple[Snapshot, Batch] | None = None
-        self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
+        self._replaced = Replaced(self._log, committer.referee)
         self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
         self._attempts = self._lost = self._waits = 0
         self._waited = 0.0
@@ -179,7 +175,10 @@ class _Attempts:
         check_no_path_twice(buffers, news, self._log.table)
         self._looked_at = len(self._winners)
         batch = self._place(buffers, snapshot)
-        removable = self._removable(batch, snapshot)
+        stale = self._stale_reads(batch)
+        if stale:
+            return self._leave_or_refuse(batch, stale)
+        removable = self._replaced.files(batch, snapshot, self._colleagues, self._winners, self._log_complete)
         conflicts = list(find_conflicts(batch, self._rivals(batch), snapshot))
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
@@ -237,8 +236,7 @@ class _Attempts:
             return False
         raise RerunRefusedError(
             f"Generation {stored} of writer {spec.identity.key!r} came into {self._log.table} while generation "
-            f"{spec.generation} was staged, so publishing it would repeat rows. Nothing was published: "
-            "on_rerun='append' adds them again; the modes overwrite_partitions and replace_where replace them."
+            f"{spec.generation} was staged, so publishing it would repeat rows. Nothing was published: {WAYS}."
         )
 
     def _closed(self, buffer: Buffer) -> bool:
@@ -247,60 +245,31 @@ class _Attempts:
             self._markers[buffer.path] = closed(self._log.store, buffer.path)
         return self._markers.get(buffer.path) is not None
 
-    def _removable(self, batch: Batch, snapshot: Snapshot) -> list[dict[str, Any]]:
-        """Return the live files that the batch replaces, but for colleagues'."""
-        if not batch.replaces_anything:
-            if not self._log_complete:
-                self._check_never_there(batch, snapshot)
-            return []
-        if not self._log_complete:
+    def _stale_reads(self, batch: Batch) -> list[Commit]:
+        """Return what changed under buffers that were computed from the table itself."""
+        if any(buffer.reads_target for buffer in batch.buffers) and not self._log_complete:
             raise ConflictError(
-                f"The log of {self._log.table} between version {batch.read_version}, on which writers {self._names} "
-                f"were formed, and version {snapshot.version} was cleaned up, so nobody knows what they would replace. "
-                "Nothing was published: clear the writers to run them on the newest version (protocol, rule 20)."
+                f"Writers {self._names} read {self._log.table} at version {batch.read_version}, and its log since then "
+                "was cleaned up, so nobody knows whether what they read has changed. Nothing was published: clear them."
             )
-        self._check_colleagues_not_merged()
-        files = self._live_files(batch, snapshot)
-        return [file for file in files if not file["path"].startswith(self._colleagues)]
+        others = [w for w in self._winners if not w.writers or not all(self._of_colleague(x) for x in w.writers)]
+        found = {commit.version: commit for buffer in batch.buffers for commit in stale_reads(buffer, others)}
+        return [found[version] for version in sorted(found)]
 
-    def _check_colleagues_not_merged(self) -> None:
-        for winner in self._winners:
-            merged = merged_file(winner, self._colleagues)
-            if merged is not None:
-                raise ConflictError(
-                    f"Version {winner.version} of {self._log.table} merged {merged}, of a colleague of writers "
-                    f"{self._names}, with other files, so its rows cannot be told from those that they replace. "
-                    "Nothing was published: clear all writers of the load."
-                )
-
-    def _live_files(self, batch: Batch, snapshot: Snapshot) -> LiveFiles:
-        if self._live is not None and self._live[0] == batch.buffers:
-            _, version, files = self._live
-            for commit in self._winners:
-                if commit.version > version:
-                    files.apply(commit)
-        else:
-            partitioning = snapshot.partitioning
-            files = self._log.live_files(
-                lambda add: batch.replaces(replaced_partition(partitioning, add["partitionValues"])), snapshot.version
-            )
-            absolute = next((file["path"] for file in files if _ABSOLUTE.match(file["path"])), None)
-            if absolute is not None:
-                raise UnsupportedFeatureError(
-                    f"{self._log.table} names its file {absolute} by an absolute path, as shallow clones do; this "
-                    "version does not replace such files. Nothing was published."
-                )
-            if self._committer.referee is not None:
-                self._committer.referee(snapshot.version, partitioning, batch.replaces, files)
-        self._live = (batch.buffers, snapshot.version, files)
-        return files
-
-    def _check_never_there(self, batch: Batch, snapshot: Snapshot) -> None:
-        prefixes = tuple(f"{buffer.path}/" for buffer in batch.buffers)
-        if len(self._log.live_files(lambda add: add["path"].startswith(prefixes), snapshot.version)):
-            raise RerunRefusedError(
-                f"Files of writers {self._names} are in {self._log.table} already; nothing was published."
-            )
+    def _leave_or_refuse(self, batch: Batch, stale: list[Commit]) -> Publication:
+        """Leave rows computed from what is no longer there to their writer, or refuse them for good (rule 19)."""
+        described = tuple(
+            f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
+            f"read at version {batch.read_version}"
+            for commit in stale
+        )
+        if self._policy is None:
+            return self._ended(Status.CONFLICTED, None, batch=batch, conflicts=described)
+        raise ConflictError(
+            f"Writers {self._names} computed their rows from {self._log.table} itself, and {described[0]}, so that "
+            "they are out of date. Nothing was published: clear the writers to compute them from the newest version. "
+            "No policy settles this (protocol, rule 19)."
+        )
 
     def _rivals(self, batch: Batch) -> Iterator[Commit]:
         """Yield the winners that are others': neither colleagues nor what these writers published before."""
@@ -315,10 +284,13 @@ class _Attempts:
 
         A rerun replaces that, whenever it finished (rule 9).
         """
-        if self._colleagues and writer.buffer.startswith(self._colleagues):
+        if self._of_colleague(writer):
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
+
+    def _of_colleague(self, writer: PublishedWriter) -> bool:
+        return bool(self._colleagues) and writer.buffer.startswith(self._colleagues)
 
     def _ended_without_put(self, snapshot: Snapshot) -> Publication:
         """Say why there is nothing to publish: it is in the table, or somebody set it aside."""

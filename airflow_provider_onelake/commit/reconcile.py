@@ -28,7 +28,8 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, attempts, close, closed, read_buffer
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
-from airflow_provider_onelake.staging.prepare import find_published, standing
+from airflow_provider_onelake.staging.prepare import standing
+from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, PublishMode
 
 

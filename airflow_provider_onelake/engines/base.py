@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.spark_jobs.stage import RESERVED_SETTINGS
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.maintenance import OptimizeJob, OptimizeResult, VacuumJob, VacuumResult
 
 
 @attrs.frozen
@@ -28,6 +31,10 @@ class StageJob:
     :param steps: named queries, run in order; each can read those before it. The last one's rows are written.
         Default: the source as it is.
     :param generated: generated columns of the target, name to SQL expression. Default: none.
+    :param schema: columns of a table that is to be made, as Spark DDL; an analysis then does not look at the source.
+        Default: those that the rows have.
+    :param evolves: whether the target is there and takes new columns, so that rows may lack those that came with
+        others. Default: no.
     :param target_file_size: in bytes, of rows before they are compressed: Spark merges what several tasks write until
         a file is that large; it does not split what one task writes. Default: a file for each task and partition.
     :param session: further settings of the Spark session. Default: none.
@@ -42,6 +49,8 @@ class StageJob:
     where: str | None = None
     steps: Mapping[str, str] = attrs.field(factory=dict)
     generated: Mapping[str, str] = attrs.field(factory=dict)
+    schema: str | None = None
+    evolves: bool = False
     target_file_size: int | None = None
     session: Mapping[str, str] = attrs.field(factory=dict)
     label: str = ""
@@ -125,6 +134,20 @@ class Engine(Protocol):
         :raises SparkUnavailableError: no Spark answers, or it went away.
         :raises SparkJobTimeoutError: the job took too long and was stopped.
         :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
+        """
+
+    def optimize(self, job: OptimizeJob) -> OptimizeResult:
+        """Rewrite the files of a shadow table. Doing it twice rewrites once.
+
+        :param job: of one compaction.
+        :raises OneLakeError: as for :meth:`stage`.
+        """
+
+    def vacuum(self, job: VacuumJob) -> VacuumResult:
+        """Delete files that the table no longer names, or list them. Doing it twice is safe.
+
+        :param job: of one table.
+        :raises OneLakeError: as for :meth:`stage`.
         """
 
     def stop(self) -> None:

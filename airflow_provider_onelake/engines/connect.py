@@ -11,11 +11,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlparse
 
 from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
+from airflow_provider_onelake.engines.maintenance import OptimizeJob, OptimizeResult, VacuumJob, VacuumResult
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
@@ -24,7 +25,9 @@ from airflow_provider_onelake.exceptions import (
     SparkJobTimeoutError,
     SparkUnavailableError,
 )
+from airflow_provider_onelake.spark_jobs import optimize as optimize_job
 from airflow_provider_onelake.spark_jobs import stage as spark_job
+from airflow_provider_onelake.spark_jobs import vacuum as vacuum_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +41,24 @@ _STOP_SECONDS = 8
 _STOP_TRIES = 5
 _QUIET_SECONDS = 5
 _RETRY_MILLISECONDS = 250
+
+
+class _Job(Protocol):
+    """What running a job needs to know of it."""
+
+    @property
+    def table_uri(self) -> str: ...
+
+    @property
+    def attempt(self) -> str: ...
+
+    @property
+    def session(self) -> Mapping[str, str]: ...
+
+    @property
+    def label(self) -> str: ...
+
+    def as_dict(self) -> dict[str, Any]: ...
 
 
 class ConnectEngine:
@@ -82,6 +103,22 @@ class ConnectEngine:
         done, session_id = self._run("staging", spark_job.stage, job)
         return StageResult(engine=self.name, session_id=session_id, **done)
 
+    def optimize(self, job: OptimizeJob) -> OptimizeResult:
+        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`.
+
+        :param job: of one compaction.
+        """
+        done, session_id = self._run("compacting", optimize_job.optimize, job)
+        return OptimizeResult(engine=self.name, session_id=session_id, **done)
+
+    def vacuum(self, job: VacuumJob) -> VacuumResult:
+        """Delete files that the table no longer names; see :meth:`Engine.vacuum`.
+
+        :param job: of one table.
+        """
+        done, session_id = self._run("vacuuming", vacuum_job.vacuum, job)
+        return VacuumResult(engine=self.name, session_id=session_id, **done)
+
     def stop(self) -> None:
         """Interrupt what runs, release its session, and refuse further jobs."""
         self._stopped = True
@@ -95,9 +132,9 @@ class ConnectEngine:
         running.interrupted.wait(_STOP_SECONDS)
 
     def _run(
-        self, doing: str, run: Callable[[SparkSession, dict[str, Any]], dict[str, Any]], job: StageJob
+        self, doing: str, run: Callable[[SparkSession, dict[str, Any]], dict[str, Any]], job: _Job
     ) -> tuple[dict[str, Any], str]:
-        what = f"{doing} {job.label or 'a writer'} (attempt {job.attempt}) for {job.table_uri}"
+        what = f"{doing} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
         self._check_stopped(what)
         running = _Running(self._remote, job)
         self._running = running
@@ -145,7 +182,7 @@ class _Running:
     :param job: that runs in it.
     """
 
-    def __init__(self, remote: str, job: StageJob) -> None:
+    def __init__(self, remote: str, job: _Job) -> None:
         from pyspark.sql.connect.client import DefaultChannelBuilder
         from pyspark.sql.connect.session import SparkSession
 

@@ -104,7 +104,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.log.referee import deltalake_referee
 
         uri = self.address(table).deltalake_uri
-        return Committer(log, referee=deltalake_referee(uri), after_commit=checkpointer(uri))
+        return Committer(log, referee=deltalake_referee(uri), after_commit=checkpointer(uri, log=log))
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.

@@ -1,36 +1,73 @@
-"""Checkpoints, written by deltalake, so that a table that only we commit to stays fast to read."""
+"""Checkpoints, written by deltalake, so that a table that only we commit to stays fast to read, and its log short."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.log.expiry import clean_up_log
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
 # Spark writes one every ten versions; with a hundred, a reader opens a table of many small commits about as fast, and a
 # committer is held up ten times less.
 DEFAULT_INTERVAL = 100
+_INTERVAL = "delta.checkpointInterval"
 
 
 def checkpointer(
-    table_uri: str, storage_options: Mapping[str, str] | None = None, interval: int = DEFAULT_INTERVAL
+    table_uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    interval: int = DEFAULT_INTERVAL,
+    log: DeltaLog | None = None,
+    keep_from: int | None = None,
 ) -> Callable[[Snapshot, int], None]:
-    """Return what writes a checkpoint whenever one is due.
+    """Return what writes a checkpoint whenever one is due, and then cleans up the log.
 
     :param table_uri: the table's address as deltalake wants it.
     :param storage_options: credentials, as deltalake wants them.
     :param interval: versions from one checkpoint to the next, where ``delta.checkpointInterval`` is not set.
+    :param log: of the table; without one, nothing is cleaned up.
+    :param keep_from: the oldest version that somebody asked to keep readable.
     """
 
     def write_if_due(snapshot: Snapshot, version: int) -> None:
-        every = int(snapshot.configuration.get("delta.checkpointInterval", interval))
-        if version == 0 or version % every:
+        if version == 0 or version % _versions_between(snapshot, interval, table_uri):
             return
         from deltalake import DeltaTable
 
         DeltaTable(table_uri, version=version, storage_options=dict(storage_options or {})).create_checkpoint()
         logger.info("%s: checkpoint of version %d written", table_uri, version)
+        if log is None:
+            return
+        try:
+            done = clean_up_log(log.store, snapshot, log.clock.now(), keep_from)
+        except OneLakeError as error:
+            # The commit stands and the log is only longer than it need be.
+            logger.warning("%s: the log was not cleaned up: %s", table_uri, error)
+            return
+        if done.deleted:
+            logger.info(
+                "%s: %d objects of the log deleted; the oldest version is %s now",
+                table_uri,
+                len(done.deleted),
+                done.oldest,
+            )
 
     return write_if_due
+
+
+def _versions_between(snapshot: Snapshot, default: int, table: str) -> int:
+    text = snapshot.configuration.get(_INTERVAL, "")
+    if not text:
+        return default
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    logger.warning("%s: %s is %r, which is no number of versions; %d is used", table, _INTERVAL, text, default)
+    return default

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -58,25 +58,32 @@ class Commit:
 
     :param version: of the table.
     :param actions: as they stand in the log.
-    :param modified: the store's time of the log entry, where it is known.
+    :param modified: the store's time of the log entry, where it is known already.
     :param size: of the log entry, in bytes.
+    :param look_up: asks the store for the time of a version's entry.
     """
 
     version: int
     actions: list[Action] = attrs.field(repr=False)
     modified: datetime | None = None
     size: int = attrs.field(default=0, repr=False)
+    look_up: Callable[[int], datetime | None] | None = attrs.field(default=None, eq=False, repr=False)
 
     @classmethod
-    def parse(cls, version: int, data: bytes, table: str) -> Commit:
+    def parse(
+        cls, version: int, data: bytes, table: str, look_up: Callable[[int], datetime | None] | None = None
+    ) -> Commit:
         """Read a log entry.
 
         :param version: of the table.
         :param data: the entry.
         :param table: what messages call the table.
+        :param look_up: asks the store for the time of a version's entry; it is called only if the entry itself does
+            not tell the time.
         :raises CorruptLogError: the entry is no JSON.
         """
-        return cls(version, parse_actions(data, f"Version {version} of {table}"), size=len(data))
+        actions = parse_actions(data, f"Version {version} of {table}")
+        return cls(version, actions, size=len(data), look_up=look_up)
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -94,11 +101,13 @@ class Commit:
         """What made the commit: WRITE, OPTIMIZE, RESTORE, …, or an empty string."""
         return str(self.info.get("operation", ""))
 
-    @property
+    @cached_property
     def time(self) -> datetime | None:
-        """When the commit was made: its in-commit timestamp, its own word, or the store's time."""
+        """When the commit was made: its in-commit timestamp, its own word, or the store's time (protocol, rule 20)."""
         stamp = self.info.get("inCommitTimestamp", self.info.get("timestamp"))
-        return from_milliseconds(int(stamp)) if stamp is not None else self.modified
+        if stamp is not None:
+            return from_milliseconds(int(stamp))
+        return self.modified or (self.look_up(self.version) if self.look_up else None)
 
     @cached_property
     def adds(self) -> list[dict[str, Any]]:
@@ -114,6 +123,17 @@ class Commit:
     def txns(self) -> dict[str, int]:
         """The ``txn`` versions that the commit records, by application id."""
         return {txn["appId"]: int(txn["version"]) for txn in of_kind(self.actions, "txn")}
+
+    @cached_property
+    def domains(self) -> dict[str, dict[str, Any]]:
+        """The bodies of the ``domainMetadata`` actions, by domain; a removed one says so."""
+        return {body["domain"]: body for body in of_kind(self.actions, "domainMetadata")}
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        """The commit's in-commit timestamp in milliseconds, where it has one."""
+        stamp = self.info.get("inCommitTimestamp")
+        return int(stamp) if stamp is not None else None
 
     @property
     def metadata(self) -> dict[str, Any] | None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.features import has_in_commit_timestamps
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.snapshot import Snapshot, live_domains
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
+
+logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 # As long as a snapshot is this young, its next version cannot have been cleaned up, so that a missing entry means
 # "not yet". An older snapshot is brought up to date by a listing, which shows gaps.
@@ -71,7 +76,7 @@ class DeltaLog:
             data = self.store.get(version_path(version))
         except ObjectNotFoundError:
             return None
-        commit = Commit.parse(version, data, self.table)
+        commit = Commit.parse(version, data, self.table, self._modified)
         self._commits[version] = commit
         self._kept_bytes += commit.size
         while self._kept_bytes > _KEPT_BYTES and len(self._commits) > 1:
@@ -112,28 +117,23 @@ class DeltaLog:
         :param until: the version.
         :raises LogGapError: the log does not reach from a checkpoint to that version.
         """
-        files = LiveFiles(wanted)
-        checkpoint = self._checkpoint_before(until)
-        if checkpoint is not None:
+
+        def load(checkpoint: Checkpoint) -> LiveFiles:
+            files = LiveFiles(wanted)
             files.load(body for _, body in read_checkpoint(self.store, checkpoint, ["add"]))
-        for commit in self.commits_between(checkpoint.version if checkpoint else -1, until):
+            return files
+
+        version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted))
+        for commit in self.commits_between(version, until):
             files.apply(commit)
         return files
 
     def _load(self) -> Snapshot | None:
-        hint = self._last_checkpoint_hint()
-        files = self._files_after(hint - 1 if hint is not None else -1)
-        if hint is not None and files.checkpoint is None:
-            files = self._files_after(-1)
+        files, found = self._begin(self._from_checkpoint)
         if files.latest < 0:
             return None
-        checkpoint = files.checkpoint
-        if checkpoint is None:
-            files.check_contiguous(-1, self.table, self._exists)
-            start = Snapshot(-1, {}, {}, {})
-        else:
-            files.check_contiguous(checkpoint.version, self.table, self._exists)
-            start = self._from_checkpoint(checkpoint)
+        version, start = found or (-1, Snapshot(-1, {}, {}, {}))
+        files.check_contiguous(version, self.table, self._exists)
         snapshot = start.after(self.commits_between(start.version, files.latest))
         if not snapshot.protocol or not snapshot.metadata:
             raise CorruptLogError(
@@ -141,18 +141,65 @@ class DeltaLog:
             )
         return snapshot
 
+    def _begin(
+        self, read: Callable[[Checkpoint], _T], until: int | None = None
+    ) -> tuple[LogFiles, tuple[int, _T] | None]:
+        """Return a listing, and what the newest checkpoint in it holds that is complete, with its version.
+
+        The hint saves listing what is older. It proves nothing: what is newer is listed in any case, and where it leads
+        nowhere, everything is.
+
+        :param read: reads a checkpoint.
+        :param until: the newest version of interest; ``None`` for all.
+        """
+        hint = self._last_checkpoint_hint()
+        starts = [hint - 1, -1] if hint is not None and (until is None or hint <= until) else [-1]
+        for start in starts:
+            files = self._files_after(start, until)
+            found = self._first_readable(files, read)
+            if found is not None:
+                break
+        return files, found
+
+    def _first_readable(self, files: LogFiles, read: Callable[[Checkpoint], _T]) -> tuple[int, _T] | None:
+        # One may be listed without all that belongs to it, while it is being written or after a clean-up that went too
+        # far. An older one, or none, will do as long as the entries since are there.
+        for checkpoint in files.checkpoints:
+            try:
+                return checkpoint.version, read(checkpoint)
+            except CorruptLogError as error:
+                logger.warning(
+                    "%s: the checkpoint of version %d is passed over: %s", self.table, checkpoint.version, error
+                )
+        return None
+
     def _from_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
         protocol: dict[str, Any] = {}
         metadata: dict[str, Any] = {}
         txns: dict[str, int] = {}
-        for kind, body in read_checkpoint(self.store, checkpoint, ["protocol", "metaData", "txn"]):
+        domains: list[dict[str, Any]] = []
+        for kind, body in read_checkpoint(self.store, checkpoint, ["protocol", "metaData", "txn", "domainMetadata"]):
             if kind == "protocol":
                 protocol = body
             elif kind == "metaData":
                 metadata = body
+            elif kind == "domainMetadata":
+                domains.append(body)
             else:
                 txns[body["appId"]] = int(body["version"])
-        return Snapshot(checkpoint.version, protocol, metadata, txns)
+        stamp = self._stamp(checkpoint.version) if has_in_commit_timestamps(metadata) else None
+        return Snapshot(checkpoint.version, protocol, metadata, txns, live_domains({}, domains), stamp)
+
+    def _stamp(self, version: int) -> int | str | None:
+        # A checkpoint does not hold it, but a clean-up leaves its version's entry, for this very reason.
+        commit = self.commit(version)
+        if commit is None:
+            return (
+                f"{self.table} wants in-commit timestamps, and the one of version {version} is lost: its log entry is "
+                "gone and only a checkpoint is left. Nothing was changed, for the next commit could get an earlier "
+                "time. Commit once with another engine, then try again."
+            )
+        return commit.in_commit_timestamp
 
     def _list_forward(self, snapshot: Snapshot) -> Snapshot | None:
         files = self._files_after(snapshot.version - 1)
@@ -169,16 +216,22 @@ class DeltaLog:
             yield commit
             version += 1
 
+    def _modified(self, version: int) -> datetime | None:
+        try:
+            return self.store.head(version_path(version)).modified
+        except ObjectNotFoundError:
+            return None
+
     def _exists(self, version: int) -> bool:
         return self.commit(version) is not None
 
-    def _files_after(self, version: int) -> LogFiles:
-        start = f"{LOG_DIRECTORY}/{version:020d}.json" if version >= 0 else None
-        return LogFiles.of(self.store.list(LOG_DIRECTORY, start_after=start))
-
-    def _checkpoint_before(self, version: int) -> Checkpoint | None:
-        end = f"{LOG_DIRECTORY}/{version + 1:020d}"
-        return LogFiles.of(info for info in self.store.list(LOG_DIRECTORY) if info.path < end).checkpoint
+    def _files_after(self, version: int, until: int | None = None) -> LogFiles:
+        start = version_path(version) if version >= 0 else None
+        listing = self.store.list(LOG_DIRECTORY, start_after=start)
+        if until is None:
+            return LogFiles.of(listing)
+        end = version_path(until + 1).removesuffix(".json")
+        return LogFiles.of(info for info in listing if info.path < end)
 
     def _last_checkpoint_hint(self) -> int | None:
         try:

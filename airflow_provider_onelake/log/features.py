@@ -12,19 +12,62 @@ from typing import Any
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.schema import columns
 
-# Listing in writerFeatures means "supported", not "in use"; properties switch some of these on, see _in_use.
 ALLOWED = frozenset(
     {
         "allowColumnDefaults",
         "appendOnly",
         "changeDataFeed",
         "checkConstraints",
+        "clustering",
+        "columnMapping",
         "deletionVectors",
+        "domainMetadata",
         "generatedColumns",
+        "icebergCompatV2",
+        "inCommitTimestamp",
         "invariants",
+        "rowTracking",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
     }
 )
+# A protocol that was raised from (1, 6) lists it, whether or not there is an identity column: its use is what counts.
+_HARMLESS_UNLESS_USED = frozenset({"identityColumns"})
+_IDENTITY = "its values are given out one after another, and two buffers would give out the same ones"
+_CATALOG = "its commits go through a catalog, not through the log"
+_CLEANUP = "its log may be cleaned up by its own rules only"
+_VARIANT = "files with variants have not been tried"
+_ICEBERG = "files that Iceberg must be able to read have been tried with icebergCompatV2 only"
+_REASONS: Mapping[str, str] = {
+    "catalogManaged": _CATALOG,
+    "catalogOwned": _CATALOG,
+    "catalogOwned-preview": _CATALOG,
+    "checkpointProtection": _CLEANUP,
+    "coordinatedCommits-preview": _CATALOG,
+    "icebergCompatV1": _ICEBERG,
+    "icebergCompatV3": _ICEBERG,
+    "managedCommits-dev": _CATALOG,
+    "materializePartitionColumns": "its files must repeat the partition columns, which has not been tried",
+    "variantShredding": _VARIANT,
+    "variantShredding-preview": _VARIANT,
+    "variantType": _VARIANT,
+    "variantType-preview": _VARIANT,
+}
+_UNKNOWN = "this version does not know it"
 _LEGACY_READER, _LEGACY_WRITER = 2, 6
+# What a property switches on, and the least legacy (reader, writer) version that has it without naming it.
+_SWITCHES: Mapping[str, tuple[str, str, tuple[int, int] | None]] = {
+    "delta.enableChangeDataFeed": ("true", "changeDataFeed", (1, 4)),
+    "delta.enableIcebergCompatV2": ("true", "icebergCompatV2", None),
+    "delta.enableInCommitTimestamps": ("true", "inCommitTimestamp", None),
+    "delta.enableRowTracking": ("true", "rowTracking", None),
+    "delta.enableTypeWidening": ("true", "typeWidening", None),
+    "delta.checkpointPolicy": ("v2", "v2Checkpoint", None),
+}
+_MAPPING_MODES = ("", "none", "name", "id")
 
 
 def check_supported(protocol: Mapping[str, Any], metadata: Mapping[str, Any], table: str) -> None:
@@ -33,14 +76,25 @@ def check_supported(protocol: Mapping[str, Any], metadata: Mapping[str, Any], ta
     :param protocol: the table's ``protocol``.
     :param metadata: the table's ``metaData``.
     :param table: what messages call the table.
-    :raises UnsupportedFeatureError: naming every such feature.
+    :raises UnsupportedFeatureError: naming every such feature, and why it is refused.
     """
-    found = sorted({*_named(protocol), *_in_use(metadata)})
+    found = {**dict(_named(protocol)), **dict(_in_use(metadata)), **dict(_without_protocol(protocol, metadata))}
     if found:
+        listed = "; ".join(f"{name}: {found[name]}" for name in sorted(found))
         raise UnsupportedFeatureError(
-            f"{table} uses {', '.join(found)}, which this version does not write to. Nothing was changed and Spark was "
-            f"not asked. Supported: {', '.join(sorted(ALLOWED))}."
+            f"{table} uses {', '.join(sorted(found))}, which this version does not write to ({listed}). Nothing was "
+            "changed and Spark was not asked. It is not left to a Spark INSERT … SELECT with txnAppId either: Spark's "
+            "own commit is not put-if-absent on this store, so it can overwrite another writer's, or be overwritten. "
+            f"Supported: {', '.join(sorted(ALLOWED))}."
         )
+
+
+def features_of(protocol: Mapping[str, Any]) -> frozenset[str]:
+    """Return the features that a protocol names, for readers and for writers.
+
+    :param protocol: a ``protocol`` action's body.
+    """
+    return frozenset((*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())))
 
 
 def append_only(metadata: Mapping[str, Any]) -> bool:
@@ -51,27 +105,61 @@ def append_only(metadata: Mapping[str, Any]) -> bool:
     return _property(metadata, "delta.appendOnly") == "true"
 
 
-def _named(protocol: Mapping[str, Any]) -> Iterator[str]:
+def has_in_commit_timestamps(metadata: Mapping[str, Any]) -> bool:
+    """Say whether every commit of a table must carry an in-commit timestamp.
+
+    :param metadata: the table's ``metaData``.
+    """
+    return _property(metadata, "delta.enableInCommitTimestamps") == "true"
+
+
+def _named(protocol: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the protocol asks for by name or by version, and why it is refused."""
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
-    named = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
-    yield from named - ALLOWED
+    named = features_of(protocol)
+    for name in named - ALLOWED - _HARMLESS_UNLESS_USED:
+        yield name, _REASONS.get(name, _UNKNOWN)
     if writer > 7 or reader > 3:
-        yield f"protocol version ({reader}, {writer})"
+        yield f"protocol version ({reader}, {writer})", _UNKNOWN
     elif (
         not named
         and (writer > _LEGACY_WRITER or reader > _LEGACY_READER)
         and not {"readerFeatures", "writerFeatures"} & protocol.keys()
     ):
-        yield f"protocol version ({reader}, {writer}) without a list of features"
+        yield f"protocol version ({reader}, {writer}) without a list of features", "nobody knows what it asks for"
 
 
-def _in_use(metadata: Mapping[str, Any]) -> Iterator[str]:
-    if _property(metadata, "delta.columnMapping.mode") not in ("", "none"):
-        yield "columnMapping"
-    if _property(metadata, "delta.enableChangeDataFeed") == "true":
-        yield "changeDataFeed"
+def _in_use(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the table's columns and properties ask for, and why it is refused."""
     if any(key.startswith("delta.identity.") for column in columns(metadata).values() for key in column.metadata):
-        yield "identityColumns"
+        yield "identityColumns", _IDENTITY
+    mode = _property(metadata, "delta.columnMapping.mode")
+    if mode not in _MAPPING_MODES:
+        yield f"columnMapping by {mode}", _UNKNOWN
+    if _property(metadata, "delta.rowTrackingSuspended") == "true":
+        yield "delta.rowTrackingSuspended", "files would need row ids on some commits and must have none on others"
+    for name in metadata.get("configuration") or {}:
+        if name.startswith(("delta.coordinatedCommits.commitCoordinator", "delta.managedCommit")):
+            yield name, _CATALOG
+
+
+def _without_protocol(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a property switches on without the protocol's knowledge: engines disagree about such a table."""
+    reason = "a property switches it on, but the protocol does not have it"
+    named = features_of(protocol)
+    version = (int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"]))
+
+    def missing(feature: str, legacy: tuple[int, int] | None) -> bool:
+        if feature in named or f"{feature}-preview" in named:
+            return False
+        # Under version 7 only what is named counts.
+        return legacy is None or version[1] > _LEGACY_WRITER or version[0] < legacy[0] or version[1] < legacy[1]
+
+    for name, (value, feature, legacy) in _SWITCHES.items():
+        if _property(metadata, name) == value and missing(feature, legacy):
+            yield feature, reason
+    if _property(metadata, "delta.columnMapping.mode") in ("name", "id") and missing("columnMapping", (2, 5)):
+        yield "columnMapping", reason
 
 
 def _property(metadata: Mapping[str, Any], name: str) -> str:

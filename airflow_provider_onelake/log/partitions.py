@@ -1,13 +1,16 @@
 """Partition values compared by type, and predicates over them.
 
 A log entry spells every partition value as a string, and one value may have several spellings: an instant has three,
-by engine and time zone, and both ``null`` and an empty string are NULL (protocol, rule 18).
+by engine and time zone, and both ``null`` and an empty string are NULL (protocol, rule 18). Under column mapping an
+entry knows a column by its physical name; people, and predicates, by the name that it has now.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import re
+import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -22,6 +25,12 @@ PartitionValue = str | int | float | bool | Decimal | date | datetime | None
 Partition = tuple[PartitionValue, ...]
 
 _INTEGERS = ("byte", "short", "integer", "long")
+# As Spark casts strings: a date may lack its zeros, and a time behind it does not matter.
+_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T].*)?")
+_BOOLEANS: Mapping[str, bool] = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
 
 
 def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
@@ -29,7 +38,7 @@ def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
 
     :param spelling: as it stands in ``partitionValues``.
     :param column_type: Spark's name of the column's type.
-    :returns: NULL for ``None`` and for an empty string; instants in UTC, without a zone where the spelling has none.
+    :returns: ``None`` for NULL and for an empty string; instants in UTC, without a zone where the spelling has none.
     :raises ValueError: the spelling is no value of the type.
     """
     if spelling is None or spelling == "":
@@ -37,32 +46,56 @@ def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
     if column_type in _INTEGERS:
         return int(spelling)
     if column_type == "boolean":
-        return {"true": True, "false": False}[spelling.lower()]
+        if spelling.lower() not in _BOOLEANS:
+            raise ValueError(spelling)
+        return _BOOLEANS[spelling.lower()]
     if column_type == "date":
-        return date.fromisoformat(spelling)
+        parts = _DATE.fullmatch(spelling)
+        if parts is None:
+            raise ValueError(spelling)
+        return date(int(parts[1]), int(parts[2]), int(parts[3]))
     if column_type == "timestamp":
         instant = datetime.fromisoformat(spelling)
         return instant if instant.tzinfo is None else instant.astimezone(UTC)
+    if column_type == "timestamp_ntz":
+        # A wall clock's time: some engines add a zone all the same, and Spark passes over it.
+        return datetime.fromisoformat(spelling).replace(tzinfo=None)
     if column_type in ("float", "double"):
-        number = float(spelling)
-        # One object, because NaN equals nothing but itself, and as a partition it is one.
-        return math.nan if math.isnan(number) else number
+        return _number(float(spelling), single=column_type == "float")
     if isinstance(column_type, str) and column_type.startswith("decimal"):
         try:
-            return Decimal(spelling)
+            exact = Decimal(spelling)
         except InvalidOperation as error:
             raise ValueError(spelling) from error
+        if not exact.is_finite():
+            raise ValueError(spelling)
+        return exact
     return spelling
+
+
+def _number(value: float, *, single: bool) -> float:
+    if math.isnan(value):
+        # One object, because NaN equals nothing but itself, and as a partition it is one.
+        return math.nan
+    if not single:
+        return value
+    try:
+        # 0.1 and 0.10000000149011612 are one single-precision number.
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 @attrs.frozen
 class Partitioning:
     """How a table is partitioned: the partition columns and their types, in order.
 
-    :param types: Spark's type names by column.
+    :param types: Spark's type names by column, as users name it.
+    :param physical: what ``partitionValues`` call the columns, where that is something else.
     """
 
     types: Mapping[str, Any]
+    physical: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Partitioning:
@@ -71,7 +104,11 @@ class Partitioning:
         :param metadata: a ``metaData`` action's body.
         """
         by_name = columns(metadata)
-        return cls({name: by_name[name].type for name in partition_columns(metadata)})
+        names = partition_columns(metadata)
+        return cls(
+            {name: by_name[name].type for name in names},
+            {name: by_name[name].physical_name for name in names if by_name[name].physical_name != name},
+        )
 
     def partition(self, values: Mapping[str, str | None]) -> Partition:
         """Return a file's partition, typed.
@@ -80,8 +117,10 @@ class Partitioning:
         :raises InvalidWriteError: a spelling is no value of its column's type.
         """
         try:
-            return tuple(typed_value(values.get(name), kind) for name, kind in self.types.items())
-        except (ValueError, KeyError) as error:
+            return tuple(
+                typed_value(values.get(self.physical.get(name, name)), kind) for name, kind in self.types.items()
+            )
+        except ValueError as error:
             raise InvalidWriteError(f"The partition {dict(values)} cannot be read as {dict(self.types)}.") from error
 
     def ambiguous(self, partition: Partition) -> bool:
@@ -245,7 +284,7 @@ class _Compiler:
             raise self._refuse(f"{node.sql('spark')!r} is no literal")
         try:
             value = typed_value(spelling, kind)
-        except (ValueError, KeyError):
+        except ValueError:
             raise self._refuse(f"{spelling!r} is no {kind}") from None
         # Staging sets UTC everywhere, so a literal without a zone means UTC too.
         if isinstance(value, datetime) and value.tzinfo is None and kind == "timestamp":

@@ -7,29 +7,37 @@ deltalake reads snapshots, but its Python does not hand out a deletion vector's 
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.exceptions import LogGapError, UnsupportedFeatureError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, FileKey, file_key
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, FileKey, file_key, parse_actions
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 LAST_CHECKPOINT = f"{LOG_DIRECTORY}/_last_checkpoint"
+SIDECARS = f"{LOG_DIRECTORY}/_sidecars"
 
 _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.json$")
-_CLASSIC = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.checkpoint(?:\.(\d{{10}})\.(\d{{10}}))?\.parquet$")
-_V2 = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.checkpoint\.[0-9a-f-]{{36}}\.(?:json|parquet)$")
+# Classic, in parts, and of the v2 kind, which names itself by a UUID.
+_CHECKPOINT = re.compile(
+    rf"^{LOG_DIRECTORY}/(\d{{20}})\.checkpoint"
+    r"(?:\.parquet|\.(\d{10})\.(\d{10})\.parquet|\.([0-9a-fA-F-]{36})\.(?:json|parquet))$"
+)
+# The actions that a checkpoint of the v2 kind may keep in files beside it.
+_FILE_ACTIONS = frozenset({"add", "remove"})
 
 
 @attrs.frozen
 class Checkpoint:
-    """A complete checkpoint.
+    """A checkpoint whose files are all listed; what lies beside it (sidecars) shows only when it is read.
 
     :param version: that it sums up.
     :param paths: of its parts, in order.
@@ -44,37 +52,37 @@ class LogFiles:
     """What a listing of the log holds.
 
     :param versions: of the entries found, ascending.
-    :param checkpoint: the latest complete one, if any.
+    :param checkpoints: with all their parts, the newest first.
     """
 
     versions: tuple[int, ...]
-    checkpoint: Checkpoint | None
+    checkpoints: tuple[Checkpoint, ...]
 
     @classmethod
     def of(cls, listing: Iterable[ObjectInfo]) -> LogFiles:
         """Sort a listing of ``_delta_log``; what is neither an entry nor a checkpoint is passed over.
 
         :param listing: of the log's directory.
-        :raises UnsupportedFeatureError: the latest checkpoint is of the v2 kind.
         """
         versions: list[int] = []
-        parts: dict[tuple[int, int], list[str]] = {}
-        v2 = -1
+        parts: dict[tuple[int, int, str], list[str]] = {}
         for info in listing:
             if entry := _ENTRY.match(info.path):
                 versions.append(int(entry[1]))
-            elif classic := _CLASSIC.match(info.path):
-                parts.setdefault((int(classic[1]), int(classic[3] or 1)), []).append(info.path)
-            elif other := _V2.match(info.path):
-                v2 = max(v2, int(other[1]))
-        complete = [(version, paths) for (version, count), paths in parts.items() if len(paths) == count]
-        latest = max(complete, default=None)
-        if v2 > (latest[0] if latest else -1):
-            raise UnsupportedFeatureError(
-                f"The checkpoint of version {v2} is of the v2 kind, which this version does not read."
-            )
-        checkpoint = Checkpoint(latest[0], tuple(sorted(latest[1]))) if latest else None
-        return cls(tuple(sorted(versions)), checkpoint)
+            elif found := _CHECKPOINT.match(info.path):
+                parts.setdefault((int(found[1]), int(found[3] or 1), found[4] or ""), []).append(info.path)
+        complete = [
+            Checkpoint(version, tuple(sorted(paths)))
+            for (version, count, _), paths in parts.items()
+            if len(paths) == count
+        ]
+        complete.sort(key=lambda checkpoint: (-checkpoint.version, checkpoint.paths))
+        return cls(tuple(sorted(versions)), tuple(complete))
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint, if any."""
+        return self.checkpoints[0] if self.checkpoints else None
 
     @property
     def latest(self) -> int:
@@ -102,31 +110,63 @@ class LogFiles:
 def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the actions of a checkpoint, by kind and body, as they would stand in a log entry.
 
+    Sidecars are read only where files are asked for.
+
     :param store: rooted at the table.
     :param checkpoint: to read.
     :param kinds: which actions to read; only their columns are decoded.
+    :raises CorruptLogError: a file of the checkpoint is gone or cannot be read.
     """
+    wanted = frozenset(kinds)
+    beside = wanted & _FILE_ACTIONS
+    sidecars = []
+    for path in checkpoint.paths:
+        for kind, body in _read(store, path, {*wanted, "sidecar"} if beside else wanted):
+            if kind == "sidecar" and "sidecar" not in wanted:
+                sidecars.append(sidecar_path(body))
+            else:
+                yield kind, body
+    for path in sidecars:
+        yield from _read(store, path, beside)
+
+
+def sidecar_path(sidecar: Mapping[str, Any]) -> str:
+    """Return where a sidecar lies; all lie in one directory, whatever else its path says.
+
+    :param sidecar: the action's body.
+    """
+    return f"{SIDECARS}/{unquote(sidecar['path']).rpartition('/')[2]}"
+
+
+def _read(store: Store, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    wanted = list(kinds)
-    for path in checkpoint.paths:
-        file = pq.ParquetFile(io.BytesIO(store.get(path)))
-        present = [kind for kind in wanted if kind in file.schema_arrow.names]
+    try:
+        data = store.get(path)
+        if path.endswith(".json"):
+            for action in parse_actions(data, path):
+                yield from ((kind, _as_entry(kind, action[kind])) for kind in kinds if action.get(kind) is not None)
+            return
+        file = pq.ParquetFile(io.BytesIO(data))
+        present = [kind for kind in sorted(kinds) if kind in file.schema_arrow.names]
         for batch in file.iter_batches(columns=present, batch_size=8192):
             for kind in present:
                 for body in batch.column(kind).drop_null().to_pylist(maps_as_pydicts="strict"):
                     yield kind, _as_entry(kind, body)
+    except (ObjectNotFoundError, pa.ArrowException) as error:
+        raise CorruptLogError(f"{path} of a checkpoint cannot be read: {error} Nothing was changed.") from error
 
 
 # Written for readers of checkpoints only; a log entry has the spelled form beside them.
 _CHECKPOINT_ONLY = ("stats_parsed", "partitionValues_parsed")
-# A map in which null is a value, not an absence.
-_KEEP_NULLS = ("partitionValues",)
+# Maps, in which null is a value, not an absence.
+_MAPS = ("partitionValues", "tags", "configuration", "options")
 
 
 def _as_entry(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     def without_nulls(value: Any, key: str = "") -> Any:
-        if isinstance(value, Mapping) and key not in _KEEP_NULLS:
+        if isinstance(value, Mapping) and key not in _MAPS:
             return {k: without_nulls(v, k) for k, v in value.items() if v is not None and k not in _CHECKPOINT_ONLY}
         return value
 
@@ -134,6 +174,10 @@ def _as_entry(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "add":
         # A checkpoint holds what is there, not what a commit changed.
         entry["dataChange"] = False
+        parsed = body.get("stats_parsed")
+        if parsed and "stats" not in entry and parsed.get("numRecords") is not None:
+            # Where statistics are kept in columns only (delta.checkpoint.writeStatsAsJson=false), the count is enough.
+            entry["stats"] = json.dumps({"numRecords": parsed["numRecords"]})
     return entry
 
 

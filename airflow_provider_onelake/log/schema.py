@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -13,16 +13,18 @@ import attrs
 _GENERATION = "delta.generationExpression"
 _DEFAULT = "CURRENT_DEFAULT"
 _CONSTRAINT = "delta.constraints."
+PHYSICAL_NAME = "delta.columnMapping.physicalName"
+MAPPING_ID = "delta.columnMapping.id"
 
 
 @attrs.frozen
 class Column:
-    """One column of a table.
+    """One column of a table, or one field of a nested one.
 
     :param name: as users write it.
     :param type: Spark's name of a primitive type, or the JSON of a nested one.
     :param nullable: whether NULL is allowed.
-    :param metadata: field metadata: generation expression, default, invariants, ….
+    :param metadata: field metadata: generation expression, default, invariants, physical name, ….
     """
 
     name: str
@@ -40,22 +42,44 @@ class Column:
         """The column's default expression, if any."""
         return self.metadata.get(_DEFAULT)
 
+    @property
+    def physical_name(self) -> str:
+        """What files and ``partitionValues`` call the column: under column mapping, a rename leaves it as it is."""
+        return str(self.metadata.get(PHYSICAL_NAME) or self.name)
+
+    @property
+    def field_id(self) -> int | None:
+        """The column's number under column mapping."""
+        found = self.metadata.get(MAPPING_ID)
+        return int(found) if found is not None else None
+
 
 def columns(metadata: Mapping[str, Any]) -> Mapping[str, Column]:
     """Return a table's columns by name.
 
     :param metadata: a ``metaData`` action's body.
     """
-    return _columns(metadata["schemaString"])
+    return _columns(metadata["schemaString"], column_mapping(metadata) != "none")
 
 
 # Every attempt of a commit looks at the schema anew, and it hardly ever changes.
 @lru_cache(maxsize=64)
-def _columns(schema: str) -> Mapping[str, Column]:
-    fields = json.loads(schema)["fields"]
-    return MappingProxyType(
-        {f["name"]: Column(f["name"], f["type"], f["nullable"], f.get("metadata") or {}) for f in fields}
-    )
+def _columns(schema: str, mapped: bool) -> Mapping[str, Column]:
+    struct = json.loads(schema, object_hook=None if mapped else _without_mapping)
+    return MappingProxyType({column.name: column for column in fields(struct)})
+
+
+def _without_mapping(value: dict[str, Any]) -> dict[str, Any]:
+    # What an earlier column mapping left behind says nothing about the files of a table without one.
+    return {key: item for key, item in value.items() if key not in (PHYSICAL_NAME, MAPPING_ID)}
+
+
+def fields(struct: Mapping[str, Any]) -> list[Column]:
+    """Return the fields of a struct, in order.
+
+    :param struct: the JSON of its type.
+    """
+    return [Column(f["name"], f["type"], f["nullable"], f.get("metadata") or {}) for f in struct["fields"]]
 
 
 def partition_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:
@@ -66,6 +90,14 @@ def partition_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(metadata.get("partitionColumns") or ())
 
 
+def column_mapping(metadata: Mapping[str, Any]) -> str:
+    """Return how a table's columns are known in its files: ``none``, ``name`` or ``id``.
+
+    :param metadata: a ``metaData`` action's body.
+    """
+    return str((metadata.get("configuration") or {}).get("delta.columnMapping.mode") or "none").lower()
+
+
 def constraints(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Return a table's CHECK constraints: their expressions by name.
 
@@ -73,37 +105,3 @@ def constraints(metadata: Mapping[str, Any]) -> dict[str, str]:
     """
     configuration = metadata.get("configuration") or {}
     return {k.removeprefix(_CONSTRAINT): v for k, v in configuration.items() if k.startswith(_CONSTRAINT)}
-
-
-def misfits(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ways in which files staged under one metadata no longer fit another (protocol, rule 17).
-
-    :param staged: the ``metaData`` that the buffer was opened with, but for its id.
-    :param current: the table's ``metaData`` on the snapshot that is committed against.
-    """
-    if partition_columns(staged) != partition_columns(current):
-        yield f"it is partitioned by {_list(partition_columns(current))}, not by {_list(partition_columns(staged))}"
-    before, now = columns(staged), columns(current)
-    for name, column in before.items():
-        if name not in now:
-            yield f"column {name} is gone"
-        elif now[name].type != column.type:
-            yield f"column {name} is {now[name].type}, not {column.type}"
-        elif column.nullable and not now[name].nullable:
-            yield f"column {name} is NOT NULL now"
-        elif _meaning(now[name]) != _meaning(column):
-            yield f"column {name} has another generation expression, default or identity"
-    for name in now.keys() - before.keys():
-        if not now[name].nullable or now[name].generation or now[name].default:
-            yield f"the new column {name} is NOT NULL, generated, or has a default, and the staged files lack it"
-    for name, expression in constraints(current).items():
-        if constraints(staged).get(name) != expression:
-            yield f"CHECK {name} ({expression}) was added"
-
-
-def _meaning(column: Column) -> dict[str, Any]:
-    return {key: value for key, value in column.metadata.items() if key != "comment"}
-
-
-def _list(names: tuple[str, ...]) -> str:
-    return ", ".join(names) or "nothing"

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.exceptions import LogGapError, TablePropertyError
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.features import append_only, check_supported
+from airflow_provider_onelake.log.features import append_only, check_supported, features_of, has_in_commit_timestamps
 from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.schema import column_mapping
 
-# Delta's default of delta.deletedFileRetentionDuration.
+# Delta's defaults of delta.deletedFileRetentionDuration and delta.logRetentionDuration.
 _RETENTION_DAYS = 7.0
-_UNIT_DAYS = {"second": 1 / 86_400, "minute": 1 / 1_440, "hour": 1 / 24, "day": 1.0, "week": 7.0}
+_LOG_RETENTION_DAYS = 30.0
+_UNIT_DAYS = {
+    "microsecond": 1e-6 / 86_400,
+    "millisecond": 1e-3 / 86_400,
+    "second": 1 / 86_400,
+    "minute": 1 / 1_440,
+    "hour": 1 / 24,
+    "day": 1.0,
+    "week": 7.0,
+}
+# Delta's own metadata domains that matter to a writer.
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
+CLUSTERING_DOMAIN = "delta.clustering"
 
 
 @attrs.define(slots=False, frozen=True)
@@ -25,12 +40,17 @@ class Snapshot:
     :param protocol: the body of its ``protocol`` action.
     :param metadata: the body of its ``metaData`` action.
     :param txns: for every application id, the version that it last committed.
+    :param domains: the bodies of its ``domainMetadata`` actions by domain, without removed ones.
+    :param in_commit_timestamp: of the last commit, in milliseconds; ``None`` where the table has none, and words where
+        nobody knows it.
     """
 
     version: int
     protocol: Mapping[str, Any] = attrs.field(repr=False)
     metadata: Mapping[str, Any] = attrs.field(repr=False)
     txns: Mapping[str, int] = attrs.field(repr=False)
+    domains: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
+    _in_commit_timestamp: int | str | None = attrs.field(default=None, repr=False)
 
     def after(self, commits: list[Commit]) -> Snapshot:
         """Return the snapshot that the next commits lead to.
@@ -39,12 +59,70 @@ class Snapshot:
         """
         if not commits:
             return self
-        protocol, metadata, txns = self.protocol, self.metadata, dict(self.txns)
+        protocol, metadata, txns, domains = self.protocol, self.metadata, dict(self.txns), dict(self.domains)
+        stamp = self._in_commit_timestamp
         for commit in commits:
             protocol = commit.protocol or protocol
             metadata = commit.metadata or metadata
             txns.update(commit.txns)
-        return Snapshot(commits[-1].version, protocol, metadata, txns)
+            domains = live_domains(domains, commit.domains.values())
+            if commit.in_commit_timestamp is not None:
+                stamp = commit.in_commit_timestamp
+            elif not has_in_commit_timestamps(metadata):
+                stamp = None
+            # Else somebody left out a stamp that the table wants: the last one known is what the next must exceed.
+        return Snapshot(commits[-1].version, protocol, metadata, txns, domains, stamp)
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        """The last commit's in-commit timestamp in milliseconds, ``None`` where the table has none.
+
+        The next commit's must be later (protocol, rule 21).
+
+        :raises LogGapError: the table has one, but the entry that holds it is gone.
+        """
+        if isinstance(self._in_commit_timestamp, str):
+            raise LogGapError(self._in_commit_timestamp)
+        return self._in_commit_timestamp
+
+    @property
+    def has_in_commit_timestamps(self) -> bool:
+        """Whether every commit must carry an in-commit timestamp."""
+        return has_in_commit_timestamps(self.metadata)
+
+    @cached_property
+    def writer_features(self) -> frozenset[str]:
+        """The features that the protocol names, for readers and for writers."""
+        return features_of(self.protocol)
+
+    @property
+    def has_row_tracking(self) -> bool:
+        """Whether a commit must give its files base row ids: the feature is listed, whether or not it is in use."""
+        return "rowTracking" in self.writer_features
+
+    @property
+    def row_id_high_water_mark(self) -> int:
+        """The highest row id that was ever given out, or -1."""
+        return int(self._domain(ROW_TRACKING_DOMAIN).get("rowIdHighWaterMark", -1))
+
+    @property
+    def column_mapping(self) -> str:
+        """How columns are known in files: ``none`` (by their names), ``name`` (by physical names) or ``id``."""
+        return column_mapping(self.metadata)
+
+    @property
+    def clustered(self) -> bool:
+        """Whether the table has clustering columns now."""
+        return bool(self._domain(CLUSTERING_DOMAIN).get("clusteringColumns"))
+
+    @property
+    def has_change_feed(self) -> bool:
+        """Whether readers may ask what changed from one version to the next."""
+        return str(self.configuration.get("delta.enableChangeDataFeed", "")).lower() == "true"
+
+    def _domain(self, name: str) -> Mapping[str, Any]:
+        body = self.domains.get(name)
+        return json.loads(body.get("configuration") or "{}") if body else {}
 
     @property
     def table_id(self) -> str:
@@ -68,8 +146,19 @@ class Snapshot:
 
     @property
     def retention_days(self) -> float:
-        """How long VACUUM spares a file that is not in the table, in days."""
+        """How long VACUUM spares a file that is not in the table, in days.
+
+        :raises TablePropertyError: the table's property is no interval.
+        """
         return interval_days(self.configuration.get("delta.deletedFileRetentionDuration"), _RETENTION_DAYS)
+
+    @property
+    def log_retention_days(self) -> float:
+        """How long the log of a version is kept, in days.
+
+        :raises TablePropertyError: the table's property is no interval.
+        """
+        return interval_days(self.configuration.get("delta.logRetentionDuration"), _LOG_RETENTION_DAYS)
 
     def check_supported(self, table: str) -> None:
         """Refuse a table that uses a feature outside the allow-list.
@@ -85,14 +174,33 @@ def interval_days(text: str | None, default: float) -> float:
 
     :param text: ``interval 1 week``, ``2 days 12 hours``, …
     :param default: in days, where there is no text.
-    :raises ValueError: the text is no such interval.
+    :raises TablePropertyError: the text is no such interval.
     """
     if not text:
         return default
     words = text.lower().replace("interval", "").split()
-    if not words or len(words) % 2:
-        raise ValueError(f"{text!r} is no interval of seconds, minutes, hours, days or weeks")
     try:
+        if not words:
+            raise ValueError(text)
         return sum(float(n) * _UNIT_DAYS[unit.rstrip("s")] for n, unit in zip(words[::2], words[1::2], strict=True))
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{text!r} is no interval of seconds, minutes, hours, days or weeks") from error
+        raise TablePropertyError(
+            f"{text!r} is no interval of weeks, days, hours, minutes or seconds, such as 'interval 7 days'. Nothing "
+            "was changed; set the table's property anew."
+        ) from error
+
+
+def live_domains(
+    domains: Mapping[str, Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the metadata domains after some changes; a removed one drops out.
+
+    :param domains: the live ones before, by name.
+    :param changes: bodies of ``domainMetadata`` actions, in order.
+    """
+    left = dict(domains)
+    for body in changes:
+        left.pop(body["domain"], None)
+        if not body.get("removed", False):
+            left[body["domain"]] = body
+    return left

@@ -16,10 +16,11 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": ("append", "overwrite_partitions", "replace_where"),
+    "mode": ("append", "overwrite", "overwrite_partitions", "replace_where"),
     "publish": ("each", "together"),
     "rows_outside": ("set_aside", "refuse"),
     "on_rerun": ("skip", "replace", "append"),
+    "schema_evolution": ("none", "add_columns"),
     "on_conflict": ("last_writer_wins", "first_writer_wins", "fail"),
     "on_missing_writer": ("publish_others", "publish_nothing"),
 }

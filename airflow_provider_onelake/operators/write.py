@@ -13,7 +13,6 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.operators.results import describe_buffer, describe_publication
 from airflow_provider_onelake.operators.terms import (
     check_choice,
     check_rendered,
@@ -24,22 +23,21 @@ from airflow_provider_onelake.operators.terms import (
     partition_columns,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators.writing import Writing
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 
 if TYPE_CHECKING:
     import jinja2
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.engines.base import Engine, StageJob
-    from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.staging.spec import WriteSpec
 
 WRITER_XCOM = "writer"
 """The XCom in which every writer says who it is, before it does anything that can fail."""
 
-_CHOOSING = ("mode", "publish", "rows_outside", "on_rerun")
-_TEXTS = ("table", "where", "writer", "replace_where", "covers")
+_CHOOSING = ("mode", "publish", "rows_outside", "on_rerun", "schema_evolution")
+_TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
 
 
 class OneLakeWriteOperator(BaseOperator):
@@ -47,11 +45,17 @@ class OneLakeWriteOperator(BaseOperator):
 
     Spark stages the rows into a buffer beside the table; a small commit makes them visible. A retry finds the buffer,
     or the commit, and does nothing twice. Mappable: ``OneLakeWriteOperator.partial(…).expand_kwargs([{"writer": …}])``.
+
+    A job may read the table that it writes. Where another commit changes rows meanwhile, what it computed is given up
+    and Spark runs again on the newest version, three times at most; what is in conflict then, reconcile refuses.
+    Published ``together``, it does not run again: reconcile refuses it, and clearing the writer does.
+
     Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, what is not given here is the
     group's.
 
     The result, in XCom: ``status`` (``published``, ``staged``, ``skipped`` or ``conflicted``, which reconcile settles),
-    ``version``, ``writer``, ``rows``, ``files``, ``bytes``, ``partitions``, ``finished``, ``buffer`` and more.
+    ``version``, ``writer``, ``rows``, ``files``, ``bytes``, ``partitions``, ``finished``, ``buffer``, ``reruns`` (of a
+    job that reads its table) and more.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param source: what is read: a ``FileSource`` or a ``SqlSource`` (its fields are templated).
@@ -60,21 +64,30 @@ class OneLakeWriteOperator(BaseOperator):
     :param where: a filter on the source, before the steps, which Spark pushes down. Default: all rows (templated).
     :param writer: the writer's key, unique among the writers of the group. Default: a hash of the source, filter and
         partition (templated).
-    :param mode: ``append``, ``overwrite_partitions`` (those that get rows) or ``replace_where``. Default: ``append``
-        (templated).
+    :param mode: ``append``, ``overwrite`` (the whole table), ``overwrite_partitions`` (those that get rows) or
+        ``replace_where``. Default: ``append`` (templated).
     :param replace_where: with that mode, the predicate on partition columns that the rows replace (templated).
     :param covers: a predicate on partition columns in which the rows should lie. Default: anywhere (templated).
     :param rows_outside: what becomes of rows outside of it: ``set_aside`` (reported, not published) or ``refuse``.
         Default: ``set_aside`` (templated).
-    :param allow_empty: whether a ``replace_where`` without rows empties its range. Default: no.
+    :param allow_empty: whether an ``overwrite`` without rows empties the table, and a ``replace_where`` its range.
+        Default: no.
     :param publish: ``each`` (this task commits) or ``together`` (reconcile commits all writers in one version).
         Default: ``each`` (templated).
-    :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. Default: ``skip`` for
-        appends, ``replace`` for overwrites (templated).
+    :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. An append is replaced
+        only while all its files are live as they were. Default: ``skip`` for appends, ``replace`` for overwrites
+        (templated).
     :param partition_by: the table's partition columns, as names or as names with the SQL that generates each from other
         columns. Used when the table is created; a table partitioned otherwise is refused. Default: none (templated).
     :param generated_columns: other columns that the table generates, with their SQL. Default: none (templated).
     :param table_properties: of the table, when it is created. Default: none (templated).
+    :param schema: the table's columns as Spark DDL, ``id BIGINT NOT NULL, name STRING COMMENT 'of the trip'``, when it
+        is created. A job that reads the table that it writes needs it then. Default: the columns of the rows
+        (templated).
+    :param schema_evolution: ``add_columns`` adds columns that only the rows have to the table, nullable, in a commit of
+        its own before anything is staged, and lets rows lack nullable columns, which are NULL then: so writers of an
+        old and of a new shape work side by side. It costs an analysis of the job. ``none``: rows have the table's
+        columns. Default: ``none`` (templated).
     :param target_file_size: of the staged files, in bytes. Default: Spark's own.
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
@@ -97,6 +110,8 @@ class OneLakeWriteOperator(BaseOperator):
         "partition_by",
         "generated_columns",
         "table_properties",
+        "schema",
+        "schema_evolution",
     )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -105,6 +120,7 @@ class OneLakeWriteOperator(BaseOperator):
         "where": "sql",
         "replace_where": "sql",
         "covers": "sql",
+        "schema": "sql",
     }
     ui_color = "#e3f0e8"
 
@@ -126,6 +142,8 @@ class OneLakeWriteOperator(BaseOperator):
         partition_by: str | Sequence[str] | Mapping[str, str] | None = None,
         generated_columns: Mapping[str, str] | None = None,
         table_properties: Mapping[str, str] | None = None,
+        schema: str | None = None,
+        schema_evolution: str | None = None,
         target_file_size: int | None = None,
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
@@ -150,6 +168,8 @@ class OneLakeWriteOperator(BaseOperator):
         self.partition_by = group.get("partition_by") if partition_by is None else partition_by
         self.generated_columns = generated_columns or group.get("generated_columns") or {}
         self.table_properties = table_properties or group.get("table_properties") or {}
+        self.schema = schema or group.get("schema")
+        self.schema_evolution = schema_evolution or group.get("schema_evolution") or "none"
         self.target_file_size = group.get("target_file_size") if target_file_size is None else target_file_size
         self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
         self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
@@ -175,10 +195,6 @@ class OneLakeWriteOperator(BaseOperator):
             raise InvalidWriteError(f"mode={self.mode!r} takes no replace_where; did you mean mode='replace_where'?")
         if self.mode == "replace_where" and not self.replace_where:
             raise InvalidWriteError("mode='replace_where' needs the predicate `replace_where`.")
-        if self.mode == "append" and self.on_rerun == "replace":
-            raise InvalidWriteError(
-                "on_rerun='replace' cannot take back an append safely: use a mode that replaces, or 'skip' or 'append'."
-            )
 
     def render_template(
         self,
@@ -225,7 +241,8 @@ class OneLakeWriteOperator(BaseOperator):
             log = hook.delta_log(self.table)
             spec = self._spec(run, hook.namespace, writer)
             self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
-            return {**identity, "table": log.table, "mode": spec.mode.value, **self._write(hook, log, spec)}
+            done = Writing(self, hook, log, self._spark, self._check_not_stopped).run(spec)
+            return {**identity, "table": log.table, "mode": spec.mode.value, **done}
 
     def on_kill(self) -> None:
         """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
@@ -241,92 +258,8 @@ class OneLakeWriteOperator(BaseOperator):
             setattr(self, name, (getattr(self, name) or "").strip() or None)
         self.mode, self.publish = self.mode or "append", self.publish or "each"
         self.rows_outside = self.rows_outside or "set_aside"
+        self.schema_evolution = self.schema_evolution or "none"
         self._check()
-
-    def _write(self, hook: OneLakeHook, log: DeltaLog, spec: WriteSpec) -> dict[str, Any]:
-        from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
-        from airflow_provider_onelake.staging.spec import PublishMode
-
-        key = spec.identity.key
-        if log.snapshot() is None:
-            self._create(hook, log, spec)
-        self._check_partitioned_as_asked(log)
-        decision = prepare(log, spec)
-        if isinstance(decision, Skip):
-            self.log.warning("%s: writer %s is skipped: %s", log.table, key, decision.reason)
-            return {"status": "skipped", "version": decision.version, "reason": decision.reason}
-        if isinstance(decision, Reuse):
-            buffer = decision.buffer
-            self.log.info("%s: writer %s finds its rows staged in %s; Spark does not run", log.table, key, buffer.path)
-        else:
-            self._stage(hook, log, spec)
-            buffer = complete(log, decision.path)
-            self.log.info("%s: writer %s staged %s rows in %s", log.table, key, buffer.rows, buffer.path)
-        staged = {**describe_buffer(buffer, log), "reused": isinstance(decision, Reuse)}
-        if spec.publish is PublishMode.TOGETHER:
-            return {"status": "staged", "version": None, **staged}
-        self._check_not_stopped()
-        return {**staged, **self._publish(hook, log, buffer)}
-
-    def _create(self, hook: OneLakeHook, log: DeltaLog, spec: WriteSpec) -> None:
-        """Create the table from what the rows look like, before any writer starts; of several writers one does it."""
-        from airflow_provider_onelake.commit.create import create_table, with_generated
-
-        columns = partition_columns(self.partition_by) or []
-        generated = self._generated()
-        analysis = self._spark().analyze(self._job(hook, spec, buffer=None, generated=generated))
-        self._check_not_stopped()
-        snapshot = create_table(log, with_generated(analysis.schema_json, generated), columns, self.table_properties)
-        self.log.info(
-            "%s: partitioned by %s, at version %d", log.table, ", ".join(columns) or "nothing", snapshot.version
-        )
-
-    def _check_partitioned_as_asked(self, log: DeltaLog) -> None:
-        wanted, snapshot = partition_columns(self.partition_by), log.snapshot()
-        if wanted is None or snapshot is None:
-            return
-        actual = list(snapshot.partitioning.types)
-        if wanted != actual:
-            raise InvalidWriteError(
-                f"{log.table} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
-                f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
-            )
-
-    def _stage(self, hook: OneLakeHook, log: DeltaLog, spec: WriteSpec) -> None:
-        from airflow_provider_onelake.staging.buffers import close
-
-        result = self._spark().stage(self._job(hook, spec, buffer=spec.buffer, generated={}))
-        self._check_not_stopped()
-        if result.reads_target:
-            reason = f"the rows of {spec.buffer} were computed by reading {log.table} itself"
-            close(log.store, spec.buffer, {"reason": f"set aside: {reason}"})
-            raise InvalidWriteError(
-                f"{reason}, which this version does not publish: another commit could have changed them meanwhile "
-                "(protocol, rule 19). Nothing was published. Read from another table, or from a copy."
-            )
-
-    def _publish(self, hook: OneLakeHook, log: DeltaLog, buffer: Buffer) -> dict[str, Any]:
-        publication = hook.committer(log, self.table).publish([buffer])
-        result = describe_publication(publication)
-        key = buffer.spec.identity.key
-        if publication.conflicts:
-            self.log.warning(
-                "%s: writer %s is in conflict and left to reconcile: %s",
-                log.table,
-                key,
-                "; ".join(publication.conflicts),
-            )
-            return result
-        if result.get("rows_outside") != 0:
-            self.log.warning(
-                "%s: writer %s staged %s rows outside of what it covers; they stay in %s, unpublished",
-                log.table,
-                key,
-                result.get("rows_outside"),
-                buffer.path,
-            )
-        self.log.info("%s: version %s, writer %s: %s", log.table, publication.version, key, result["status"])
-        return result
 
     def _spark(self) -> Engine:
         if self._engine is None:
@@ -334,26 +267,6 @@ class OneLakeWriteOperator(BaseOperator):
             seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
             self._engine = engine_for(self.spark_conn_id, seconds)
         return self._engine
-
-    def _job(self, hook: OneLakeHook, spec: WriteSpec, *, buffer: str | None, generated: Mapping[str, str]) -> StageJob:
-        from airflow_provider_onelake.engines.base import StageJob
-
-        address = hook.address(self.table)
-        return StageJob(
-            source=self.source.job(),
-            where=self.where,
-            steps=dict(self.steps),
-            generated=dict(generated),
-            table_uri=address.spark_uri,
-            buffer_uri=address.child(buffer).spark_uri if buffer else None,
-            attempt=spec.attempt,
-            target_file_size=self.target_file_size,
-            label=f"{spec.task} {spec.identity.key}",
-        )
-
-    def _generated(self) -> dict[str, str]:
-        partitions = self.partition_by if isinstance(self.partition_by, Mapping) else {}
-        return {**self.generated_columns, **partitions}
 
     def _check_not_stopped(self) -> None:
         # After a SIGTERM Airflow lets `execute` run on; what a person has stopped must not be published.

@@ -37,12 +37,14 @@ class RowsDoNotFitError(ValueError):
     """The rows do not have the columns or types of the table."""
 
 
-def fit(rows: dict[str, Any], table: dict[str, Any], where: str) -> list[str]:
+def fit(rows: dict[str, Any], table: dict[str, Any], where: str, *, missing_as_null: bool = False) -> list[str]:
     """Return the expressions that turn rows into the table's columns.
 
     :param rows: schema of the rows, as Spark's JSON.
     :param table: schema of the table, as its log has it, with generation expressions and defaults.
     :param where: the table's name for messages.
+    :param missing_as_null: whether rows may lack a nullable column, which Spark then fills with NULL: writers of an
+        old and of a new shape work side by side where a table's schema evolves. Default: no.
     :returns: one SQL expression for each column of the rows, with the table's spelling of its name.
     :raises RowsDoNotFitError: names every column that is missing, unknown, there twice or of the wrong type.
     """
@@ -69,7 +71,8 @@ def fit(rows: dict[str, Any], table: dict[str, Any], where: str) -> list[str]:
             )
         seen.add(key)
     for key, column in columns.items():
-        if key not in seen and not {GENERATED, DEFAULT} & set(column.get("metadata") or ()):
+        filled = {GENERATED, DEFAULT} & set(column.get("metadata") or ()) or (missing_as_null and column["nullable"])
+        if key not in seen and not filled:
             problems.append(f"column {column['name']} {ddl(column['type'])} of the table is missing in the rows")
     if problems:
         raise RowsDoNotFitError(f"The rows do not fit {where}: {'; '.join(problems)}.")

@@ -2,13 +2,15 @@
 
 No single source of truth knows. The input files miss what stands in a subquery, and an empty table; the physical plan
 misses what the optimiser answers from statistics; the query's text misses tables of the catalog. Any of them saying
-yes is a yes: a wrong yes costs a refusal, a wrong no could lose rows.
+yes is a yes: a wrong yes costs a rerun, a wrong no could lose rows.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
 
 # A path goes on with these; "/t/trips" is not in "/t/trips_2", nor in "/old/t/trips".
 _PART_OF_A_PATH = r"[\w.%=+~@-]"
+_LOCATION = re.compile(r"Location: [^\[\n]*\[([^\]\n]*)\]")
 _RELATION = re.compile(r"(?:Relation|SubqueryAlias|RelationV2\[[^\]]*\]) (?:spark_catalog\.)?([\w`.]+\.[\w`]+)")
+# Local paths in SQL and in plans: quoted, where they may hold spaces, or up to whatever ends a word.
+_LOCAL_PATH = re.compile(r"`(/[^`]+)`|'(/[^']+)'|\"(/[^\"]+)\"|(?<![\w.%=+~@:/-])(/[^\s`'\"\[\](),;]+)")
 
 
 def reads_table(spark: SparkSession, view: str, table_uri: str, texts: Iterable[str], files: Iterable[str]) -> bool:
     """Tell whether a query reads anything in a table's directory.
 
-    A symbolic link, or another spelling of the same account, is not seen through.
+    Of a local table every name is seen through, symbolic links and mounts too, as long as the directory can be seen
+    from where this runs. Another spelling of the same storage account is not, nor is a mount of it.
 
     :param spark: session in which ``view`` is known.
     :param view: the view whose rows are to be written.
@@ -33,13 +39,32 @@ def reads_table(spark: SparkSession, view: str, table_uri: str, texts: Iterable[
     :param texts: what the query was made from: SQL and source paths.
     :param files: the query's input files.
     """
-    inside = _pattern(table_uri)
-    if any(inside.search(_plain(text)) for text in (*files, *texts)):
+    table = _Directory(table_uri)
+    directories = {file.rpartition("/")[0] for file in files}
+    if any(table.named_in(text) for text in (*texts, *directories)):
         return True
+    plan = _plan(spark, view)
+    return table.named_in(plan) or any(table.named_in(place) for place in _catalog_locations(spark, plan))
+
+
+def forget_cached(spark: SparkSession, view: str, table_uri: str) -> None:
+    """Have a query read its tables as they are now, not as some session cached them.
+
+    All sessions of a server share its cache, and a query that reads a table which any of them has cached gets the rows
+    of then: perhaps of a version before the one that the writer's buffer was opened on.
+
+    :param spark: session in which ``view`` is known.
+    :param view: the view whose rows are to be written.
+    :param table_uri: of a table that it reads, by whatever name.
+    """
+    places = [place for found in _LOCATION.findall(_plan(spark, view)) for place in found.split(", ")]
+    for place in dict.fromkeys((table_uri, *places)):
+        spark.catalog.refreshByPath(place)
+
+
+def _plan(spark: SparkSession, view: str) -> str:
     plan: str = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {quoted(view)}").collect()[0][0]  # noqa: S608 - quoted
-    if inside.search(_plain(plan)):
-        return True
-    return any(inside.search(_plain(place)) for place in _catalog_locations(spark, plan))
+    return plan
 
 
 def _catalog_locations(spark: SparkSession, plan: str) -> list[str]:
@@ -54,11 +79,56 @@ def _catalog_locations(spark: SparkSession, plan: str) -> list[str]:
     return places
 
 
-def _pattern(uri: str) -> re.Pattern[str]:
-    path = re.escape(_plain(uri).rstrip("/"))
-    return re.compile(rf"(?<!{_PART_OF_A_PATH}){path}(?!{_PART_OF_A_PATH})")
+class _Directory:
+    """A table's directory, known by its name and, on this machine, by its identity on the disk.
+
+    :param uri: of the table.
+    """
+
+    def __init__(self, uri: str) -> None:
+        path = _plain(uri).rstrip("/")
+        self._name = re.compile(rf"(?<!{_PART_OF_A_PATH}){re.escape(path)}(?!{_PART_OF_A_PATH})")
+        self._seen: dict[Path, tuple[int, int] | None] = {}
+        self._identity = self._look_at(Path(path)) if path.startswith("/") else None
+
+    def named_in(self, text: str) -> bool:
+        """Say whether a text names the directory, or something inside it.
+
+        :param text: SQL, a plan or a path.
+        """
+        if self._name.search(_plain(text)):
+            return True
+        return self._identity is not None and any(self._holds(path) for path in _local_paths(text))
+
+    def _holds(self, path: str) -> bool:
+        real = Path(os.path.realpath(path))
+        return any(self._look_at(place) == self._identity for place in (real, *real.parents))
+
+    def _look_at(self, path: Path) -> tuple[int, int] | None:
+        """Return what is the same for every name of a directory; ``None`` where there is nothing to be seen."""
+        if path not in self._seen:
+            try:
+                info = path.stat()
+                self._seen[path] = (info.st_dev, info.st_ino)
+            except (OSError, ValueError):
+                self._seen[path] = None
+        return self._seen[path]
+
+
+def _local_paths(text: str) -> Iterator[str]:
+    # Plans encode a space, SQL does not, and a path may hold a real "%20": both readings are looked at.
+    for spelled in dict.fromkeys((_slashes(text), _plain(text))):
+        for match in _LOCAL_PATH.finditer(spelled):
+            path = next(group for group in match.groups() if group)
+            yield from dict.fromkeys((path, unquote(path)))
+        if spelled.startswith("/"):
+            yield spelled
 
 
 def _plain(text: str) -> str:
     """Return text with every local path spelled alike: no ``file:``, no doubled slashes, nothing percent-encoded."""
-    return re.sub(r"(?<!:)/{2,}", "/", re.sub(r"\bfile:/+", "/", unquote(text)))
+    return _slashes(unquote(text))
+
+
+def _slashes(text: str) -> str:
+    return re.sub(r"(?<!:)/{2,}", "/", re.sub(r"\bfile:/+", "/", text))

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, quoted
-from airflow_provider_onelake.spark_jobs.reads import reads_table
+from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +32,8 @@ RESERVED_SETTINGS = {
     # Nobody reads the checksum of a buffer, and making it costs a Spark job.
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.storeAssignmentPolicy": "ANSI",
+    # A read of the table itself must see at least the version that the buffer was opened on (protocol, rule 19).
+    "spark.databricks.delta.stalenessLimit": "0",
     # Plans are searched for paths; by default Spark cuts them after 100 characters.
     "spark.sql.maxMetadataStringLength": "100000",
 }
@@ -47,17 +49,17 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     Spark reads files where it must infer their schema.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.StageJob``.
+    :param job: fields of ``engines.base.StageJob``. With a ``schema``, the source is not looked at.
     :returns: ``schema_json`` (of the rows with the generated columns), ``input_files``, ``reads_target``.
-    :raises RowsDoNotFitError: no table can be made from the rows.
+    :raises RowsDoNotFitError: no table can be made from the rows, unless they are for one that is there and evolves.
     """
     _configure(spark, job)
+    if job.get("schema"):
+        rows = _with_generated(spark.createDataFrame([], job["schema"]), job)
+        return {"schema_json": _creatable(rows), "input_files": [], "reads_target": False}
     view = _views(spark, job)
-    rows = spark.table(quoted(view))
-    missing = _missing(rows, job.get("generated") or {})
-    rows = rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
-    schema = rows.schema.json()
-    check_creatable(json.loads(schema))
+    rows = _with_generated(spark.table(quoted(view)), job)
+    schema = rows.schema.json() if job.get("evolves") else _creatable(rows)
     files = list(rows.inputFiles())
     return {"schema_json": schema, "input_files": files, "reads_target": _reads_target(spark, job, view, files)}
 
@@ -66,22 +68,23 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Append a job's rows to its buffer, as version 1.
 
     A second append of the same attempt does nothing: Delta knows its ``txnAppId``. Without rows, Delta 4.4 leaves a
-    version 1 with that ``txn`` and no files; where an engine leaves none, the caller seals (protocol, rule 2).
+    version 1 with that ``txn`` and no files; where an engine leaves none, the caller seals (protocol, rule 2). The
+    version's ``userMetadata`` says whether the job read its target (rule 19).
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``.
-    :returns: ``reads_target`` and ``application_id``; of a job that reads its target, nothing is written.
+    :returns: ``reads_target`` and ``application_id``.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
     """
     _configure(spark, job)
     view = _views(spark, job)
     rows = spark.table(quoted(view))
-    schema = rows.schema.json()
-    expressions = fit(json.loads(schema), _schema_of(spark, job["buffer_uri"]), job["table_uri"])
-    application_id = spark.conf.get("spark.app.id", None)
-    if _reads_target(spark, job, view, list(rows.inputFiles())):
-        # Before anything is written: a complete buffer could be published by whoever finds it (protocol, rule 19).
-        return {"reads_target": True, "application_id": application_id}
+    table = _schema_of(spark, job["buffer_uri"])
+    evolves = bool(job.get("evolves"))
+    expressions = fit(json.loads(rows.schema.json()), table, job["table_uri"], missing_as_null=evolves)
+    reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
+    if reads_target:
+        forget_cached(spark, view, job["table_uri"])
     writer = (
         rows.selectExpr(*expressions)
         .write.format("delta")
@@ -89,11 +92,12 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         .option("txnAppId", job["attempt"])
         .option("txnVersion", "1")
         .option("mergeSchema", "false")
+        .option("userMetadata", json.dumps({"onelake": {"reads_target": reads_target}}))
     )
     if job.get("target_file_size"):
         writer = writer.option("optimizeWrite", "true")
     writer.save(job["buffer_uri"])
-    return {"reads_target": False, "application_id": application_id}
+    return {"reads_target": reads_target, "application_id": spark.conf.get("spark.app.id", None)}
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
@@ -142,10 +146,18 @@ def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
     return reader.load([path] if isinstance(path, str) else list(path))
 
 
-def _missing(rows: DataFrame, generated: Mapping[str, str]) -> dict[str, str]:
-    """Return the generated columns that the rows do not bring themselves."""
+def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
+    """Return rows with the generated columns that they do not bring themselves."""
     given = {name.lower() for name in rows.columns}
-    return {name: expression for name, expression in generated.items() if name.lower() not in given}
+    generated: Mapping[str, str] = job.get("generated") or {}
+    missing = {name: expression for name, expression in generated.items() if name.lower() not in given}
+    return rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
+
+
+def _creatable(rows: DataFrame) -> str:
+    schema: str = rows.schema.json()
+    check_creatable(json.loads(schema))
+    return schema
 
 
 def _schema_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:

@@ -49,8 +49,19 @@ CLOSED = "_closed.json"
 
 _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 
-# Properties that start work of their own would add versions to the twin (rule 1).
-_NOT_TWINNED = ("delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite", "delta.autoOptimize")
+# What Spark's append says to us in version 1: it stands there from the instant in which the buffer is complete.
+USER_METADATA = "onelake"
+
+_NOT_TWINNED = (
+    # Properties that start work of their own would add versions to the twin (rule 1).
+    "delta.autoOptimize.autoCompact",
+    "delta.autoOptimize.optimizeWrite",
+    "delta.autoOptimize",
+    "delta.universalFormat.enabledFormats",
+    # A twin has its in-commit timestamps from its first version on.
+    "delta.inCommitTimestampEnablementVersion",
+    "delta.inCommitTimestampEnablementTimestamp",
+)
 
 
 @attrs.frozen
@@ -78,11 +89,13 @@ class Buffer(OpenBuffer):
     :param adds: its ``add`` actions, as Spark wrote them.
     :param finished: when it became complete, by the store's clock.
     :param oldest: the store's time of its oldest file; ``None`` for an empty buffer.
+    :param reads_target: whether the rows were computed from the table itself (protocol, rule 19).
     """
 
     adds: tuple[dict[str, Any], ...] = attrs.field(repr=False)
     finished: datetime
     oldest: datetime | None
+    reads_target: bool = False
 
     @cached_property
     def rows(self) -> int | None:
@@ -114,6 +127,16 @@ class Buffer(OpenBuffer):
             )
 
 
+def twin_metadata(snapshot: Snapshot, table_id: str) -> dict[str, Any]:
+    """Return the metadata of a table's twin: the same columns and properties, but for those that start work.
+
+    :param snapshot: of the table.
+    :param table_id: of the twin.
+    """
+    configuration = {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED}
+    return {**snapshot.metadata, "id": table_id, "configuration": configuration}
+
+
 def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock) -> OpenBuffer:
     """Make the table's twin for one attempt; an attempt that comes back finds its own.
 
@@ -123,13 +146,11 @@ def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock)
     :param clock: for the time of the twin's version 0.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
-    metadata = {
-        **snapshot.metadata,
-        "id": spec.attempt,
-        "configuration": {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED},
-    }
+    metadata = twin_metadata(snapshot, spec.attempt)
+    now = milliseconds(clock.now())
     info = {
-        "timestamp": milliseconds(clock.now()),
+        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
+        "timestamp": now,
         "operation": "CREATE TABLE",
         "operationParameters": {"description": f"Buffer of writer {spec.identity.key}"},
         "isolationLevel": "Serializable",
@@ -163,7 +184,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
     record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
-    if not record or record.get("format") != FORMAT:
+    if not record or record.get("format") != FORMAT or "spec" not in record:
         raise BufferInvalidError(f"{path} is no buffer of this format (wanted {FORMAT}); it is left alone.")
     return OpenBuffer(
         path,
@@ -174,7 +195,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     )
 
 
-def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock) -> None:
+def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: bool = False) -> None:
     """Complete a buffer for which Spark wrote nothing: an empty append makes no version (protocol, rule 2).
 
     To be called by the writer, after its Spark action has returned; a buffer that Spark completed is left as it is.
@@ -182,6 +203,7 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock) -> None:
     :param store: rooted at the table.
     :param buffer: to seal.
     :param clock: for the time of the version.
+    :param reads_target: whether the writer read the table itself.
     """
     now = milliseconds(clock.now())
     info = {
@@ -190,6 +212,7 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock) -> None:
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": True,
         "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
+        "userMetadata": json.dumps({USER_METADATA: {"reads_target": reads_target}}),
     }
     txn = {"appId": buffer.spec.attempt, "version": 1, "lastUpdated": now}
     try:
@@ -235,7 +258,28 @@ def read_buffer(store: Store, path: str) -> Buffer:
                 f"{opened.spec.task or 'its task'}."
             )
     oldest = min((present[f"{path}/{object_path(add)}"].modified for add in adds), default=None)
-    return Buffer(path, opened.spec, opened.read_version, opened.table_id, opened.metadata, adds, finished, oldest)
+    return Buffer(
+        path=path,
+        spec=opened.spec,
+        read_version=opened.read_version,
+        table_id=opened.table_id,
+        metadata=opened.metadata,
+        adds=adds,
+        finished=finished,
+        oldest=oldest,
+        reads_target=_reads_target(actions),
+    )
+
+
+def _reads_target(actions: list[dict[str, Any]]) -> bool:
+    for info in of_kind(actions, "commitInfo"):
+        try:
+            said = json.loads(info.get("userMetadata") or "{}")
+        except ValueError:
+            continue
+        if isinstance(said, dict) and isinstance(said.get(USER_METADATA), dict):
+            return bool(said[USER_METADATA].get("reads_target"))
+    return False
 
 
 def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> None:

@@ -1,39 +1,78 @@
-"""Cleaning up behind writers: the logs of buffers that nobody needs any more.
+"""What stands below ``staged``: who is at work there, and the logs that nobody needs any more.
 
-Only a buffer's own ``_delta_log`` is ever deleted. The data files of a published buffer are the table's; those of an
-abandoned one belong to nobody, and a full VACUUM of the table takes them after its retention.
+Only a buffer's or a compaction's own ``_delta_log`` is ever deleted here. The data files of a published one are the
+table's; those of an abandoned one belong to nobody, and a full VACUUM of the table takes them after its retention.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, InvalidWriteError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY
-from airflow_provider_onelake.staging.buffers import CLOSED, read_open_buffer
+from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.commits import FORMAT, STAGED
+from airflow_provider_onelake.staging.buffers import CLOSED
 from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.staging.spec import WriteSpec
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.storage.stores import ObjectInfo
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 logger = logging.getLogger(__name__)
+
+# The key of a compaction's record, as maintenance/shadow.py writes it.
+_COMPACTION = "compaction"
+_DEPTH = len((STAGED_DIRECTORY, "writer", "attempt"))
+
+
+class State(StrEnum):
+    """How far a buffer or a compaction has come."""
+
+    IN_FLIGHT = "in flight"
+    CLOSED = "closed"
+    ABANDONED = "abandoned"
+    STRANGE = "not ours"
+
+
+@attrs.frozen
+class Staged:
+    """A buffer, or the shadow of a compaction, as a listing shows it.
+
+    :param path: relative to the table.
+    :param owner: ``writer <key>``, ``compaction <name>``, or what is known of a strange one.
+    :param state: how far it has come.
+    :param age: since the last of its objects was written; of a closed one, that is its marker.
+    :param began: the store's time of its version 0, ``None`` where there is none.
+    :param ended: the store's time of its version 1, ``None`` where there is none.
+    :param entries: the objects of its log.
+    """
+
+    path: str
+    owner: str
+    state: State
+    age: timedelta
+    began: datetime | None
+    ended: datetime | None
+    entries: tuple[str, ...] = attrs.field(repr=False)
 
 
 @attrs.frozen
 class Remains:
-    """A buffer whose own log was deleted.
+    """A buffer or a compaction whose own log was deleted.
 
-    :param path: of the buffer, relative to the table.
-    :param writer: the writer's key.
-    :param age: since the last of its objects was written; of a closed buffer, that is its marker.
-    :param abandoned: whether its rows were neither published nor set aside; its files wait for a full VACUUM.
+    :param path: relative to the table.
+    :param writer: the writer's key, or ``compaction <name>``.
+    :param age: since the last of its objects was written; of a closed one, that is its marker.
+    :param abandoned: whether it was neither published nor set aside; its files wait for a full VACUUM.
     """
 
     path: str
@@ -43,7 +82,7 @@ class Remains:
 
 
 def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
-    """Delete the logs of closed buffers, and of open or complete ones that were abandoned.
+    """Delete the logs of closed buffers and compactions, and of open or complete ones that were abandoned.
 
     The markers of closed buffers stay: a rerun asks them where its rows are. Calling again is safe.
 
@@ -54,46 +93,92 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
     :raises InvalidWriteError: the age is not above zero.
     :raises StoreUnavailableError: the store did not answer; calling again carries on.
     """
-    if older_than <= timedelta(0):
-        raise InvalidWriteError(
-            f"older_than={older_than} would take buffers that are being written. Nothing was deleted."
-        )
+    check_age(older_than)
+    listing = list(log.store.list(STAGED_DIRECTORY))
     snapshot = log.snapshot()
     if snapshot is None:
         return []
-    now = log.clock.now()
     cleaned = []
-    for path, objects in _buffers(log):
-        entries = [info.path for info in objects if info.path.startswith(f"{path}/{LOG_DIRECTORY}/")]
-        # Of a closed buffer, the marker is the last; of any other, what its writer wrote last.
-        age = now - max(info.modified for info in objects)
-        if not entries or age < older_than:
+    for staged in survey(log, snapshot, listing, older_than):
+        if staged.age < older_than or staged.state is State.IN_FLIGHT:
             continue
-        try:
-            spec = read_open_buffer(log.store, path).spec
-        except (BufferIncompleteError, BufferInvalidError) as error:
-            logger.info("%s: %s is left alone: %s", log.table, path, error)
+        if staged.state is State.STRANGE:
+            logger.info("%s: %s is left alone: %s", log.table, staged.path, staged.owner)
             continue
-        # A marker can be missing where the store did not answer; the txn is what counts.
-        marked = any(info.path == f"{path}/{CLOSED}" for info in objects)
-        settled = marked or snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation
         # Version 0 last: an interrupted clean-up is carried on by the next.
-        for entry in sorted(entries, reverse=True):
+        for entry in sorted(staged.entries, reverse=True):
             log.store.delete(entry)
-        cleaned.append(Remains(path, spec.identity.key, age, abandoned=not settled))
-        if not settled:
+        abandoned = staged.state is State.ABANDONED
+        cleaned.append(Remains(staged.path, staged.owner.removeprefix("writer "), staged.age, abandoned))
+        if abandoned:
             logger.warning(
-                "%s: the buffer %s of writer %s was abandoned %s ago; a full VACUUM takes its files",
+                "%s: %s of %s was abandoned %s ago; a full VACUUM takes its files",
                 log.table,
-                path,
-                spec.identity.key,
-                age,
+                staged.path,
+                staged.owner,
+                staged.age,
             )
     return cleaned
 
 
-def _buffers(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
-    """Yield what stands below each ``staged/<writer>/<attempt>``; listings are in the order of paths."""
-    depth = len((STAGED_DIRECTORY, "writer", "attempt"))
-    for path, objects in groupby(log.store.list(STAGED_DIRECTORY), lambda info: "/".join(info.path.split("/")[:depth])):
-        yield path, list(objects)
+def check_age(older_than: timedelta) -> None:
+    """Refuse an age below which nothing could be told from work in progress.
+
+    :param older_than: after which a buffer that nobody closed counts as abandoned.
+    :raises InvalidWriteError: it is not above zero.
+    """
+    if older_than <= timedelta(0):
+        raise InvalidWriteError(f"An age of {older_than} would take buffers that are being written. Nothing changed.")
+
+
+def survey(
+    log: DeltaLog, snapshot: Snapshot, listing: Iterable[ObjectInfo], abandoned_after: timedelta
+) -> list[Staged]:
+    """Tell of everything below ``staged`` that has a log of its own how far it has come.
+
+    The listing must be older than the snapshot: what is closed in it is then in the snapshot, if it was published.
+
+    :param log: of the table.
+    :param snapshot: of the table.
+    :param listing: of ``staged``, in the order of paths; what lies elsewhere is passed over.
+    :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned.
+    """
+    now = log.clock.now()
+    below = (info for info in listing if info.path.startswith(f"{STAGED_DIRECTORY}/"))
+    found = []
+    for path, objects in groupby(below, lambda info: "/".join(info.path.split("/")[:_DEPTH])):
+        present = {info.path: info for info in objects}
+        entries = tuple(entry for entry in present if entry.startswith(f"{path}/{LOG_DIRECTORY}/"))
+        if not entries:
+            continue
+        began, ended = present.get(f"{path}/{version_path(0)}"), present.get(f"{path}/{version_path(1)}")
+        # Of a closed buffer, the marker is the last; of any other, what its writer wrote last.
+        age = now - max(info.modified for info in present.values())
+        owner, state = _state(log.store, path, snapshot)
+        if state is State.IN_FLIGHT and f"{path}/{CLOSED}" in present:
+            state = State.CLOSED
+        elif state is State.IN_FLIGHT and age >= abandoned_after:
+            state = State.ABANDONED
+        found.append(
+            Staged(path, owner, state, age, began.modified if began else None, ended.modified if ended else None, entries)
+        )
+    return found
+
+
+def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State]:
+    """Return whose it is, and whether the table knows its rows."""
+    try:
+        actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
+        record: dict[str, Any] = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None) or {}
+        if record.get("format") != FORMAT:
+            return f"no buffer of this format (wanted {FORMAT})", State.STRANGE
+        if _COMPACTION in record:
+            return f"compaction {record[_COMPACTION].get('name') or path}", State.IN_FLIGHT
+        spec = WriteSpec.from_json(record["spec"])
+    except ObjectNotFoundError:
+        return "it has a log without a version 0", State.STRANGE
+    except (CorruptLogError, KeyError, TypeError, ValueError) as error:
+        return f"its version 0 cannot be read: {error}", State.STRANGE
+    # A marker can be missing where the store did not answer; the txn is what counts.
+    settled = snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation
+    return f"writer {spec.identity.key}", State.CLOSED if settled else State.IN_FLIGHT

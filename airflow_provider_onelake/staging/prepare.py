@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +23,18 @@ from airflow_provider_onelake.exceptions import (
     TableNotFoundError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.commits import PublishedWriter
-from airflow_provider_onelake.log.schema import misfits
+from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     attempts,
     closed,
-    markers,
     open_buffer,
     read_buffer,
     read_open_buffer,
     seal_if_empty,
 )
+from airflow_provider_onelake.staging.published import WAYS, files_to_take_back, find_published, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 
 if TYPE_CHECKING:
@@ -48,15 +47,6 @@ logger = logging.getLogger(__name__)
 
 _MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
-# Operations that take a commit's rows back without taking back its txn (rule 10).
-_UNDOING = (
-    "RESTORE",
-    "CREATE OR REPLACE TABLE",
-    "REPLACE TABLE",
-    "CREATE OR REPLACE TABLE AS SELECT",
-    "REPLACE TABLE AS SELECT",
-    "CLONE",
-)
 
 
 @attrs.frozen
@@ -114,23 +104,15 @@ class Standing:
         return stored is not None and (stored >= self.generation or self.skipped)
 
 
-@attrs.frozen
-class Publishing:
-    """Where a writer's rows were published.
-
-    :param version: of the table.
-    :param record: what the commit says of the writer.
-    """
-
-    version: int
-    record: PublishedWriter
-
-
-def prepare(log: DeltaLog, spec: WriteSpec) -> Skip | Reuse | Stage:
+def prepare(
+    log: DeltaLog, spec: WriteSpec, evolve: Callable[[Snapshot], Snapshot] | None = None
+) -> Skip | Reuse | Stage:
     """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
 
     :param log: of the table.
     :param spec: of the attempt.
+    :param evolve: called where rows are to be staged, before their buffer is opened; may change the table, and returns
+        the snapshot that the buffer is to be the twin of.
     :returns: what is left to do.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
@@ -155,20 +137,21 @@ def prepare(log: DeltaLog, spec: WriteSpec) -> Skip | Reuse | Stage:
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return Reuse(buffer)
-    opened = open_buffer(log.store, spec, snapshot, log.clock)
+    opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock)
     return Stage(opened.path, opened.read_version)
 
 
-def complete(log: DeltaLog, path: str) -> Buffer:
+def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
     """Complete a buffer after the writer's Spark action has returned.
 
     :param log: of the table.
     :param path: of the buffer, relative to the table.
+    :param reads_target: whether the writer read the table itself, for a buffer that has to be sealed.
     :returns: the buffer, its files checked.
     :raises BufferLostError: files are gone already.
     :raises BufferInvalidError: Spark did not leave an ordinary append.
     """
-    seal_if_empty(log.store, read_open_buffer(log.store, path), log.clock)
+    seal_if_empty(log.store, read_open_buffer(log.store, path), log.clock, reads_target)
     return read_buffer(log.store, path)
 
 
@@ -209,27 +192,6 @@ def standing(store: Store, identity: WriterIdentity) -> Standing:
     return Standing(newest, any(match[1] == "skipped" and int(match[2]) == newest for match in marks))
 
 
-def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Publishing | None:
-    """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
-
-    :param log: of the table.
-    :param identity: of the writer.
-    :param generation: to look for.
-    :param newest: the table's newest version.
-    """
-    for marker in markers(log.store, identity.directory):
-        if marker.get("version") is not None and marker["writer"]["generation"] == generation:
-            return Publishing(int(marker["version"]), PublishedWriter.from_json(marker["writer"]))
-    version = newest
-    while version >= 0 and (commit := log.commit(version)) is not None:
-        if commit.txns.get(identity.app_id) == generation:
-            for writer in commit.writers:
-                if writer.app_id == identity.app_id:
-                    return Publishing(version, writer)
-        version -= 1
-    return None
-
-
 def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     spec.range(snapshot)
     if spec.mode is Mode.APPEND:
@@ -239,10 +201,10 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
             f"{log.table} is append-only (delta.appendOnly), so mode={spec.mode.value!r} is refused. Nothing was "
             "staged."
         )
-    if not snapshot.partitioning.types:
+    if spec.mode is not Mode.OVERWRITE and not snapshot.partitioning.types:
         raise InvalidWriteError(
             f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
-            "was staged."
+            "was staged: the mode overwrite replaces a whole table."
         )
 
 
@@ -258,38 +220,25 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         )
     retried = stored == spec.generation
     if not retried and spec.on_rerun is not OnRerun.SKIP:
+        if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE:
+            files_to_take_back(log, spec.identity, stored, snapshot)
         return None
     found = find_published(log, spec.identity, stored, snapshot.version)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
-    ways = "on_rerun='append' adds the rows again; the modes overwrite_partitions and replace_where replace them"
     if found is None or not spec.fingerprint or found.record.fingerprint != spec.fingerprint:
         raise RerunRefusedError(
             f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
-            f"code, so it cannot be skipped. Nothing was staged: {ways}."
+            f"code, so it cannot be skipped. Nothing was staged: {WAYS}."
         )
-    _check_not_undone(log, spec, found, snapshot, ways)
+    why_not = undone(log, found, snapshot)
+    if why_not is not None:
+        raise RerunRefusedError(
+            f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {why_not}, so "
+            f"it cannot be skipped. Nothing was staged: {WAYS}."
+        )
     why = ": an earlier attempt published it" if retried else ", with the same source and code"
     return Skip(found.version, f"already in version {found.version}{why}")
-
-
-def _check_not_undone(log: DeltaLog, spec: WriteSpec, found: Publishing, snapshot: Snapshot, ways: str) -> None:
-    try:
-        since = log.commits_between(found.version, snapshot.version)
-    except LogGapError:
-        prefix = f"{spec.identity.directory}/"
-        if not found.record.rows or len(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version)):
-            return
-        undone = "the log since then was cleaned up and none of its files is live"
-    else:
-        undoing = next((c for c in since if c.operation in _UNDOING), None)
-        if undoing is None:
-            return
-        undone = f"{undoing.operation} in version {undoing.version} took its rows back"
-    raise RerunRefusedError(
-        f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {undone}, so it "
-        f"cannot be skipped. Nothing was staged: {ways}."
-    )
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
@@ -328,7 +277,17 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
         return None
     if buffer.table_id != snapshot.table_id or any(misfits(buffer.metadata, snapshot.metadata)):
         return None
+    if buffer.reads_target and _changed_since(log, buffer.read_version, snapshot.version):
+        logger.info("The buffer %s is not reused: the table that it was computed from has changed since", path)
+        return None
     return buffer
+
+
+def _changed_since(log: DeltaLog, read_version: int, newest: int) -> bool:
+    try:
+        return any(commit.data_change for commit in log.commits_between(read_version, newest))
+    except LogGapError:
+        return True
 
 
 def _same_work(earlier: WriteSpec, now: WriteSpec) -> bool:

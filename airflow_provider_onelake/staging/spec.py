@@ -18,6 +18,7 @@ class Mode(StrEnum):
     """What a write does to what is there."""
 
     APPEND = "append"
+    OVERWRITE = "overwrite"
     OVERWRITE_PARTITIONS = "overwrite_partitions"
     REPLACE_WHERE = "replace_where"
 
@@ -76,7 +77,7 @@ class WriteSpec:
     :param replace_where: with that mode, the predicate on partition columns that the rows replace.
     :param covers: the predicate on partition columns in which the rows are expected; ``None`` for anywhere.
     :param rows_outside: what happens to rows outside.
-    :param allow_empty: whether a ``replace_where`` without rows empties its range.
+    :param allow_empty: whether an ``overwrite`` or a ``replace_where`` without rows empties what it replaces.
     :param on_rerun: what a deliberate rerun does; ``None`` for ``skip`` of appends and ``replace`` of overwrites.
     :param publish: when the buffer becomes visible.
     :param fingerprint: of the rendered source, steps and code: equal fingerprints mean equal rows.
@@ -106,16 +107,16 @@ class WriteSpec:
                 f"mode={self.mode.value!r} with replace_where={self.replace_where!r}: the mode replace_where needs the "
                 "predicate, and no other mode takes it. Nothing was staged."
             )
-        if self.mode is Mode.APPEND and self.on_rerun is OnRerun.REPLACE:
-            raise InvalidWriteError(
-                "on_rerun='replace' cannot take back an append safely. Use the mode overwrite_partitions or "
-                "replace_where, or on_rerun='skip' or 'append'. Nothing was staged."
-            )
 
     @property
     def buffer(self) -> str:
         """The buffer's path, relative to the table."""
         return self.identity.buffer(self.attempt)
+
+    @property
+    def replaces(self) -> str | None:
+        """The predicate whose range the rows replace; ``None`` for an append, and where the rows themselves say."""
+        return "true" if self.mode is Mode.OVERWRITE else self.replace_where
 
     def range(self, snapshot: Snapshot) -> PartitionPredicate | None:
         """Return where the writer's rows may lie, or ``None`` for anywhere.

@@ -29,6 +29,8 @@ _FOR_WRITERS = (
     "partition_by",
     "generated_columns",
     "table_properties",
+    "schema",
+    "schema_evolution",
     "target_file_size",
     "onelake_conn_id",
     "spark_conn_id",
@@ -66,6 +68,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
     partition_by: str | Sequence[str] | Mapping[str, str] | None = None
     generated_columns: Mapping[str, str] | None = None
     table_properties: Mapping[str, str] | None = None
+    schema: str | None = None
+    schema_evolution: str | None = None
     target_file_size: int | None = None
     onelake_conn_id: str = OneLakeHook.default_conn_name
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID
@@ -76,7 +80,15 @@ class OneLakeWriteTaskGroup(TaskGroup):
     committed_timeout: timedelta = timedelta(hours=1)
 
     def __attrs_post_init__(self) -> None:
-        for name in ("mode", "publish", "rows_outside", "on_rerun", "on_conflict", "on_missing_writer"):
+        for name in (
+            "mode",
+            "publish",
+            "rows_outside",
+            "on_rerun",
+            "schema_evolution",
+            "on_conflict",
+            "on_missing_writer",
+        ):
             check_choice(name, getattr(self, name))
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]
 

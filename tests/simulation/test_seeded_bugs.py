@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_onelake.commit import entry, policy, publish, reconcile
+from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.log import partitions, replay
 from airflow_provider_onelake.staging import buffers
 from tests.simulation import oracle
@@ -29,7 +30,7 @@ BUGS = [
     # The check of paths would refuse a second put of the same buffer.
     pytest.param([NO_TXN_CHECK, NO_PATH_CHECK], "sets the txn|was in the table before|times", id="txn-check-dropped"),
     pytest.param(
-        [Change(_Attempts, "_live_files", {"files.apply(commit)": "pass"})],
+        [Change(Replaced, "_live_files", {"files.apply(commit)": "pass"})],
         "removes",
         id="winners-remove-ignored",
     ),
@@ -75,7 +76,7 @@ BUGS = [
         id="path-both-added-and-removed-is-refused",
     ),
     pytest.param(
-        [Change(_Attempts, "_removable", {'if not file["path"].startswith(self._colleagues)': ""})],
+        [Change(Replaced, "files", {'if not file["path"].startswith(colleagues)': ""})],
         "removes",
         id="colleagues-rows-replaced",
     ),

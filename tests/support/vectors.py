@@ -31,6 +31,15 @@ def deletion_vector(positions: list[int]) -> dict[str, Any]:
     }
 
 
+def positions(vector: dict[str, Any]) -> set[int]:
+    """The positions that an inline descriptor of ours marks."""
+    text = vector["pathOrInlineDv"]
+    words = [text[start : start + 5] for start in range(0, len(text), 5)]
+    data = b"".join(struct.pack(">I", sum(_Z85.index(c) * 85 ** (4 - at) for at, c in enumerate(w))) for w in words)
+    at = struct.calcsize("<Iqi") + struct.calcsize("<IIHHI")
+    return set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
+
+
 def delete_rows(log: DeltaLog, add: dict[str, Any], positions: list[int]) -> dict[str, Any]:
     """Commit a DELETE as Spark does it with deletion vectors; returns the file's new ``add``."""
     from tests.support.tables import foreign_commit

@@ -208,8 +208,8 @@ def test_rule_17_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
 
 def test_rule_17_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:
     buffer, snapshot = stage(log, writer_spec(), {}), newest(log)
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking"]}
-    with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
+    with pytest.raises(UnsupportedFeatureError, match="variantType"):
         check_fits(buffer, attrs.evolve(snapshot, protocol=protocol), "trips")
 
 

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.mapping import fields_within
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
@@ -79,11 +80,28 @@ def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> 
     assert DeltaTable(log.table).metadata().partition_columns == ["month"]
 
 
+FOR_READERS = {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint"}
+
+
 @pytest.mark.parametrize(
     ("made", "feature"),
     [
         ({"properties": {"delta.constraints.positive": "id > 0"}}, "checkConstraints"),
         ({"properties": {"delta.enableDeletionVectors": "true"}}, "deletionVectors"),
+        ({"properties": {"delta.enableChangeDataFeed": "true"}}, "changeDataFeed"),
+        ({"properties": {"delta.enableInCommitTimestamps": "true"}}, "inCommitTimestamp"),
+        ({"properties": {"delta.enableTypeWidening": "true"}}, "typeWidening"),
+        ({"properties": {"delta.checkpointPolicy": "v2"}}, "v2Checkpoint"),
+        ({"properties": {"delta.columnMapping.mode": "name"}}, "columnMapping"),
+        ({"schema_json": schema(("at", "timestamp_ntz"), ("month", "string"))}, "timestampNtz"),
+        (
+            {
+                "schema_json": schema(
+                    ("a", {"type": "array", "elementType": "timestamp_ntz", "containsNull": True}), ("month", "string")
+                )
+            },
+            "timestampNtz",
+        ),
         (
             {"schema_json": schema(("id", "long"), ("month", "string"), id={"CURRENT_DEFAULT": "7"})},
             "allowColumnDefaults",
@@ -93,8 +111,7 @@ def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> 
 def test_the_protocol_names_what_the_table_uses(log: DeltaLog, made: dict[str, Any], feature: str) -> None:
     snapshot = create_table(log, **{"schema_json": SCHEMA, "partition_by": ["month"], **made})
     assert feature in snapshot.protocol["writerFeatures"]
-    reader = ["deletionVectors"] if feature == "deletionVectors" else None
-    assert snapshot.protocol.get("readerFeatures") == reader
+    assert snapshot.protocol.get("readerFeatures") == ([feature] if feature in FOR_READERS else None)
     snapshot.check_supported(log.table)
     assert DeltaTable(log.table).version() == 0
 
@@ -128,8 +145,8 @@ def test_a_table_may_be_partitioned_by_every_plain_type(log: DeltaLog, kind: str
 @pytest.mark.parametrize(
     ("described", "properties", "feature"),
     [
-        (SCHEMA, {"delta.enableChangeDataFeed": "true"}, "changeDataFeed"),
-        (SCHEMA, {"delta.columnMapping.mode": "name"}, "columnMapping"),
+        (SCHEMA, {"delta.enableRowTracking": "true"}, "enableRowTracking=true: .*make the table with Spark"),
+        (SCHEMA, {"delta.columnMapping.mode": "id"}, "make the table with Spark"),
         (schema(("id", "long"), id={"delta.identity.start": 1}), {}, "identityColumns"),
     ],
 )
@@ -139,6 +156,29 @@ def test_a_property_that_switches_on_what_we_do_not_write_is_refused(
     with pytest.raises(UnsupportedFeatureError, match=feature):
         create_table(log, described, properties=properties)
     assert log.snapshot() is None
+
+
+def test_a_mapped_table_gives_every_column_and_every_field_inside_an_id_and_a_name(log: DeltaLog) -> None:
+    inner = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
+    nested = {"type": "array", "elementType": inner, "containsNull": True}
+    properties = {"delta.columnMapping.mode": "name"}
+    snapshot = create_table(log, schema(("id", "long"), ("all", nested), ("month", "string")), ["month"], properties)
+    found = list(fields_within(json.loads(snapshot.metadata["schemaString"])))
+    assert [(field["name"], field["metadata"]["delta.columnMapping.id"]) for field in found] == [
+        ("id", 1),
+        ("all", 2),
+        ("x", 3),
+        ("month", 4),
+    ]
+    assert len({field["metadata"]["delta.columnMapping.physicalName"] for field in found}) == 4
+    assert snapshot.configuration["delta.columnMapping.maxColumnId"] == "4"
+    assert [field.name for field in DeltaTable(log.table).schema().fields] == ["id", "all", "month"]
+
+
+def test_a_table_with_in_commit_timestamps_has_one_from_the_first_version_on(log: DeltaLog) -> None:
+    snapshot = create_table(log, SCHEMA, properties={"delta.enableInCommitTimestamps": "true"})
+    assert snapshot.in_commit_timestamp is not None
+    assert list(log.commits_since(-1)[0].actions[0]) == ["commitInfo"]
 
 
 def test_equal_seeds_make_equal_ids(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def paths(entry: Entry, kind: str) -> list[str]:
     return [action[kind]["path"] for action in entry.actions if kind in action]
 
 
-overwrites = st.sampled_from([Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE])
+overwrites = st.sampled_from([Mode.OVERWRITE, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE])
 settling = st.sampled_from([Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS])
 
 

@@ -371,7 +371,7 @@ def test_rule_10_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_
     first = stage(log, writer_spec(generation=1, fingerprint=fingerprint and "same"), HERE)
     again = stage(log, writer_spec(generation=2, fingerprint=fingerprint), {"2019-01": [11]})
     held = LoserHeld(log.store, lambda: committer(log).publish([first]))
-    with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds them again; .* overwrite_partitions"):
+    with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds the rows again, .* overwrite_partitions"):
         committer(log, held).publish([again])
     assert held.refused == 1
     assert table_ids(log) == [10]
@@ -606,9 +606,9 @@ def test_rule_17_append_only_set_in_the_race_refuses_overwrites_and_lets_appends
 
 def test_rule_17_a_feature_off_the_list_switched_on_in_the_race_is_refused(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["rowTracking", "domainMetadata"]}
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
     held = LoserHeld(log.store, lambda: foreign_commit(through(log.store, log), [{"protocol": protocol}]))
-    with pytest.raises(UnsupportedFeatureError, match="rowTracking"):
+    with pytest.raises(UnsupportedFeatureError, match="variantType"):
         committer(log, held).publish([buffer])
     assert held.refused == 1
 

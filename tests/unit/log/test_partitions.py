@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -69,6 +70,87 @@ def test_rule_18_an_instant_without_a_zone_is_ambiguous(spelling: str) -> None:
     partitioning = Partitioning({"at": "timestamp", "vendor": "long"})
     assert partitioning.ambiguous(partitioning.partition({"at": spelling, "vendor": "1"}))
     assert not partitioning.ambiguous(partitioning.partition({"at": None, "vendor": "1"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spellings"),
+    [
+        ("timestamp", ["2019-01-01T12:00:00.5Z", "2019-01-01 12:00:00.500000+00:00", "2019-01-01T13:00:00.500+01:00"]),
+        ("timestamp", ["2019-01-01T12:00:00.123456Z", "2019-01-01 12:00:00.123456000Z"]),
+        ("timestamp_ntz", ["2019-01-01 12:00:00", "2019-01-01T12:00:00.000000", "2019-01-01 12:00:00.0"]),
+        ("timestamp_ntz", ["2019-01-01 12:00:00", "2019-01-01T12:00:00Z"]),
+        ("date", ["2019-01-31", "2019-1-31", "2019-01-31 00:00:00", "2019-01-31T00:00:00.000Z"]),
+        ("boolean", ["true", "TRUE", "True", "1", "t"]),
+        ("boolean", ["false", "False", "0", "no"]),
+        ("decimal(10,2)", ["1", "1.0", "1.00", "+1.00", "1E+0"]),
+        ("decimal(10,2)", ["0", "0.00", "-0.0"]),
+        ("double", ["1", "1.0", "1e0", "1.0E0"]),
+        ("double", ["0.0", "-0.0", "0"]),
+        ("float", ["0.1", "0.10000000149011612"]),
+        ("float", ["Infinity", "1e300"]),
+        ("double", ["NaN", "nan"]),
+        ("long", ["7", "007", "+7"]),
+        ("binary", ["\u0001\u0002", "\x01\x02"]),
+    ],
+)
+def test_rule_18_every_spelling_of_a_value_is_one_partition(kind: str, spellings: list[str]) -> None:
+    partitioning = Partitioning({"p": kind})
+    assert len({partitioning.partition({"p": spelling}) for spelling in spellings}) == 1
+    assert not partitioning.ambiguous(partitioning.partition({"p": spellings[0]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("string", "1", "1.0"),
+        ("string", "true", "TRUE"),
+        ("string", " a", "a"),
+        ("double", "0.1", "0.10000000149011612"),
+        ("timestamp_ntz", "2019-01-01 12:00:00", "2019-01-01 12:00:00.000001"),
+        ("decimal(10,2)", "1.00", "1.01"),
+        ("binary", "\u0001", "\u0002"),
+    ],
+)
+def test_rule_18_different_values_are_different_partitions(kind: str, one: str, other: str) -> None:
+    partitioning = Partitioning({"p": kind})
+    assert partitioning.partition({"p": one}) != partitioning.partition({"p": other})
+
+
+@pytest.mark.parametrize(
+    ("kind", "spelling"),
+    [
+        ("boolean", "maybe"),
+        ("decimal(3,1)", "NaN"),
+        ("decimal(3,1)", "Infinity"),
+        ("date", "20190131"),
+        ("date", "2019-W05-1"),
+        ("timestamp", "noon"),
+        ("timestamp_ntz", "noon"),
+    ],
+)
+def test_what_spark_would_not_read_is_no_value(kind: str, spelling: str) -> None:
+    with pytest.raises(ValueError):
+        typed_value(spelling, kind)
+
+
+def test_under_column_mapping_a_file_names_its_partition_by_the_physical_name_and_people_do_not() -> None:
+    names = {"delta.columnMapping.physicalName": "col-2", "delta.columnMapping.id": 2}
+    fields = [
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "month", "type": "string", "nullable": True, "metadata": names},
+    ]
+    described = {
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": ["month"],
+        "configuration": {"delta.columnMapping.mode": "name"},
+    }
+    partitioning = Partitioning.of(described)
+    partition = partitioning.partition({"col-2": "2019-01"})
+    assert partition == ("2019-01",)
+    assert partitioning.describe(partition) == "month=2019-01"
+    assert PartitionPredicate.parse("month = '2019-01'", partitioning).covers(partition)
+    with pytest.raises(InvalidWriteError, match="no partition column"):
+        PartitionPredicate.parse("`col-2` = '2019-01'", partitioning)
 
 
 def test_rule_18_not_a_number_is_one_partition() -> None:
@@ -143,6 +225,9 @@ def test_a_predicate_is_true_where_sql_says_so_and_unknown_is_not_true(
         ("p >= '2019-01-31'", "date", date(2019, 2, 1), True),
         ("p = TIMESTAMP '2019-01-01 12:00:00'", "timestamp", NOON, True),
         ("p = '2019-01-01 14:00:00+02:00'", "timestamp", NOON, True),
+        ("p = TIMESTAMP_NTZ '2019-01-01 12:00:00'", "timestamp_ntz", NOON.replace(tzinfo=None), True),
+        ("p < '2019-01-01 12:00:00.000001'", "timestamp_ntz", NOON.replace(tzinfo=None), True),
+        ("p = 0.1", "float", 0.10000000149011612, True),
         ("p > '2019-01-01 12:00:00'", "timestamp", NOON.astimezone(timezone(timedelta(hours=5))), False),
     ],
 )

@@ -12,14 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.exceptions import LogGapError, UnsupportedFeatureError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError
 from airflow_provider_onelake.log.actions import of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.replay import Checkpoint, LiveFiles, LogFiles, read_checkpoint
+from airflow_provider_onelake.log.replay import (
+    Checkpoint,
+    LiveFiles,
+    LogFiles,
+    _as_entry,
+    read_checkpoint,
+    sidecar_path,
+)
 from airflow_provider_onelake.storage.stores import ObjectInfo
-from tests.support.stores import through
+from tests.support.stores import Counted, through
 from tests.support.tables import append_files, foreign_append, foreign_commit, make_table
+from tests.support.v2_checkpoints import write_v2_checkpoint
 from tests.support.vectors import delete_rows, deletion_vector, ids_without_deleted
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
@@ -65,14 +73,19 @@ def test_a_checkpoint_alone_proves_its_version() -> None:
 
 
 @pytest.mark.parametrize("kind", ["json", "parquet"])
-def test_a_v2_checkpoint_is_refused_where_no_later_classic_one_stands_in(kind: str) -> None:
+def test_a_checkpoint_of_the_v2_kind_is_one_by_its_name(kind: str) -> None:
     v2 = f"{5:020d}.checkpoint.{UUID}.{kind}"
-    for others in ([], [f"{4:020d}.checkpoint.parquet"]):
-        with pytest.raises(UnsupportedFeatureError, match="version 5 is of the v2 kind"):
-            listed(v2, *others)
-    found = listed(v2, f"{6:020d}.checkpoint.parquet").checkpoint
-    assert found is not None
-    assert found.version == 6
+    assert listed(v2, f"{4:020d}.checkpoint.parquet").checkpoint == Checkpoint(5, (f"_delta_log/{v2}",))
+    assert listed(v2).latest == 5
+
+
+def test_checkpoints_are_listed_newest_first_and_two_of_one_version_are_two() -> None:
+    names = [f"{5:020d}.checkpoint.{UUID}.json", f"{5:020d}.checkpoint.parquet", f"{6:020d}.checkpoint.parquet"]
+    names += [f"{5:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2)]
+    names += [f"{7:020d}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1,)]
+    found = listed(*names).checkpoints
+    assert [checkpoint.version for checkpoint in found] == [6, 5, 5, 5]
+    assert sorted(len(checkpoint.paths) for checkpoint in found) == [1, 1, 1, 2]
 
 
 # -- live files ----------------------------------------------------------------------------------------------------
@@ -131,18 +144,127 @@ def test_a_remove_of_the_file_without_its_vector_removes_another_logical_file() 
 # -- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def test_rule_16_a_file_read_from_a_classic_checkpoint_is_the_add_of_the_log_verbatim(tmp_path: Path) -> None:
-    log = make_table(tmp_path, **{"delta.enableDeletionVectors": "true"})
+FORMS = [("classic", 0), ("classic", 2), ("json", 0), ("json", 1), ("json", 3), ("parquet", 0), ("parquet", 2)]
+
+
+def with_every_kind_of_file(path: Path) -> tuple[DeltaLog, dict[str, dict[str, Any]]]:
+    """A table whose files have vectors, tags, row ids, odd partitions; and what its log says of them."""
+    log = make_table(path, **{"delta.enableDeletionVectors": "true"})
     actions = append_files(log.store, "", {"2019-01": [1, 2, 3], None: [4], "x y/ü:%": [5]})
     adds = of_kind(actions, "add")
     adds[0]["tags"] = {"VORDER": "true", "INSERTION_TIME": "17"}
-    foreign_commit(log, actions)
+    adds[1] |= {"baseRowId": 3, "defaultRowCommitVersion": 1, "clusteringProvider": "liquid"}
+    foreign_commit(log, [*actions, {"txn": {"appId": "a", "version": 3, "lastUpdated": 1}}])
     marked = delete_rows(log, adds[0], [1])
-    expected = {add["path"]: {**add, "dataChange": False} for add in (marked, *adds[1:])}
+    return log, {add["path"]: {**add, "dataChange": False} for add in (marked, *adds[1:])}
+
+
+def test_rule_16_a_file_read_from_a_classic_checkpoint_is_the_add_of_the_log_verbatim(tmp_path: Path) -> None:
+    log, expected = with_every_kind_of_file(tmp_path)
     log = with_checkpoint(log, drop_until=2)
     assert everything(log, 2) == expected
-    assert expected[marked["path"]]["deletionVector"]["cardinality"] == 1
+    assert sum("deletionVector" in add for add in expected.values()) == 1
     assert ids_without_deleted(tmp_path) == [1, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("kind", "sidecars"), FORMS)
+def test_rule_16_a_file_read_from_a_checkpoint_of_the_v2_kind_is_the_add_of_the_log_verbatim(
+    tmp_path: Path, kind: str, sidecars: int
+) -> None:
+    log, expected = with_every_kind_of_file(tmp_path)
+    before = log.snapshot()
+    assert before is not None
+    assert len(write_v2_checkpoint(tmp_path, kind, sidecars)) == sidecars
+    for version in range(3):
+        (tmp_path / version_path(version)).unlink()
+    log = through(log.store, log)
+    after = log.snapshot()
+    assert after is not None
+    assert (after.version, after.txns, after.table_id) == (before.version, {"a": 3}, before.table_id)
+    assert after.configuration == before.configuration
+    assert everything(log, 2) == expected
+    foreign_append(log, {"2019-02": [9]})
+    assert len(everything(log, 3)) == 4
+
+
+def test_a_snapshot_does_not_read_sidecars(tmp_path: Path) -> None:
+    log, _ = with_every_kind_of_file(tmp_path)
+    write_v2_checkpoint(tmp_path, "json", sidecars=5)
+    store = Counted(log.store)
+    assert through(store, log).snapshot() is not None
+    # The hint, which there is none of, and the top-level file.
+    assert store.calls["get"] == 2
+
+
+@pytest.mark.parametrize(("kind", "sidecars"), [form for form in FORMS if form[1]])
+def test_rule_16_a_checkpoint_that_lacks_a_sidecar_is_passed_over_for_an_older_one(
+    tmp_path: Path, kind: str, sidecars: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, expected = with_every_kind_of_file(tmp_path)
+    write_v2_checkpoint(tmp_path, "classic", 0, version=1)
+    (tmp_path / version_path(0)).unlink()
+    lost = write_v2_checkpoint(tmp_path, kind, sidecars)[-1]
+    content = lost.read_bytes()
+    for damage in (lost.unlink, lambda: lost.write_bytes(content[: len(content) // 2])):
+        damage()
+        assert everything(through(log.store, log), 2).keys() == expected.keys()
+        assert "checkpoint of version 2 is passed over" in caplog.text
+        caplog.clear()
+    lost.unlink()
+    (tmp_path / version_path(2)).unlink()
+    with pytest.raises(LogGapError, match="Version 2"):
+        everything(through(log.store, log), 2)
+    lost.write_bytes(content)
+    assert everything(through(log.store, log), 2).keys() == expected.keys()
+
+
+def test_a_checkpoint_whose_hint_is_there_but_not_its_file_is_passed_over_for_an_older_one(tmp_path: Path) -> None:
+    log, expected = with_every_kind_of_file(tmp_path)
+    write_v2_checkpoint(tmp_path, "json", 1, version=1)
+    (tmp_path / version_path(0)).unlink()
+    top = tmp_path / "_delta_log" / f"{2:020d}.checkpoint.{UUID}.parquet"
+    (tmp_path / "_delta_log" / "_last_checkpoint").write_text('{"version":2,"size":1}')
+    for content in (None, b"PAR1 half"):
+        if content:
+            top.write_bytes(content)
+        reader = through(log.store, log)
+        snapshot = reader.snapshot()
+        assert snapshot is not None
+        assert (snapshot.version, snapshot.txns) == (2, {"a": 3})
+        assert everything(reader, 2).keys() == expected.keys()
+
+
+def test_a_sidecar_is_found_by_its_name_however_its_path_is_given() -> None:
+    for path in ("a%20b.parquet", "_sidecars/a%20b.parquet", "file:///t/_delta_log/_sidecars/a%20b.parquet"):
+        assert sidecar_path({"path": path}) == "_delta_log/_sidecars/a b.parquet"
+
+
+def test_a_checkpoint_that_cannot_be_read_says_which_file(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    for name, content in (("a.json", b"{"), ("a.parquet", b"PAR1"), ("gone.parquet", b"")):
+        if content:
+            log.store.put(f"_delta_log/{name}", content)
+        with pytest.raises(CorruptLogError, match=name):
+            list(read_checkpoint(log.store, Checkpoint(1, (f"_delta_log/{name}",)), ["add"]))
+
+
+def test_rule_16_null_is_kept_in_maps_and_a_count_stands_in_for_statistics_kept_in_columns() -> None:
+    body = {
+        "path": "a",
+        "partitionValues": {"p": None},
+        "tags": {"t": None},
+        "stats": None,
+        "stats_parsed": {"numRecords": 3, "minValues": {"id": 1}},
+        "deletionVector": {"storageType": "i", "offset": None},
+    }
+    assert _as_entry("add", body) == {
+        "path": "a",
+        "partitionValues": {"p": None},
+        "tags": {"t": None},
+        "stats": '{"numRecords": 3}',
+        "deletionVector": {"storageType": "i"},
+        "dataChange": False,
+    }
 
 
 def test_files_are_replayed_on_from_a_checkpoint(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"publish": "maybe"}, "publish='maybe'", id="publish"),
         pytest.param({"rows_outside": "drop"}, "rows_outside='drop'", id="rows-outside"),
         pytest.param({"on_rerun": "again"}, "on_rerun='again'", id="on-rerun"),
-        pytest.param({"on_rerun": "replace"}, "cannot take back an append", id="replace-an-append"),
+        pytest.param({"schema_evolution": "merge"}, "schema_evolution='merge'", id="schema-evolution"),
         pytest.param({"mode": "replace_where"}, "needs the predicate", id="replace-where-without"),
         pytest.param({"replace_where": "month = '2019-01'"}, "did you mean mode='replace_where'", id="predicate-only"),
         pytest.param({"table": None}, "`table` is missing", id="no-table"),

@@ -25,7 +25,8 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close
-from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, find_published, prepare
+from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, prepare
+from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 from tests.support.stores import Counted, through
 from tests.support.tables import LOAD, finish, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec

@@ -40,9 +40,10 @@ def test_the_predicate_belongs_to_its_mode(terms: dict[str, Any]) -> None:
         writer_spec(**terms)
 
 
-def test_rule_11_replacing_an_append_is_refused_and_names_the_modes_that_replace() -> None:
-    with pytest.raises(InvalidWriteError, match="overwrite_partitions or replace_where"):
-        writer_spec(on_rerun=OnRerun.REPLACE)
+def test_an_overwrite_replaces_everything_and_an_append_nothing() -> None:
+    assert writer_spec(mode=Mode.OVERWRITE).replaces == "true"
+    assert writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month = '2019-01'").replaces == "month = '2019-01'"
+    assert writer_spec().replaces is writer_spec(mode=Mode.OVERWRITE_PARTITIONS).replaces is None
 
 
 @pytest.mark.parametrize("kind", [Mode, OnRerun, RowsOutside, PublishMode])

@@ -1,0 +1,303 @@
+"""Adding columns to a table: a commit of its own, before the rows that bring them are staged (protocol, rule 17).
+
+Two buffers that evolved alike would name one column's files differently, and one of them would read as NULL. So the
+table has a column before anybody stages it, and every twin copies its physical name.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from random import Random
+from typing import Any
+
+from airflow_provider_onelake import __version__
+from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.stamps import stamp
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    ObjectExistsError,
+    OneLakeError,
+    SchemaMismatchError,
+    StoreUnavailableError,
+    TableNotFoundError,
+)
+from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, ddl, fit
+from airflow_provider_onelake.storage.clock import milliseconds
+
+logger = logging.getLogger(__name__)
+
+Field = dict[str, Any]
+AfterCommit = Callable[[Snapshot, int], None]
+
+_WHOLE = ("byte", "short", "integer", "long")
+_STORABLE = frozenset(
+    (*_WHOLE, "float", "double", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "variant")
+)
+_DECIMAL = re.compile(r"decimal\(\d+,-?\d+\)")
+# What a table must name in its protocol before it may have such a column.
+_NEEDED = {"timestamp_ntz": ("timestampNtz",), "variant": ("variantType", "variantType-preview")}
+# Parquet refuses them in names; with column mapping, files have other names.
+_NOT_IN_NAMES = " ,;{}()\n\t="
+_OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
+
+_MAPPING_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_MAX_ID = "delta.columnMapping.maxColumnId"
+_ICEBERG = re.compile(r"delta\.enableIcebergCompatV\d+", re.IGNORECASE)
+
+
+def add_columns(
+    log: DeltaLog,
+    rows_schema_json: str,
+    *,
+    generated: Collection[str] = (),
+    random: Random | None = None,
+    backoff: Backoff | None = None,
+    after_commit: AfterCommit | None = None,
+) -> Snapshot:
+    """Add the columns of some rows that a table lacks, nullable and behind the others.
+
+    Of writers that add the same column one commits, and the others find it; different columns are all added. Columns
+    that are there stay as they are, and so do the fields inside them: a struct does not grow.
+
+    :param log: of the table.
+    :param rows_schema_json: the rows' columns, as Spark writes a schema in JSON.
+    :param generated: columns that the writer wants to be generated; none of them can be added.
+    :param random: for ids and jitter.
+    :param backoff: between attempts.
+    :param after_commit: called with the version that was put, such as for a checkpoint; its failure is only logged.
+    :returns: the newest snapshot, which has all the columns.
+    :raises SchemaMismatchError: the rows would not fit the table all the same, or a column cannot be added; nothing was
+        changed.
+    :raises TableNotFoundError: there is no table.
+    :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
+    :raises CommitContentionError: the budget is used up by others' commits; calling again carries on.
+    :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
+    """
+    rows = json.loads(rows_schema_json)
+    source = random or Random()  # noqa: S311 - ids and jitter, not secrets
+    waits = _Waits(backoff or Backoff(), source, log)
+    while True:
+        snapshot = log.snapshot()
+        if snapshot is None:
+            raise TableNotFoundError(f"There is no Delta table at {log.table}.")
+        # A put whose answer was lost is found here as well: the columns are there.
+        new = _new_fields(rows, snapshot)
+        if not new:
+            return snapshot
+        snapshot.check_supported(log.table)
+        _check(rows, new, snapshot, generated, log.table)
+        version, entry = snapshot.version + 1, _entry(new, snapshot, source, log)
+        try:
+            log.store.create(version_path(version), dump_actions(entry))
+        except ObjectExistsError:
+            # The winner's columns decide what is left to add.
+            waits.wait(_contention(log, new, version))
+        except StoreUnavailableError as error:
+            logger.warning("%s: adding columns in version %d: %s", log.table, version, error)
+            waits.wait(error)
+        else:
+            names = ", ".join(field["name"] for field in new)
+            logger.info("%s: version %d adds the columns %s", log.table, version, names)
+            _follow_up(after_commit, snapshot, version, log.table)
+
+
+class _Waits:
+    """The pauses of one call, which share a budget."""
+
+    def __init__(self, backoff: Backoff, random: Random, log: DeltaLog) -> None:
+        self._backoff = backoff
+        self._random = random
+        self._log = log
+        self._count = 0
+        self._waited = 0.0
+
+    def wait(self, trouble: OneLakeError) -> None:
+        if self._waited >= self._backoff.budget:
+            raise trouble
+        self._count += 1
+        seconds = self._backoff.wait(self._count, self._random)
+        self._waited += max(seconds, self._backoff.first / 10)
+        self._log.clock.sleep(seconds)
+
+
+def _new_fields(rows: Mapping[str, Any], snapshot: Snapshot) -> list[Field]:
+    """Return the fields that the table lacks; names are compared as Spark does, whatever their case."""
+    there = {field["name"].lower() for field in _schema(snapshot)["fields"]}
+    return [field for field in rows["fields"] if field["name"].lower() not in there]
+
+
+def _schema(snapshot: Snapshot) -> dict[str, Any]:
+    schema: dict[str, Any] = json.loads(snapshot.metadata["schemaString"])
+    return schema
+
+
+def _check(rows: dict[str, Any], new: list[Field], snapshot: Snapshot, generated: Collection[str], table: str) -> None:
+    """Refuse before anything is changed, with everything that is wrong at once."""
+    wanted = {name.lower() for name in generated}
+    problems = [
+        f"column {field['name']} is to be generated, and a table gets generated columns when it is created"
+        for field in new
+        if field["name"].lower() in wanted
+    ]
+    for field in new:
+        problems += [f"column {field['name']} {reason}" for reason in _reasons(field, snapshot)]
+    if problems:
+        raise SchemaMismatchError(
+            f"{table} cannot take new columns of the rows: {'; '.join(problems)}. Nothing was changed."
+        )
+    grown = {"type": "struct", "fields": [*_schema(snapshot)["fields"], *map(_plain, new)]}
+    try:
+        fit(rows, grown, table, missing_as_null=True)
+    except RowsDoNotFitError as error:
+        raise SchemaMismatchError(
+            f"{error} No column was added and nothing was staged. Evolution adds whole columns; it changes no type and "
+            "no field inside a struct."
+        ) from None
+
+
+def _reasons(field: Field, snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.has_change_feed and field["name"].lower() in _OF_CHANGE_FEED:
+        yield "has a name that the change data feed keeps for itself: rename it in a step"
+    if "__COLLATIONS" in (field.get("metadata") or {}):
+        yield "has a collation, which tables here do not keep: cast it in a step"
+    if snapshot.column_mapping == "none":
+        spoilt = sorted({name for name in _names(field) if set(name) & set(_NOT_IN_NAMES)})
+        for name in spoilt:
+            yield (
+                f"has a character in {name!r} that Parquet does not allow in names: rename it in a step, or switch "
+                "column mapping on"
+            )
+    iceberg = any(_ICEBERG.fullmatch(k) and str(v).lower() == "true" for k, v in snapshot.configuration.items())
+    for kind in _types(field["type"]):
+        if isinstance(kind, dict):
+            if iceberg and kind["type"] in ("array", "map"):
+                yield "holds an array or a map, and the table is kept compatible with Iceberg: add it by ALTER TABLE"
+            names = [inner["name"].lower() for inner in kind.get("fields", ())]
+            if len(set(names)) != len(names):
+                yield "holds a struct with one name twice"
+        elif kind == "void":
+            yield "has no type, as all its values are NULL: cast it in a step"
+        elif kind not in _STORABLE and not _DECIMAL.fullmatch(kind):
+            yield f"is {ddl(kind)}, which no Delta table keeps: cast it in a step"
+        elif kind in _NEEDED and not set(_NEEDED[kind]) & snapshot.writer_features:
+            yield (
+                f"is {ddl(kind)}, and the table does not have the feature {_NEEDED[kind][0]}: cast it in a step, or "
+                f"set the table's property delta.feature.{_NEEDED[kind][0]} = 'supported' first"
+            )
+
+
+def _types(kind: Any) -> Iterator[Any]:
+    """Yield a type and all types inside it: names of primitive ones, objects of nested ones."""
+    if not isinstance(kind, dict):
+        yield kind
+    elif kind["type"] in ("struct", "array", "map"):
+        yield kind
+        inner = [field["type"] for field in kind.get("fields", ())]
+        inner += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
+        for one in inner:
+            yield from _types(one)
+    else:
+        yield str(kind["type"])
+
+
+def _names(field: Field) -> Iterator[str]:
+    yield field["name"]
+    for kind in _types(field["type"]):
+        if isinstance(kind, dict):
+            yield from (inner["name"] for inner in kind.get("fields", ()))
+
+
+def _plain(field: Field) -> Field:
+    """Return a field as a table takes it: nullable throughout, and of its metadata only what people wrote."""
+    comment = (field.get("metadata") or {}).get("comment")
+    return {
+        "name": field["name"],
+        "type": _nullable(field["type"]),
+        "nullable": True,
+        "metadata": {} if comment is None else {"comment": comment},
+    }
+
+
+def _nullable(kind: Any) -> Any:
+    if not isinstance(kind, dict):
+        return kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [_plain(field) for field in kind["fields"]]}
+    if kind["type"] == "array":
+        return {**kind, "elementType": _nullable(kind["elementType"]), "containsNull": True}
+    return {
+        **kind,
+        "keyType": _nullable(kind["keyType"]),
+        "valueType": _nullable(kind["valueType"]),
+        "valueContainsNull": True,
+    }
+
+
+def _entry(new: list[Field], snapshot: Snapshot, random: Random, log: DeltaLog) -> list[Action]:
+    now = log.clock.now()
+    fields = [_plain(field) for field in new]
+    columns = [{"column": copy.deepcopy(field)} for field in fields]
+    schema = _schema(snapshot)
+    configuration = dict(snapshot.configuration)
+    if snapshot.column_mapping != "none":
+        ids = [int((field.get("metadata") or {}).get(_MAPPING_ID, 0)) for field in _structs(schema)]
+        highest = max(int(configuration.get(_MAX_ID, 0)), *ids, 0)
+        for field in _structs({"type": "struct", "fields": fields}):
+            highest += 1
+            field["metadata"] |= {_MAPPING_ID: highest, _PHYSICAL_NAME: f"col-{_uuid(random)}"}
+        configuration[_MAX_ID] = str(highest)
+    schema["fields"] += fields
+    metadata = {
+        **snapshot.metadata,
+        "schemaString": json.dumps(schema, separators=(",", ":"), ensure_ascii=False),
+        "configuration": configuration,
+    }
+    info: dict[str, Any] = {
+        "timestamp": milliseconds(now),
+        "operation": "ADD COLUMNS",
+        # A map of strings: a list in it breaks DESCRIBE HISTORY (rule 21).
+        "operationParameters": {"columns": json.dumps(columns, separators=(",", ":"), ensure_ascii=False)},
+        "readVersion": snapshot.version,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        "engineInfo": f"airflow-provider-onelake/{__version__}",
+        "txnId": _uuid(random),
+    }
+    return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
+
+
+def _structs(kind: Any) -> Iterator[Field]:
+    """Yield every field of a struct and of the structs inside it."""
+    for one in _types(kind):
+        if isinstance(one, dict):
+            yield from one.get("fields", ())
+
+
+def _uuid(random: Random) -> str:
+    return str(uuid.UUID(int=random.getrandbits(128), version=4))
+
+
+def _contention(log: DeltaLog, new: list[Field], version: int) -> CommitContentionError:
+    names = ", ".join(field["name"] for field in new)
+    return CommitContentionError(
+        f"{log.table}: the columns {names} were not added, as version {version} was another's again and the budget of "
+        "attempts is used up. Nothing was changed; a retry carries on."
+    )
+
+
+def _follow_up(after_commit: AfterCommit | None, snapshot: Snapshot, version: int, table: str) -> None:
+    if after_commit is None:
+        return
+    try:
+        after_commit(snapshot, version)
+    except Exception:
+        logger.exception("%s: version %d is committed; what follows a commit failed", table, version)

@@ -1,0 +1,123 @@
+"""Which live files a batch removes: what it replaces by partition, and what its writers appended before (rule 11)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from airflow_provider_onelake.commit.batch import Batch, read_partition
+from airflow_provider_onelake.commit.conflicts import merged_file
+from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError, UnsupportedFeatureError
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import Referee
+from airflow_provider_onelake.log.replay import LiveFiles
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.published import files_to_take_back
+from airflow_provider_onelake.staging.spec import Mode, OnRerun
+
+# With a scheme, of which Hadoop writes file:/ with one slash, or from the root.
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+class Replaced:
+    """The live files that one publication removes, kept up to date from attempt to attempt.
+
+    :param log: of the table.
+    :param referee: asked before files are removed; ``None`` for no second opinion.
+    """
+
+    def __init__(self, log: DeltaLog, referee: Referee | None) -> None:
+        self._log = log
+        self._referee = referee
+        self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
+
+    def files(
+        self,
+        batch: Batch,
+        snapshot: Snapshot,
+        colleagues: tuple[str, ...],
+        winners: Sequence[Commit],
+        log_complete: bool,
+    ) -> list[dict[str, Any]]:
+        """Return the raw ``add`` actions of what the batch removes, but for colleagues' files.
+
+        :param batch: to publish.
+        :param snapshot: that the commit is decided on.
+        :param colleagues: directories of writers of the same load that were published before.
+        :param winners: every commit since the batch's read version.
+        :param log_complete: whether the log tells all of them.
+        :raises ConflictError: nobody knows what the batch would replace, or colleagues' rows are mixed with others'.
+        :raises RerunRefusedError: files of the batch were in the table, or what it takes back is not as it was.
+        :raises UnsupportedFeatureError: a file to remove has an absolute path.
+        """
+        if not batch.replaces_anything:
+            if not log_complete:
+                self._check_never_there(batch, snapshot)
+            return self._taken_back(batch, snapshot)
+        if not log_complete:
+            raise ConflictError(
+                f"The log of {self._log.table} between version {batch.read_version}, on which writers {batch.names} "
+                f"were formed, and version {snapshot.version} was cleaned up, so nobody knows what they would replace. "
+                "Nothing was published: clear the writers to run them on the newest version (protocol, rule 20)."
+            )
+        self._check_colleagues_not_merged(batch, colleagues, winners)
+        files = self._live_files(batch, snapshot, winners)
+        return [file for file in files if not file["path"].startswith(colleagues)]
+
+    def _taken_back(self, batch: Batch, snapshot: Snapshot) -> list[dict[str, Any]]:
+        """Return what the batch's writers appended in their last generation, where the rerun replaces it."""
+        files: list[dict[str, Any]] = []
+        for spec in (buffer.spec for buffer in batch.buffers):
+            stored = snapshot.txns.get(spec.identity.app_id)
+            if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE and stored is not None:
+                files += files_to_take_back(self._log, spec.identity, stored, snapshot)
+        if files and self._referee is not None:
+            split = snapshot.partitioning
+            touched = {split.partition(file["partitionValues"]) for file in files}
+            live = self._log.live_files(
+                lambda add: split.partition(add["partitionValues"]) in touched, until=snapshot.version
+            )
+            self._referee(snapshot.version, split, touched.__contains__, live)
+        return files
+
+    def _check_colleagues_not_merged(
+        self, batch: Batch, colleagues: tuple[str, ...], winners: Sequence[Commit]
+    ) -> None:
+        for winner in winners:
+            merged = merged_file(winner, colleagues)
+            if merged is not None:
+                raise ConflictError(
+                    f"Version {winner.version} of {self._log.table} merged {merged}, of a colleague of writers "
+                    f"{batch.names}, with other files, so its rows cannot be told from those that they replace. "
+                    "Nothing was published: clear all writers of the load."
+                )
+
+    def _live_files(self, batch: Batch, snapshot: Snapshot, winners: Sequence[Commit]) -> LiveFiles:
+        if self._live is not None and self._live[0] == batch.buffers:
+            _, version, files = self._live
+            for commit in winners:
+                if commit.version > version:
+                    files.apply(commit)
+        else:
+            read = read_partition(batch.mode, snapshot.partitioning)
+            files = self._log.live_files(lambda add: batch.replaces(read(add["partitionValues"])), snapshot.version)
+            absolute = next((file["path"] for file in files if _ABSOLUTE.match(file["path"])), None)
+            if absolute is not None:
+                raise UnsupportedFeatureError(
+                    f"{self._log.table} names its file {absolute} by an absolute path, as shallow clones do; this "
+                    "version does not replace such files. Nothing was published."
+                )
+            if self._referee is not None:
+                self._referee(snapshot.version, snapshot.partitioning, batch.replaces, files)
+        self._live = (batch.buffers, snapshot.version, files)
+        return files
+
+    def _check_never_there(self, batch: Batch, snapshot: Snapshot) -> None:
+        prefixes = tuple(f"{buffer.path}/" for buffer in batch.buffers)
+        if len(self._log.live_files(lambda add: add["path"].startswith(prefixes), snapshot.version)):
+            raise RerunRefusedError(
+                f"Files of writers {batch.names} are in {self._log.table} already; nothing was published."
+            )

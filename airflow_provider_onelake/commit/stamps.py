@@ -1,0 +1,54 @@
+"""What a commit gets from the very version that it is put at: its timestamp, and its files' row ids.
+
+Both are decided anew at every rebase (protocol, rule 21).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_onelake.exceptions import UnsupportedFeatureError
+from airflow_provider_onelake.log.actions import Action
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.storage.clock import milliseconds
+
+_ROW_TRACKING = "delta.rowTracking"
+
+
+def stamp(info: dict[str, Any], adds: Iterable[dict[str, Any]], snapshot: Snapshot, now: datetime) -> list[Action]:
+    """Give a commit its in-commit timestamp and its files their row ids, where the table wants them.
+
+    :param info: the commit's ``commitInfo``, which must be its first action; changed in place.
+    :param adds: bodies of the ``add`` actions, the commit's own copies; changed in place.
+    :param snapshot: that the commit is decided on; it is put at the next version.
+    :param now: the present instant.
+    :returns: the actions that the commit needs besides: the raised high-water mark of row ids.
+    :raises UnsupportedFeatureError: a file does not say how many rows it has, so that it cannot be given row ids.
+    """
+    if snapshot.has_in_commit_timestamps:
+        # Monotonic, whatever the clocks of the committers say.
+        previous = snapshot.in_commit_timestamp
+        info["inCommitTimestamp"] = max(milliseconds(now), -1 if previous is None else previous + 1)
+    return _assign_row_ids(adds, snapshot) if snapshot.has_row_tracking else []
+
+
+def _assign_row_ids(adds: Iterable[dict[str, Any]], snapshot: Snapshot) -> list[Action]:
+    mark = snapshot.row_id_high_water_mark
+    for add in adds:
+        # What a deletion vector hides has a row id as well, so this is the file's physical count.
+        rows = json.loads(add.get("stats") or "{}").get("numRecords")
+        if rows is None:
+            raise UnsupportedFeatureError(
+                f"{add['path']} has no statistics, so its rows cannot be given ids, and the table tracks rows. Nothing "
+                "was published: stage with spark.databricks.delta.stats.collect=true."
+            )
+        add["baseRowId"] = mark + 1
+        add["defaultRowCommitVersion"] = snapshot.version + 1
+        mark += int(rows)
+    if mark == snapshot.row_id_high_water_mark:
+        return []
+    configuration = json.dumps({"rowIdHighWaterMark": mark}, separators=(",", ":"))
+    return [{"domainMetadata": {"domain": _ROW_TRACKING, "configuration": configuration, "removed": False}}]

@@ -1,0 +1,156 @@
+"""Whether files staged under one definition of a table can be read rightly under another (protocol, rule 17).
+
+Staged files stand as if they had been in the table before it was changed. So what an ALTER does to files that are
+there already decides: it renames, widens or adds a column without touching them, but it first checks every row
+against a new constraint, and ours it cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from airflow_provider_onelake.log.schema import (
+    Column,
+    column_mapping,
+    columns,
+    constraints,
+    fields,
+    partition_columns,
+)
+
+_TYPE_CHANGES = "delta.typeChanges"
+# What Delta and Spark write into a field's metadata to say what its values must be.
+_MEANINGFUL = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS")
+# Compared on their own, or of no consequence for a reader.
+_APART = ("delta.columnMapping.", _TYPE_CHANGES)
+_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
+# Digits that a whole number may need, by Delta's own rule for widening to a decimal.
+_WHOLE = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+_WIDER = {
+    "byte": ("short", "integer", "long", "double"),
+    "short": ("integer", "long", "double"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+}
+
+
+def misfits(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ways in which files staged under one metadata no longer fit another (protocol, rule 17).
+
+    Columns are matched by the names that files know them by, so a rename under column mapping fits.
+
+    :param staged: the ``metaData`` that the buffer was opened with, but for its id.
+    :param current: the table's ``metaData`` on the snapshot that is committed against.
+    """
+    before, now = column_mapping(staged), column_mapping(current)
+    # On a table that gets column mapping by name, files without ids are found by the names that they have.
+    if before != now and (before, now) != ("none", "name"):
+        yield f"its column mapping is {now}, not {before}"
+    if _partitioning(staged) != _partitioning(current):
+        yield f"it is partitioned by {_list(partition_columns(current))}, not by {_list(partition_columns(staged))}"
+    yield from _fields(
+        list(columns(staged).values()), list(columns(current).values()), "", frozenset(partition_columns(current))
+    )
+    for name, expression in constraints(current).items():
+        if constraints(staged).get(name) != expression:
+            yield f"CHECK {name} ({expression}) was added"
+    compatible = "delta.enableIcebergCompatV2"
+    if _is_on(current, compatible) and not _is_on(staged, compatible):
+        yield "it must be readable as Iceberg now (icebergCompatV2), which the staged files were not written for"
+
+
+def _fields(
+    staged: list[Column], current: list[Column], prefix: str, partitioned_by: frozenset[str] = frozenset()
+) -> Iterator[str]:
+    now = {column.physical_name: column for column in current}
+    for column in staged:
+        name = f"{prefix}{column.name}"
+        found = now.pop(column.physical_name, None)
+        if found is None:
+            yield f"column {name} is gone"
+        elif None not in (column.field_id, found.field_id) and column.field_id != found.field_id:
+            yield f"column {name} is another column of the same name"
+        else:
+            yield from _column(column, found, name, found.name in partitioned_by, bool(prefix))
+    for column in now.values():
+        if not column.nullable or column.generation or column.default:
+            yield (
+                f"the new column {prefix}{column.name} is NOT NULL, generated, or has a default, and the staged files "
+                "lack it"
+            )
+
+
+def _column(staged: Column, current: Column, name: str, partition: bool, nested: bool) -> Iterator[str]:
+    if staged.nullable and not current.nullable:
+        yield f"column {name} is NOT NULL now"
+    meant = _meaning(staged)
+    if any(meant.get(key) != value for key, value in _meaning(current).items()):
+        yield f"column {name} has another generation expression, default, length, rule or identity"
+    if isinstance(staged.type, str) and isinstance(current.type, str) and staged.type != current.type:
+        changed = f"column {name} is {current.type}, not {staged.type}"
+        if not _widened(staged.type, current):
+            yield changed
+        elif partition or nested:
+            where = "a partition column" if partition else "a nested field"
+            yield f"{changed}, and staged files follow a wider type of {where} only when staged again"
+    else:
+        yield from _type(staged.type, current.type, name)
+
+
+def _type(staged: Any, current: Any, name: str) -> Iterator[str]:
+    """Compare nested types; what is inside is named by its path."""
+    if isinstance(staged, str) or isinstance(current, str) or staged["type"] != current["type"]:
+        if staged != current:
+            yield f"column {name} is {_name(current)}, not {_name(staged)}"
+        return
+    if staged["type"] == "struct":
+        yield from _fields(fields(staged), fields(current), f"{name}.")
+        return
+    for part, nulls in (("elementType", "containsNull"), ("keyType", ""), ("valueType", "valueContainsNull")):
+        if part in staged or part in current:
+            yield from _type(staged.get(part), current.get(part), f"{name}.{part.removesuffix('Type')}")
+        if nulls and staged.get(nulls) and not current.get(nulls):
+            yield f"column {name} may hold no NULL now"
+
+
+def _widened(staged: str, current: Column) -> bool:
+    """Say whether the table's own record leads from the staged type to the current one, by steps that readers know."""
+    kind = staged
+    for change in current.metadata.get(_TYPE_CHANGES) or ():
+        if not change.get("fieldPath") and change["fromType"] == kind and _is_wider(kind, change["toType"]):
+            kind = change["toType"]
+    return bool(kind == current.type)
+
+
+def _is_wider(before: str, after: str) -> bool:
+    wider = _DECIMAL.fullmatch(after)
+    if wider is None:
+        return after in _WIDER.get(before, ())
+    precision, scale = int(wider[1]), int(wider[2])
+    if before in _WHOLE:
+        return precision - scale >= _WHOLE[before] and scale >= 0
+    narrow = _DECIMAL.fullmatch(before)
+    return narrow is not None and precision - int(narrow[1]) >= scale - int(narrow[2]) >= 0
+
+
+def _partitioning(metadata: Mapping[str, Any]) -> list[str]:
+    by_name = columns(metadata)
+    return [by_name[name].physical_name for name in partition_columns(metadata)]
+
+
+def _meaning(column: Column) -> dict[str, Any]:
+    return {k: v for k, v in column.metadata.items() if k.startswith(_MEANINGFUL) and not k.startswith(_APART)}
+
+
+def _is_on(metadata: Mapping[str, Any], name: str) -> bool:
+    return str((metadata.get("configuration") or {}).get(name, "")).lower() == "true"
+
+
+def _name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "nothing"

@@ -1,0 +1,1 @@
+"""Upkeep: compaction of small files, and vacuum with its guards."""

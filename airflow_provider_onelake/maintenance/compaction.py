@@ -1,0 +1,336 @@
+"""What compaction pays for: which files of which partitions are worth rewriting. Nothing here touches a store.
+
+Three things make a partition worth it: many small files, files whose rows a deletion vector hides, and, where a sort
+order is wanted, files that are not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.log.actions import row_count
+from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate, typed_value
+from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.log.snapshot import Snapshot
+
+TARGET_FILE_SIZE = 128 << 20
+"""Bytes of a file after compaction, where neither the caller nor the table says: what Delta's own auto-compaction aims
+at. Large enough that opening a file costs little beside reading it, small enough that Spark rewrites one in seconds, so
+that little is lost where a writer comes in between."""
+
+ZORDER_TAG = "onelake.zorder"
+"""The tag of a Z-ordered file, in which we say by what and in which run: Delta's OPTIMIZE keeps no record of it."""
+
+# Below this share of a partition's bytes, files outside of the sort order wait: rewriting the rest along with them
+# would cost more than they slow down readers.
+_UNORDERED_SHARE = 0.25
+# With a scheme, or from the root: files of another table, as shallow clones have them.
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+@attrs.frozen(kw_only=True)
+class Terms:
+    """When compaction pays.
+
+    :param target_file_size: in bytes. Default: the table's ``delta.targetFileSize``, else 128 MiB.
+    :param min_files: small files that a partition needs. Default: 4.
+    :param min_deleted: share of a file's rows that are deleted, from which it is rewritten alone; 0 to 1. Default: 0.1.
+    :param zorder_by: columns to sort along. Default: none.
+    :raises InvalidWriteError: a value is out of its range, or a column comes twice.
+    """
+
+    target_file_size: int | None = None
+    min_files: int = 4
+    min_deleted: float = 0.1
+    zorder_by: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        if self.target_file_size is not None and self.target_file_size <= 0:
+            raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
+        if self.min_files < 2:
+            raise InvalidWriteError(f"min_files={self.min_files!r}: at least 2, as one file merges with nothing.")
+        if not 0 < self.min_deleted <= 1:
+            raise InvalidWriteError(f"min_deleted={self.min_deleted!r}: a share of rows, above 0 and up to 1.")
+        if len({name.lower() for name in self.zorder_by}) != len(self.zorder_by):
+            raise InvalidWriteError(f"zorder_by={list(self.zorder_by)!r}: a column comes twice.")
+
+    def size_for(self, snapshot: Snapshot) -> int:
+        """Return the size that files should have, in bytes.
+
+        :param snapshot: of the table.
+        :raises InvalidWriteError: the table's property is no size.
+        """
+        if self.target_file_size is not None:
+            return self.target_file_size
+        text = snapshot.configuration.get("delta.targetFileSize")
+        return _bytes(text) if text else TARGET_FILE_SIZE
+
+    def check(self, snapshot: Snapshot, table: str) -> None:
+        """Refuse a sort order that the table cannot have.
+
+        :param snapshot: of the table.
+        :param table: what messages call the table.
+        :raises InvalidWriteError: a column is missing or a partition column, or the table is clustered.
+        """
+        if not self.zorder_by:
+            return
+        if snapshot.clustered:
+            raise InvalidWriteError(
+                f"{table} is clustered, which sorts its files by itself, so zorder_by={list(self.zorder_by)!r} is "
+                "refused. Nothing was changed: leave it out."
+            )
+        split = {name.lower() for name in snapshot.partitioning.types}
+        known = {name.lower() for name in columns(snapshot.metadata)}
+        for name in self.zorder_by:
+            if name.lower() not in known or name.lower() in split:
+                what = "a partition column" if name.lower() in split else "no column"
+                raise InvalidWriteError(f"zorder_by: {name!r} is {what} of {table}. Nothing was changed.")
+
+
+@attrs.frozen
+class Group:
+    """The files of one partition that are rewritten together.
+
+    :param partition: typed.
+    :param name: as people write it.
+    :param inputs: the raw ``add`` actions.
+    :param expected: how many files they become, if Spark packs them as well as it can.
+    :param reason: why it pays.
+    """
+
+    partition: Partition
+    name: str
+    inputs: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+    expected: int
+    reason: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the files."""
+        return sum(int(file["size"]) for file in self.inputs)
+
+
+@attrs.frozen
+class LeftOut:
+    """Files of a partition that are not rewritten, and why.
+
+    :param partition: as people write it.
+    :param files: how many.
+    :param reason: in words.
+    """
+
+    partition: str
+    files: int
+    reason: str
+
+
+@attrs.frozen
+class Plan:
+    """What a compaction does.
+
+    :param groups: one for every partition that pays.
+    :param left_out: what stays, and why.
+    :param target_file_size: in bytes.
+    :param zorder_by: columns to sort along.
+    """
+
+    groups: tuple[Group, ...]
+    left_out: tuple[LeftOut, ...]
+    target_file_size: int
+    zorder_by: tuple[str, ...] = ()
+
+
+def selection(
+    snapshot: Snapshot, where: str | None = None, partitions: Iterable[Mapping[str, Any]] | None = None
+) -> Callable[[Partition], bool]:
+    """Return which partitions are looked at.
+
+    :param snapshot: of the table.
+    :param where: a predicate on partition columns. Default: all.
+    :param partitions: an explicit list, each as values by column, spelled as the log or people do; a column that is
+        left out may have any value. Default: all; of an empty list none.
+    :raises InvalidWriteError: a column is no partition column, or a value is none of its type.
+    """
+    predicate = PartitionPredicate.parse(where, snapshot.partitioning) if where else None
+    listed = None if partitions is None else [_listed(snapshot.partitioning, item) for item in partitions]
+
+    def chosen(partition: Partition) -> bool:
+        if predicate is not None and not predicate.covers(partition):
+            return False
+        return listed is None or any(all(partition[at] == value for at, value in item.items()) for item in listed)
+
+    return chosen
+
+
+def plan(
+    files: Iterable[Mapping[str, Any]],
+    snapshot: Snapshot,
+    terms: Terms,
+    why_needed: Callable[[str], str | None] = lambda path: None,
+) -> Plan:
+    """Decide what pays.
+
+    :param files: the live files of the partitions that are looked at, as raw ``add`` actions.
+    :param snapshot: of the table.
+    :param terms: when it pays.
+    :param why_needed: says of a path why a writer in flight needs it as it is, if one does.
+    :returns: what to rewrite; nothing is a fine answer.
+    """
+    target, split = terms.size_for(snapshot), snapshot.partitioning
+    by_partition: dict[Partition, list[Mapping[str, Any]]] = {}
+    for file in files:
+        by_partition.setdefault(split.partition(file["partitionValues"]), []).append(file)
+    groups: list[Group] = []
+    left_out: list[LeftOut] = []
+    sorted_by_us = bool(terms.zorder_by) or snapshot.clustered
+    for partition, present in by_partition.items():
+        name = split.describe(partition)
+        free: list[Mapping[str, Any]] = []
+        kept: dict[str, int] = {}
+        for file in present:
+            reason = _why_kept(file, partition, split) or why_needed(file["path"])
+            if reason is None:
+                free.append(file)
+            else:
+                kept[reason] = kept.get(reason, 0) + 1
+        left_out += (LeftOut(name, count, reason) for reason, count in kept.items())
+        found = _unordered(free, terms, target) if sorted_by_us else None
+        inputs, reason = found or _small_or_deleted(free, terms, target)
+        if inputs:
+            groups.append(Group(partition, name, tuple(inputs), _expected(inputs, target), reason))
+        elif free:
+            left_out.append(LeftOut(name, len(free), reason))
+    return Plan(tuple(groups), tuple(left_out), target, terms.zorder_by)
+
+
+def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tuple[list[Mapping[str, Any]], str]:
+    deleted = [file for file in files if deleted_share(file) >= terms.min_deleted]
+    # Two files of half the target do not always fit into one of the target, so from there on a file is large enough.
+    others = {file["path"] for file in deleted}
+    small = sorted((f for f in files if 2 * int(f["size"]) < target and f["path"] not in others), key=_order)
+    found = len(small)
+    # A file larger than all the smaller ones together waits until they have grown: else every few small ones would have
+    # it written again, and so every byte is written a number of times that grows with the logarithm of the target.
+    total = sum(int(file["size"]) for file in (*small, *deleted))
+    while small and 2 * int(small[-1]["size"]) > total:
+        total -= int(small.pop()["size"])
+    if len(small) < terms.min_files:
+        small = []
+    reasons = [f"{len(small)} small files"] * bool(small)
+    reasons += [f"{len(deleted)} files with {terms.min_deleted:.0%} of rows deleted or more"] * bool(deleted)
+    if reasons:
+        return [*small, *deleted], " and ".join(reasons)
+    if found >= terms.min_files:
+        return [], f"{found} small files, but the largest are larger than the others together, so they wait"
+    return [], f"{found} small files, and it takes {terms.min_files}"
+
+
+def _unordered(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tuple[list[Mapping[str, Any]], str] | None:
+    """Return all files where enough of them lie outside the largest run that was sorted in one go, else ``None``."""
+    if len(files) < 2:
+        return None
+    cubes: dict[str, int] = {}
+    for file in files:
+        cube = _cube(file, terms)
+        if cube is not None:
+            cubes[cube] = cubes.get(cube, 0) + int(file["size"])
+    total = sum(int(file["size"]) for file in files)
+    share = (total - max(cubes.values(), default=0)) / total if total else 0.0
+    if share < _UNORDERED_SHARE:
+        return None
+    return files, f"{share:.0%} of its bytes lie outside the sort order"
+
+
+def _cube(file: Mapping[str, Any], terms: Terms) -> str | None:
+    """Return the run that a file was sorted in, or ``None``."""
+    tags = file.get("tags") or {}
+    if not terms.zorder_by:
+        return tags.get("ZCUBE_ID") if file.get("clusteringProvider") == "liquid" else None
+    said = json.loads(tags.get(ZORDER_TAG) or "{}")
+    return said.get("run") if said.get("by") == [name.lower() for name in terms.zorder_by] else None
+
+
+def zorder_tag(zorder_by: Sequence[str], run: str) -> str:
+    """Return what the tag of a Z-ordered file says.
+
+    :param zorder_by: the columns.
+    :param run: in which it was sorted with others.
+    """
+    return json.dumps({"by": [name.lower() for name in zorder_by], "run": run})
+
+
+def deleted_share(file: Mapping[str, Any]) -> float:
+    """Return the share of a file's rows that its deletion vector hides.
+
+    :param file: an ``add``.
+    """
+    vector = file.get("deletionVector")
+    left = row_count(file)
+    if not vector or left is None:
+        return 0.0
+    gone = int(vector["cardinality"])
+    return gone / (left + gone) if left + gone else 0.0
+
+
+def _why_kept(file: Mapping[str, Any], partition: Partition, split: Partitioning) -> str | None:
+    if _ABSOLUTE.match(file["path"]):
+        return "its path is absolute, as shallow clones have it"
+    if row_count(file) is None:
+        return "its statistics have no row count, so nobody could check that a rewrite kept every row"
+    if split.ambiguous(partition):
+        return "the partition is spelled without a time zone, so a rewrite could move it"
+    return None
+
+
+def _expected(files: Iterable[Mapping[str, Any]], target: int) -> int:
+    """Return how many files Spark makes of some: it fills up one after another, the smallest first."""
+    bins, room = 0, 0
+    for size in sorted(int(file["size"]) for file in files):
+        if bins == 0 or size > room:
+            bins, room = bins + 1, target
+        room = max(0, room - size)
+    return bins
+
+
+def _order(file: Mapping[str, Any]) -> tuple[int, str]:
+    return int(file["size"]), file["path"]
+
+
+def _listed(split: Partitioning, item: Mapping[str, Any]) -> dict[int, Any]:
+    names = list(split.types)
+    wanted = {}
+    for name, spelling in item.items():
+        if name not in names:
+            raise InvalidWriteError(
+                f"partitions: {name!r} is no partition column (the table's are: {', '.join(names) or 'none'}). Nothing "
+                "was changed."
+            )
+        try:
+            wanted[names.index(name)] = typed_value(None if spelling is None else str(spelling), split.types[name])
+        except (ValueError, KeyError):
+            raise InvalidWriteError(
+                f"partitions: {spelling!r} is no {split.types[name]}, which {name} is. Nothing was changed."
+            ) from None
+    return wanted
+
+
+_UNITS = {"b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "t": 1 << 40}
+
+
+def _bytes(text: str) -> int:
+    """Return the bytes that a size in a table's property stands for: ``134217728``, ``128mb``, ``1g``."""
+    plain = text.strip().lower()
+    digits = plain.rstrip("bkmgt")
+    try:
+        size = int(float(digits) * _UNITS[plain[len(digits) :] or "b"])
+    except (ValueError, KeyError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise InvalidWriteError(f"The table's delta.targetFileSize={text!r} is no size. Nothing was changed.")
+    return size

@@ -1,0 +1,161 @@
+"""Which writers are at work, and which files of the table they may still have to tell from others'.
+
+Once a compaction has merged a file with others, nobody can tell whose rows are whose by its path. A writer needs to:
+
+* of its load's other writers, whose rows it must not replace (protocol, rule 20);
+* of what it published itself before, which a rerun takes back (rule 11);
+* of what came in after its read version, which a reconciliation may keep beside its rows.
+
+So these files are left out until the writer is settled, and a compaction never makes one fail.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    LogGapError,
+    ObjectNotFoundError,
+)
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.staging.buffers import CLOSED, read_open_buffer
+from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.staging.spec import Mode
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import ObjectInfo
+
+_MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
+
+
+@attrs.define
+class WritersInFlight:
+    """The writers that have begun, are not settled, and are young enough to be published still.
+
+    :param loads: ids of their loads.
+    :param read_version: the oldest that one of them, which replaces rows, was formed on; ``None`` for none.
+    """
+
+    loads: frozenset[str]
+    read_version: int | None
+    _log: DeltaLog = attrs.field(repr=False)
+    _claims: dict[str, str] = attrs.field(repr=False)
+    _late: frozenset[str] | None = attrs.field(repr=False)
+    _load_of: dict[str, str | None] = attrs.field(factory=dict, repr=False)
+
+    def why_needed(self, path: str) -> str | None:
+        """Say why a live file must stay as it is, or ``None`` where no writer needs it.
+
+        :param path: of the ``add``.
+        """
+        if self._late is None:
+            return f"the log since version {self.read_version} was cleaned up, and a writer in flight was formed on it"
+        if path in self._late:
+            return f"it came after version {self.read_version}, which a writer in flight was formed on"
+        directory = "/".join(path.split("/")[:2])
+        if self.loads and directory in self._claims:
+            load = self._load(directory)
+            if load in self.loads:
+                return f"its load {load} has a writer in flight"
+        return None
+
+    def _load(self, directory: str) -> str | None:
+        if directory not in self._load_of:
+            self._load_of[directory] = _load_id(self._log, self._claims[directory])
+        return self._load_of[directory]
+
+
+def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timedelta | None = None) -> WritersInFlight:
+    """Look for writers in flight, in one listing of the buffers.
+
+    :param log: of the table.
+    :param snapshot: of the table; a writer that begins later is formed on it, or on a newer one.
+    :param abandoned_after: a writer that wrote nothing for this long is none. Default: half of the table's retention,
+        after which its buffer is not published any more (protocol, rule 4).
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    age = timedelta(days=snapshot.retention_days) / 2 if abandoned_after is None else abandoned_after
+    now = log.clock.now()
+    claims: dict[str, str] = {}
+    loads: set[str] = set()
+    read_versions: list[int] = []
+    for directory, objects in _directories(log):
+        marks = [(match[1], int(match[2]), info.path) for info in objects if (match := _MARK.search(info.path))]
+        newest = max((mark for mark in marks if mark[0] == "claim"), default=None, key=lambda mark: mark[1])
+        if newest is None:
+            continue  # no writer's: a shadow, or a stranger's
+        _, generation, claim = newest
+        claims[directory] = claim
+        if now - max(info.modified for info in objects) >= age or any(m[:2] == ("skipped", generation) for m in marks):
+            continue
+        app_id = _app_id(log, claim)
+        opened, pending = _buffers(objects)
+        if app_id is None or snapshot.txns.get(app_id, 0) >= generation or (opened and not pending):
+            continue
+        loads.add(_load_in(app_id))
+        read_versions += (version for path in pending for version in _replaced_from(log, path))
+    read_version = min(read_versions, default=None)
+    return WritersInFlight(frozenset(loads), read_version, log, claims, _late(log, read_version, snapshot.version))
+
+
+def _directories(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
+    """Yield what stands below each ``staged/<writer>``; listings are in the order of paths."""
+    for path, objects in groupby(log.store.list(STAGED_DIRECTORY), lambda info: "/".join(info.path.split("/")[:2])):
+        yield path, list(objects)
+
+
+def _buffers(objects: list[ObjectInfo]) -> tuple[set[str], set[str]]:
+    """Return the paths of a writer's buffers, and of those that are not closed."""
+    begun = f"/{version_path(0)}"
+    opened = {info.path.removesuffix(begun) for info in objects if info.path.endswith(begun)}
+    closed = {info.path.removesuffix(f"/{CLOSED}") for info in objects if info.path.endswith(f"/{CLOSED}")}
+    return opened | closed, opened - closed
+
+
+def _replaced_from(log: DeltaLog, path: str) -> Iterator[int]:
+    """Yield the read version of a buffer that replaces rows."""
+    try:
+        buffer = read_open_buffer(log.store, path)
+    except (BufferIncompleteError, BufferInvalidError):
+        return
+    if buffer.spec.mode is not Mode.APPEND:
+        yield buffer.read_version
+
+
+def _late(log: DeltaLog, read_version: int | None, newest: int) -> frozenset[str] | None:
+    if read_version is None:
+        return frozenset()
+    try:
+        commits = log.commits_between(read_version, newest)
+    except LogGapError:
+        return None
+    return frozenset(add["path"] for commit in commits for add in commit.adds)
+
+
+def _app_id(log: DeltaLog, claim: str) -> str | None:
+    try:
+        app_id: str | None = json.loads(log.store.get(claim)).get("app_id")
+    except ObjectNotFoundError:
+        return None
+    return app_id
+
+
+def _load_id(log: DeltaLog, claim: str) -> str | None:
+    app_id = _app_id(log, claim)
+    return _load_in(app_id) if app_id is not None else None
+
+
+def _load_in(app_id: str) -> str:
+    # onelake/<load>/<writer>, each part quoted: no slash in any.
+    return app_id.removeprefix("onelake/").rpartition("/")[0]

@@ -1,0 +1,281 @@
+"""A shadow: a private Delta table over some files of another, in which Spark rewrites them by its own OPTIMIZE.
+
+staged/compaction-<hash>/<attempt>/_delta_log/0    the table's definition and some of its files, by absolute path
+staged/compaction-<hash>/<attempt>/….parquet       written by OPTIMIZE
+staged/compaction-<hash>/<attempt>/_delta_log/1    what OPTIMIZE did, if there was anything to do
+
+Spark sees an ordinary table and commits to its log alone, so that V-Order, Z-order, clustering and row ids come from
+Delta itself, and nothing of the shared log is at stake (protocol, rule 22).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import struct
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import attrs
+
+from airflow_provider_onelake.exceptions import (
+    BufferInvalidError,
+    BufferLostError,
+    CorruptLogError,
+    ObjectNotFoundError,
+)
+from airflow_provider_onelake.log.actions import (
+    Action,
+    FileKey,
+    dump_actions,
+    file_key,
+    object_path,
+    of_kind,
+    parse_actions,
+    total_rows,
+    version_path,
+)
+from airflow_provider_onelake.log.commits import FORMAT, STAGED
+from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.staging.buffers import twin_metadata
+from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.storage.clock import milliseconds
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.maintenance.compaction import Plan
+    from airflow_provider_onelake.storage.stores import Store
+
+COMPACTION = "compaction"
+"""The key under which a shadow's version 0, and the commit that publishes it, describe themselves."""
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_UUID_IN_Z85 = 20
+_AUTHORITY = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/]*)(.*)$")
+# What a rewrite may hold; anything else would be lost, or is none of OPTIMIZE's business.
+_KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
+
+
+@attrs.frozen
+class Shadow:
+    """A shadow that Spark is to rewrite.
+
+    :param path: relative to the table.
+    :param attempt: id of the attempt, which is the shadow's table id too.
+    :param snapshot: of the table, from which it was made.
+    :param plan: what it holds.
+    :param inputs: the table's ``add`` actions by the shadow's names of the files.
+    """
+
+    path: str
+    attempt: str
+    snapshot: Snapshot = attrs.field(repr=False)
+    plan: Plan = attrs.field(repr=False)
+    inputs: Mapping[FileKey, Mapping[str, Any]] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Rewritten:
+    """What became of one partition.
+
+    :param partition: typed.
+    :param name: as people write it.
+    :param removed: the table's ``add`` actions that the new files stand for.
+    :param added: the new ``add`` actions, as Spark wrote them.
+    """
+
+    partition: Partition
+    name: str
+    removed: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+    added: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Rewrite:
+    """What OPTIMIZE left in a shadow.
+
+    :param groups: one for every partition that changed.
+    :param oldest: the store's time of the oldest new file.
+    :param tags: of Spark's ``commitInfo``, such as that row ids were kept.
+    """
+
+    groups: tuple[Rewritten, ...]
+    oldest: datetime | None
+    tags: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def shadow_path(name: str, attempt: str) -> str:
+    """Return where a compaction has its shadow, relative to the table.
+
+    :param name: of the task, the same for all its attempts.
+    :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
+    """
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{STAGED_DIRECTORY}/compaction-{digest}/{attempt}"
+
+
+def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
+    """Make a shadow of the files that a plan rewrites.
+
+    :param log: of the table.
+    :param snapshot: that the plan was made on.
+    :param plan: with something to do.
+    :param table_uri: of the table, as Spark addresses it.
+    :param name: of the task.
+    :param attempt: new for every try.
+    :raises ObjectExistsError: the attempt has a shadow already.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    path = shadow_path(name, attempt)
+    base = _encoded(table_uri)
+    files = [file for group in plan.groups for file in group.inputs]
+    adds = [_absolute(file, base) for file in files]
+    now = milliseconds(log.clock.now())
+    info = {
+        # Where a table has in-commit timestamps, every version has one, and it comes first.
+        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
+        "timestamp": now,
+        "operation": "CREATE TABLE",
+        "operationParameters": {"description": f"Shadow of {len(files)} files, for a compaction"},
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        STAGED: {
+            "format": FORMAT,
+            COMPACTION: {
+                "name": name,
+                "attempt": attempt,
+                "readVersion": snapshot.version,
+                "tableId": snapshot.table_id,
+            },
+        },
+    }
+    actions: list[Action] = [
+        {"commitInfo": info},
+        {"protocol": dict(snapshot.protocol)},
+        {"metaData": twin_metadata(snapshot, attempt)},
+        *({"domainMetadata": dict(body)} for body in snapshot.domains.values()),
+        *({"add": add} for add in adds),
+    ]
+    log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
+    inputs = {file_key(add): file for add, file in zip(adds, files, strict=True)}
+    return Shadow(path, attempt, snapshot, plan, inputs)
+
+
+def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
+    """Read what OPTIMIZE left, and check that it only moved rows.
+
+    Its version 1 counts; later ones are ignored.
+
+    :param store: rooted at the table.
+    :param shadow: to read.
+    :returns: ``None`` where OPTIMIZE found nothing to do.
+    :raises BufferInvalidError: it is something else than a rewrite of the shadow's files that keeps every row.
+    :raises BufferLostError: a new file is gone or has another size.
+    """
+    try:
+        actions = parse_actions(store.get(f"{shadow.path}/{version_path(1)}"), f"Version 1 of {shadow.path}")
+    except ObjectNotFoundError:
+        return None
+    except CorruptLogError as error:
+        raise BufferInvalidError(str(error)) from error
+    removes, adds = of_kind(actions, "remove"), of_kind(actions, "add")
+    _check_only_moves(shadow, actions, removes, adds)
+    oldest = _check_files(store, shadow, adds)
+    split = shadow.snapshot.partitioning
+    sides: dict[Partition, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {}
+    for remove in removes:
+        file = shadow.inputs[file_key(remove)]
+        sides.setdefault(split.partition(file["partitionValues"]), ([], []))[0].append(file)
+    for add in adds:
+        sides.setdefault(split.partition(add["partitionValues"]), ([], []))[1].append(add)
+    groups = []
+    for partition, (removed, added) in sides.items():
+        before, after = total_rows(removed), total_rows(added)
+        if before is None or before != after:
+            raise _invalid(shadow, f"{split.describe(partition)} had {before} rows and has {after} now")
+        groups.append(Rewritten(partition, split.describe(partition), tuple(removed), tuple(added)))
+    infos = of_kind(actions, "commitInfo")
+    return Rewrite(tuple(groups), oldest, (infos[0].get("tags") or {}) if infos else {})
+
+
+def _check_only_moves(
+    shadow: Shadow, actions: list[Action], removes: list[dict[str, Any]], adds: list[dict[str, Any]]
+) -> None:
+    kinds = {kind for action in actions for kind in action}
+    removed = [file_key(remove) for remove in removes]
+    problems = [f"it has a {kind} action" for kind in sorted(kinds - _KINDS)]
+    if unknown := [path for path, vector in removed if (path, vector) not in shadow.inputs]:
+        problems.append(f"it removes {unknown[0]}, which is none of its files")
+    if len(set(removed)) != len(removed) or len({add["path"] for add in adds}) != len(adds):
+        problems.append("a file is in it twice")
+    if any(file.get("dataChange", True) for file in (*removes, *adds)):
+        problems.append("a file is a change of data")
+    if any(add.get("deletionVector") for add in adds):
+        problems.append("a new file has a deletion vector")
+    if outside := [add["path"] for add in adds if add["path"].startswith("/") or "://" in add["path"]]:
+        problems.append(f"{outside[0]} lies outside of it")
+    if problems:
+        raise _invalid(shadow, "; ".join(problems))
+
+
+def _check_files(store: Store, shadow: Shadow, adds: list[dict[str, Any]]) -> datetime | None:
+    present = {info.path: info for info in store.list(shadow.path)}
+    for add in adds:
+        info = present.get(f"{shadow.path}/{object_path(add)}")
+        if info is None or info.size != int(add["size"]):
+            state = "is gone" if info is None else f"has {info.size} bytes instead of {add['size']}"
+            raise BufferLostError(
+                f"The file {add['path']} of the compaction {shadow.path} {state}: a VACUUM or a person removed it. "
+                "Nothing was published, and no row is lost: the table keeps its files as they were."
+            )
+    return min((present[f"{shadow.path}/{object_path(add)}"].modified for add in adds), default=None)
+
+
+def _invalid(shadow: Shadow, problem: str) -> BufferInvalidError:
+    return BufferInvalidError(
+        f"Version 1 of the compaction {shadow.path} is no rewrite that could be published: {problem}. Nothing was "
+        "published, and no row is lost: the table keeps its files as they were."
+    )
+
+
+def _absolute(file: Mapping[str, Any], base: str) -> dict[str, Any]:
+    """Return a file's ``add`` as another table writes it: all of its paths from the root."""
+    absolute = {**file, "path": f"{base}/{file['path']}", "dataChange": True}
+    vector = file.get("deletionVector")
+    if vector and vector["storageType"] == "u":
+        absolute["deletionVector"] = {
+            **vector,
+            "storageType": "p",
+            "pathOrInlineDv": f"{base}/{deletion_vector_path(vector['pathOrInlineDv'])}",
+        }
+    return absolute
+
+
+def deletion_vector_path(text: str) -> str:
+    """Return where a deletion vector of storage type ``u`` lies, relative to the table.
+
+    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#derived-fields
+
+    :param text: its ``pathOrInlineDv``: a random prefix, and a UUID in Z85.
+    """
+    prefix, encoded = text[:-_UUID_IN_Z85], text[-_UUID_IN_Z85:]
+    data = b""
+    for start in range(0, len(encoded), 5):
+        value = 0
+        for character in encoded[start : start + 5]:
+            value = value * 85 + _Z85.index(character)
+        data += struct.pack(">I", value)
+    name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _encoded(table_uri: str) -> str:
+    """Return an address of Spark's, which is not percent-encoded, as a log spells it."""
+    match = _AUTHORITY.match(table_uri)
+    scheme, path = match.groups() if match else ("file://", table_uri)
+    return f"{scheme}{quote(path.rstrip('/'), safe='/=:+@~!,-._')}"

@@ -1,0 +1,228 @@
+"""Compact a table's small files, without ever being in a writer's way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
+from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.results import describe_compaction, size
+from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.maintenance.compaction import Plan, Terms
+    from airflow_provider_onelake.maintenance.rewrite import Publication
+    from airflow_provider_onelake.maintenance.shadow import Shadow
+
+_MOST = 50
+
+
+class OneLakeOptimizeOperator(BaseOperator):
+    """Rewrite the files of those partitions where it pays, and put the new ones in the place of the old.
+
+    Spark runs Delta's own OPTIMIZE on a private table over these files, so that Z-order, clustering, V-Order and row
+    ids are Delta's; a small commit without a change of data makes the result visible, partition by partition, where
+    every old file is still as it was. Where one is not, that partition's result is dropped, never anybody's rows. Files
+    that writers at work may still need stay as they are; nothing waits for writers, and none fails because of it. Where
+    nothing pays, Spark is not asked.
+
+    The result, in XCom: ``status`` (``published``, ``dropped`` or ``nothing_to_do``), ``version``, files and bytes
+    before and after, in all and by partition, ``left_out`` and ``dropped`` with the reasons.
+
+    :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
+    :param where: a predicate on partition columns: only these partitions are looked at. Default: all (templated).
+    :param partitions: an explicit list of partitions, as values by column, such as those that a run touched, from XCom.
+        Default: all; of an empty list none (templated).
+    :param zorder_by: columns to sort along, as a list or with commas between. Default: none; a clustered table sorts
+        itself (templated).
+    :param target_file_size: in bytes. Default: the table's ``delta.targetFileSize``, else 128 MiB.
+    :param min_files: small files, below half of that size, that a partition needs. Default: 4.
+    :param min_deleted: share of a file's rows, 0 to 1, that deletion vectors hide, from which it is rewritten alone.
+        Default: 0.1.
+    :param abandoned_after: a writer that wrote nothing for this long no longer keeps files from being rewritten.
+        Default: half of the table's ``delta.deletedFileRetentionDuration``, from when on it cannot be published.
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
+    :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
+        Default: none; ``execution_timeout`` stops the Spark job too.
+    """
+
+    template_fields: Collection[str] = ("table", "where", "partitions", "zorder_by")
+    ui_color = "#e6e3f4"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        where: str | None = None,
+        partitions: Sequence[Mapping[str, Any]] | str | None = None,
+        zorder_by: Sequence[str] | str | None = None,
+        target_file_size: int | None = None,
+        min_files: int = 4,
+        min_deleted: float = 0.1,
+        abandoned_after: timedelta | None = None,
+        onelake_conn_id: str = OneLakeHook.default_conn_name,
+        spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
+        spark_timeout: float | timedelta | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.where = where
+        self.partitions = partitions
+        self.zorder_by = zorder_by
+        self.target_file_size = target_file_size
+        self.min_files = min_files
+        self.min_deleted = min_deleted
+        self.abandoned_after = abandoned_after
+        self.onelake_conn_id = onelake_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.spark_timeout = spark_timeout
+        self._engine: Engine | None = None
+        self._stopped = False
+        if is_final(zorder_by):
+            self._terms()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Compact.
+
+        :param context: of the running task.
+        :returns: what was done, for XCom.
+        :raises AirflowFailException: a person has to act; nothing is retried.
+        """
+        with terminal_errors_fail():
+            for name in self.template_fields:
+                check_rendered(name, getattr(self, name))
+            hook = OneLakeHook(self.onelake_conn_id)
+            log = hook.delta_log(self.table)
+            snapshot, plan = self._plan(log)
+            publication = self._compact(hook, log, snapshot, plan, TaskRun.of(context)) if plan.groups else None
+            result = describe_compaction(plan, publication)
+            for drop in result["dropped"]:
+                self.log.warning("%s: %s: the result is dropped: %s", log.table, drop["partition"], drop["reason"])
+            self.log.info("%s: %s", log.table, result["summary"])
+            return {"table": log.table, "read_version": snapshot.version, **result}
+
+    def on_kill(self) -> None:
+        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
+        self._stopped = True
+        if self._engine is not None:
+            self._engine.stop()
+
+    def _plan(self, log: DeltaLog) -> tuple[Snapshot, Plan]:
+        from airflow_provider_onelake.exceptions import TableNotFoundError
+        from airflow_provider_onelake.maintenance.compaction import plan, selection
+        from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+
+        snapshot = log.snapshot()
+        if snapshot is None:
+            raise TableNotFoundError(f"There is no Delta table at {log.table}.")
+        snapshot.check_supported(log.table)
+        terms = self._terms()
+        terms.check(snapshot, log.table)
+        chosen, split = selection(snapshot, (self.where or "").strip() or None, self._listed()), snapshot.partitioning
+        files = log.live_files(lambda add: chosen(split.partition(add["partitionValues"])), snapshot.version)
+        needed = writers_in_flight(log, snapshot, self.abandoned_after)
+        found = plan(files, snapshot, terms, needed.why_needed)
+        for group in found.groups:
+            self.log.info(
+                "%s: %s: %d files of %s are rewritten: %s",
+                log.table,
+                group.name,
+                len(group.inputs),
+                size(group.bytes),
+                group.reason,
+            )
+        for left in found.left_out[:_MOST]:
+            self.log.info("%s: %s: %d files stay: %s", log.table, left.partition, left.files, left.reason)
+        if len(found.left_out) > _MOST:
+            self.log.info("%s: and so on, %d more", log.table, len(found.left_out) - _MOST)
+        return snapshot, found
+
+    def _compact(
+        self, hook: OneLakeHook, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun
+    ) -> Publication | None:
+        from airflow_provider_onelake.maintenance.rewrite import Publisher
+        from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
+        from airflow_provider_onelake.staging.buffers import close
+
+        address = hook.address(self.table)
+        name = f"{hook.namespace}/{run.dag}/{run.label}"
+        shadow = open_shadow(log, snapshot, plan, address.spark_uri, name, run.attempt)
+        self._optimize(shadow, address.spark_uri, address.child(shadow.path).spark_uri, run)
+        rewrite = read_rewrite(log.store, shadow)
+        # After a SIGTERM Airflow lets `execute` run on; what a person has stopped must not be published.
+        if self._stopped:
+            raise AirflowException("The task was stopped; its Spark work was interrupted and nothing was published.")
+        if rewrite is None or not rewrite.groups:
+            close(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
+            return None
+        committer = hook.committer(log, self.table)
+        publisher = Publisher(
+            log,
+            referee=committer.referee,
+            after_commit=committer.after_commit,
+            abandoned_after=self.abandoned_after,
+        )
+        return publisher.publish(shadow, rewrite)
+
+    def _optimize(self, shadow: Shadow, table_uri: str, shadow_uri: str, run: TaskRun) -> None:
+        from airflow_provider_onelake.engines.maintenance import OptimizeJob
+
+        timeout = self.spark_timeout
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        self._engine = engine_for(self.spark_conn_id, seconds)
+        if self._stopped:
+            raise AirflowException("The task was stopped before Spark was asked; nothing was changed.")
+        self._engine.optimize(
+            OptimizeJob(
+                table_uri=table_uri,
+                attempt=shadow.attempt,
+                shadow_uri=shadow_uri,
+                target_file_size=shadow.plan.target_file_size,
+                zorder_by=shadow.plan.zorder_by,
+                label=f"{run.label} compaction",
+            )
+        )
+
+    def _terms(self) -> Terms:
+        from airflow_provider_onelake.maintenance.compaction import Terms
+
+        names = self.zorder_by.split(",") if isinstance(self.zorder_by, str) else list(self.zorder_by or ())
+        return Terms(
+            target_file_size=self.target_file_size,
+            min_files=self.min_files,
+            min_deleted=self.min_deleted,
+            zorder_by=tuple(name.strip() for name in names if name.strip()),
+        )
+
+    def _listed(self) -> list[Mapping[str, Any]] | None:
+        """Return the partitions as a list, also where a template made a text of it."""
+        value: Any = self.partitions
+        if isinstance(value, str):
+            try:
+                value = json.loads(value) if value.strip() else None
+            except ValueError as error:
+                raise InvalidWriteError(f"partitions={value!r} is no JSON: {error}. Nothing was changed.") from error
+        if value is None:
+            return None
+        listed = list(value)
+        if isinstance(value, Mapping) or not all(isinstance(item, Mapping) for item in listed):
+            raise InvalidWriteError(
+                f"partitions={value!r}: a list of partitions, each as values by column, such as "
+                "[{'month': '2019-01'}]. Nothing was changed."
+            )
+        return listed

@@ -1,0 +1,201 @@
+"""The steps of one writer: the table is there and has its columns, rows are staged, rows are published."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
+from airflow_provider_onelake.operators.results import describe_buffer, describe_publication
+from airflow_provider_onelake.operators.terms import partition_columns
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.base import Engine, StageJob
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.spec import WriteSpec
+
+logger = logging.getLogger(__name__)
+
+MOST_RERUNS = 3
+"""How often a job that reads its target is rerun in one task, because another commit changed what it read."""
+
+
+@attrs.frozen
+class Writing:
+    """One writer's work in one task.
+
+    :param task: whose parameters, rendered and checked, say what is written.
+    :param hook: of the lakehouse.
+    :param log: of the table.
+    :param spark: returns the engine, when it is first needed.
+    :param check_not_stopped: raises where the task was stopped.
+    """
+
+    task: OneLakeWriteOperator
+    hook: OneLakeHook
+    log: DeltaLog
+    spark: Callable[[], Engine]
+    check_not_stopped: Callable[[], None]
+
+    def run(self, spec: WriteSpec) -> dict[str, Any]:
+        """Stage and publish, again where the rows were computed from what another commit has changed since.
+
+        :param spec: of the attempt.
+        :returns: what happened, for XCom.
+        """
+        if self.log.snapshot() is None:
+            self._create(spec)
+        self._check_partitioned_as_asked()
+        result, buffer = self._write(spec)
+        for rerun in range(1, MOST_RERUNS + 1):
+            if buffer is None or not buffer.reads_target or result["status"] != "conflicted":
+                break
+            self._give_up(buffer, result, rerun)
+            result, buffer = self._write(attrs.evolve(spec, attempt=f"{spec.attempt}-{rerun}"))
+            result["reruns"] = rerun
+        if result["status"] == "conflicted":
+            logger.warning(
+                "%s: writer %s is in conflict and left to reconcile: %s",
+                self.log.table,
+                spec.identity.key,
+                "; ".join(result["conflicts"]),
+            )
+        return result
+
+    def _write(self, spec: WriteSpec) -> tuple[dict[str, Any], Buffer | None]:
+        from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
+        from airflow_provider_onelake.staging.spec import PublishMode
+
+        table, key = self.log.table, spec.identity.key
+        evolves = self.task.schema_evolution == "add_columns"
+        decision = prepare(self.log, spec, (lambda _: self._evolve(spec)) if evolves else None)
+        if isinstance(decision, Skip):
+            logger.warning("%s: writer %s is skipped: %s", table, key, decision.reason)
+            return {"status": "skipped", "version": decision.version, "reason": decision.reason}, None
+        if isinstance(decision, Reuse):
+            buffer = decision.buffer
+            logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, key, buffer.path)
+        else:
+            staged = self.spark().stage(self._job(spec, buffer=decision.path, evolves=evolves))
+            self.check_not_stopped()
+            buffer = complete(self.log, decision.path, staged.reads_target)
+            logger.info("%s: writer %s staged %s rows in %s", table, key, buffer.rows, buffer.path)
+        result = {**describe_buffer(buffer, self.log), "reused": isinstance(decision, Reuse), "reruns": 0}
+        if spec.publish is PublishMode.TOGETHER:
+            return {"status": "staged", "version": None, **result}, buffer
+        self.check_not_stopped()
+        return {**result, **self._publish(buffer)}, buffer
+
+    def _create(self, spec: WriteSpec) -> None:
+        """Create the table from its given columns, or from what the rows look like; of several writers one does it."""
+        from airflow_provider_onelake.commit.create import create_table, with_generated
+
+        columns = partition_columns(self.task.partition_by) or []
+        generated = self._generated()
+        job = self._job(spec, generated=generated, schema=self.task.schema)
+        try:
+            analysis = self.spark().analyze(job)
+        except SparkQueryError as error:
+            if job.table_uri.removeprefix("file://") not in str(error):
+                raise
+            raise SparkQueryError(
+                f"{error}\nThere is no table at {self.log.table} yet. A job that reads the table that it writes needs "
+                "`schema`, the columns to create it with."
+            ) from error
+        self.check_not_stopped()
+        schema = with_generated(analysis.schema_json, generated)
+        snapshot = create_table(self.log, schema, columns, self.task.table_properties)
+        logger.info(
+            "%s: partitioned by %s, at version %d", self.log.table, ", ".join(columns) or "nothing", snapshot.version
+        )
+
+    def _check_partitioned_as_asked(self) -> None:
+        wanted, snapshot = partition_columns(self.task.partition_by), self.log.snapshot()
+        if wanted is None or snapshot is None:
+            return
+        actual = list(snapshot.partitioning.types)
+        if wanted != actual:
+            raise InvalidWriteError(
+                f"{self.log.table} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
+                f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
+            )
+
+    def _evolve(self, spec: WriteSpec) -> Snapshot:
+        """Add the columns that only the rows have to the table, before the buffer becomes its twin."""
+        from airflow_provider_onelake.commit.evolve import add_columns
+
+        analysis = self.spark().analyze(self._job(spec, evolves=True))
+        self.check_not_stopped()
+        follow_up = self.hook.committer(self.log, self.task.table).after_commit
+        return add_columns(self.log, analysis.schema_json, generated=self._generated(), after_commit=follow_up)
+
+    def _publish(self, buffer: Buffer) -> dict[str, Any]:
+        publication = self.hook.committer(self.log, self.task.table).publish([buffer])
+        result = describe_publication(publication)
+        if publication.conflicts:
+            return result
+        table, key = self.log.table, buffer.spec.identity.key
+        if result["rows_outside"] != 0:
+            logger.warning(
+                "%s: writer %s staged %s rows outside of what it covers; they stay in %s, unpublished",
+                table,
+                key,
+                result["rows_outside"],
+                buffer.path,
+            )
+        logger.info("%s: version %s, writer %s: %s", table, publication.version, key, result["status"])
+        return result
+
+    def _give_up(self, buffer: Buffer, result: Mapping[str, Any], rerun: int) -> None:
+        """Set rows aside that were computed from what is no longer there (protocol, rule 19)."""
+        from airflow_provider_onelake.staging.buffers import close
+
+        self.check_not_stopped()
+        conflicts = "; ".join(result["conflicts"])
+        logger.warning(
+            "%s: writer %s computed its rows from the table itself, and %s. They are not published; its Spark job runs "
+            "again on the newest version (rerun %d of at most %d)",
+            self.log.table,
+            buffer.spec.identity.key,
+            conflicts,
+            rerun,
+            MOST_RERUNS,
+        )
+        close(self.log.store, buffer.path, {"reason": f"set aside: computed from the table itself, and {conflicts}"})
+
+    def _job(
+        self,
+        spec: WriteSpec,
+        *,
+        buffer: str | None = None,
+        generated: Mapping[str, str] | None = None,
+        schema: str | None = None,
+        evolves: bool = False,
+    ) -> StageJob:
+        from airflow_provider_onelake.engines.base import StageJob
+
+        task, address = self.task, self.hook.address(self.task.table)
+        return StageJob(
+            source=task.source.job(),
+            where=task.where,
+            steps=dict(task.steps),
+            generated=dict(generated or {}),
+            schema=schema,
+            evolves=evolves,
+            table_uri=address.spark_uri,
+            buffer_uri=address.child(buffer).spark_uri if buffer else None,
+            attempt=spec.attempt,
+            target_file_size=task.target_file_size,
+            label=f"{spec.task} {spec.identity.key}",
+        )
+
+    def _generated(self) -> dict[str, str]:
+        partitions = self.task.partition_by if isinstance(self.task.partition_by, Mapping) else {}
+        return {**self.task.generated_columns, **partitions}

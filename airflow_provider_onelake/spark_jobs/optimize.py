@@ -1,0 +1,64 @@
+"""Rewrite the files of a shadow table by Delta's own OPTIMIZE.
+
+Works with a Spark Connect session and with a classic one: only SQL is used. The session must be the job's own, as
+settings are changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.spark_jobs.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["RESERVED_SETTINGS", "optimize"]
+
+_MIN_FILE_SIZE = "spark.databricks.delta.optimize.minFileSize"
+_MAX_FILE_SIZE = "spark.databricks.delta.optimize.maxFileSize"
+_BATCH_SIZE = "spark.databricks.delta.optimize.batchSize"
+
+_FIXED = {
+    # One instant has one spelling, as a partition value too (protocol, rule 18).
+    "spark.sql.session.timeZone": "UTC",
+    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
+    # A rewrite is exactly version 1 of the shadow.
+    "spark.databricks.delta.autoCompact.enabled": "false",
+    # Nobody reads the checksum of a shadow, and making it costs a Spark job.
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
+    # Which files are worth it was decided before; those with deleted rows are in the shadow to lose them.
+    "spark.databricks.delta.optimize.maxDeletedRowsRatio": "0.0",
+}
+
+RESERVED_SETTINGS = (*_FIXED, _MIN_FILE_SIZE, _MAX_FILE_SIZE, _BATCH_SIZE)
+"""Settings of a compacting session that a job cannot change."""
+
+
+def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Rewrite a shadow's files, as its version 1.
+
+    A second run of the same shadow does nothing. Where the first died before it committed, its files are nobody's.
+
+    :param spark: session of the job's own.
+    :param job: fields of ``engines.maintenance.OptimizeJob``.
+    :returns: ``application_id``.
+    """
+    _configure(spark, job)
+    shadow = f"delta.{quoted(job['shadow_uri'])}"
+    newest = spark.sql(f"DESCRIBE HISTORY {shadow} LIMIT 1").collect()[0]["version"]
+    if newest == 0:
+        columns = ", ".join(quoted(name) for name in job.get("zorder_by") or ())
+        spark.sql(f"OPTIMIZE {shadow}" + (f" ZORDER BY ({columns})" if columns else "")).collect()
+    return {"application_id": spark.conf.get("spark.app.id", None)}
+
+
+def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
+    size = str(job["target_file_size"])
+    settings = {**(job.get("session") or {}), **_FIXED, _MIN_FILE_SIZE: size, _MAX_FILE_SIZE: size}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    # With it, OPTIMIZE commits piece by piece, and only the first piece would be published.
+    spark.conf.unset(_BATCH_SIZE)

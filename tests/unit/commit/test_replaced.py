@@ -1,0 +1,186 @@
+"""What a batch removes: whole tables, and what a writer appended before (rule 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import deltalake_referee
+from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.staging.spec import Mode, OnRerun
+from airflow_provider_onelake.storage.stores import Store
+from tests.support.stores import LoserHeld, through
+from tests.support.tables import foreign_append, foreign_commit, ids, make_table, stage, writer_spec
+from tests.support.vectors import delete_rows
+
+REPLACE = {"on_rerun": OnRerun.REPLACE, "fingerprint": "mended"}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def committer(log: DeltaLog, store: Store | None = None) -> Committer:
+    return Committer(through(store or log.store, log), referee=deltalake_referee(log.table))
+
+
+def table_ids(log: DeltaLog) -> list[int]:
+    return ids(Path(log.table))
+
+
+# -- overwrite -----------------------------------------------------------------------------------------------------
+
+
+def test_an_overwrite_replaces_the_whole_table(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1], "2019-02": [2], None: [3]})
+    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE), {"2019-03": [10]})
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert table_ids(log) == [10]
+    commit = log.commits_since(1)[0]
+    assert commit.info["operationParameters"] == {"mode": "Overwrite", "partitionBy": '["month"]'}
+    assert not commit.blind_append
+
+
+@pytest.mark.parametrize(("allow_empty", "left"), [(False, [1]), (True, [])])
+def test_an_overwrite_without_rows_empties_the_table_only_where_that_is_allowed(
+    log: DeltaLog, allow_empty: bool, left: list[int]
+) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE, allow_empty=allow_empty), {})
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert table_ids(log) == left
+
+
+def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", partition_by=())
+    first = stage(log, writer_spec("first", mode=Mode.OVERWRITE), {None: [1]})
+    committer(log).publish([first])
+    late = stage(log, writer_spec("late", mode=Mode.OVERWRITE), {None: [2]})
+    winner = stage(log, writer_spec("winner", mode=Mode.OVERWRITE), {None: [3]})
+    held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
+    assert committer(log, held).publish([late]).status is Status.CONFLICTED
+    assert table_ids(log) == [3]
+    settled = committer(log).publish([late], Policy.LAST_WRITER_WINS)
+    assert [s.outcome for s in settled.settlements] == ["set_aside"]
+    assert table_ids(log) == [3]
+
+
+def test_a_winner_anywhere_is_a_conflict_for_an_overwrite(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE), {"2019-03": [10]})
+    foreign_append(log, {"2019-07": [2]})
+    assert committer(log).publish([buffer]).status is Status.CONFLICTED
+    # The append is stamped long ago, so it finished before and is replaced.
+    assert committer(log).publish([buffer], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
+    assert table_ids(log) == [10]
+
+
+def test_modes_by_partition_are_refused_without_partitions_and_name_overwrite(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", partition_by=())
+    with pytest.raises(InvalidWriteError, match="the mode overwrite replaces a whole table"):
+        prepare(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS))
+
+
+# -- rule 11 -------------------------------------------------------------------------------------------------------
+
+
+def appended(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    committer(log).publish([stage(log, writer_spec(), {"2019-01": [10, 11], "2019-02": [12]})])
+    foreign_append(log, {"2019-01": [2]})
+
+
+def test_rule_11_a_rerun_replaces_what_its_writer_appended_and_nothing_else(log: DeltaLog) -> None:
+    appended(log)
+    again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
+    assert committer(log).publish([again]).status is Status.PUBLISHED
+    assert table_ids(log) == [1, 2, 20]
+    assert not log.commits_since(3)[0].blind_append
+    # And what the rerun published can be replaced in its turn.
+    third = stage(log, writer_spec(generation=3, **REPLACE), {"2019-01": [30]})
+    assert committer(log).publish([third]).status is Status.PUBLISHED
+    assert table_ids(log) == [1, 2, 30]
+
+
+def test_rule_11_a_rerun_without_rows_takes_the_earlier_ones_back(log: DeltaLog) -> None:
+    appended(log)
+    committer(log).publish([stage(log, writer_spec(generation=2, **REPLACE), {})])
+    assert table_ids(log) == [1, 2]
+
+
+def test_rule_11_a_writer_that_never_published_has_nothing_to_take_back(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    committer(log).publish([stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})])
+    assert table_ids(log) == [1, 20]
+
+
+def test_rule_11_a_lost_race_looks_again(log: DeltaLog) -> None:
+    appended(log)
+    again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
+    held = LoserHeld(log.store, lambda: foreign_append(through(log.store, log), {"2019-01": [3]}))
+    assert committer(log, held).publish([again]).status is Status.PUBLISHED
+    assert held.refused == 1
+    assert table_ids(log) == [1, 2, 3, 20]
+
+
+def deleted_by_vector(log: DeltaLog) -> None:
+    add = next(add for add in log.commits_since(1)[0].adds if add["partitionValues"] == {"month": "2019-01"})
+    delete_rows(log, add, [0])
+
+
+def rewritten(log: DeltaLog) -> None:
+    """As an UPDATE without deletion vectors, or a compaction, leaves it."""
+    add = log.commits_since(1)[0].adds[0]
+    gone = {key: add[key] for key in ("path", "partitionValues", "size")}
+    foreign_commit(
+        log, [{"commitInfo": {"operation": "UPDATE"}}, {"remove": {**gone, "deletionTimestamp": 1, "dataChange": True}}]
+    )
+
+
+CHANGES = pytest.mark.parametrize(
+    ("change", "words"), [(deleted_by_vector, "deleted or updated since"), (rewritten, "of version 2 is gone")]
+)
+
+
+@CHANGES
+def test_rule_11_what_is_no_longer_as_it_was_cannot_be_taken_back(
+    log: DeltaLog, change: Callable[[DeltaLog], None], words: str
+) -> None:
+    appended(log)
+    change(log)
+    with pytest.raises(
+        RerunRefusedError, match=f"cannot be taken back: .*{words}.*overwrite_partitions or replace_where"
+    ):
+        prepare(log, writer_spec(generation=2, **REPLACE))
+
+
+@CHANGES
+def test_rule_11_nor_what_changes_while_the_rerun_commits(
+    log: DeltaLog, change: Callable[[DeltaLog], None], words: str
+) -> None:
+    appended(log)
+    again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
+    held = LoserHeld(log.store, lambda: change(through(log.store, log)))
+    with pytest.raises(RerunRefusedError, match=words):
+        committer(log, held).publish([again])
+    assert held.refused == 1
+    assert log.snapshot().version == 4  # type: ignore[union-attr]
+
+
+def test_rule_11_files_are_known_by_the_marker_where_the_log_was_cleaned_up(log: DeltaLog) -> None:
+    from deltalake import DeltaTable
+
+    appended(log)
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(3):
+        log.store.delete(f"_delta_log/{version:020d}.json")
+    fresh = through(log.store, log)
+    committer(fresh).publish([stage(fresh, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})])
+    assert table_ids(log) == [1, 2, 20]

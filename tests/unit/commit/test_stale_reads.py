@@ -1,0 +1,118 @@
+"""Rule 19: rows computed from the table itself are published only while the table is what they were computed from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.prepare import Reuse, Stage, complete, prepare
+from airflow_provider_onelake.staging.spec import Mode, PublishMode
+from tests.support.stores import LoserHeld, through
+from tests.support.tables import LOAD, append_files, foreign_append, foreign_commit, ids, make_table, stage, writer_spec
+
+READS = json.dumps({"onelake": {"reads_target": True}})
+MODES = pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE, Mode.OVERWRITE_PARTITIONS])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"2019-01": [1]})
+    return log
+
+
+def stage_reading(log: DeltaLog, writer: str = "w", **terms: Any) -> Buffer:
+    spec = writer_spec(writer, **terms)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    actions = append_files(log.store, task.path, {"2019-01": [10]}, (spec.attempt, 1), userMetadata=READS)
+    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
+    return complete(log, task.path)
+
+
+def elsewhere(log: DeltaLog) -> None:
+    foreign_append(through(log.store, log), {"2019-09": [9]})
+
+
+def compaction(log: DeltaLog) -> None:
+    foreign_commit(through(log.store, log), [{"commitInfo": {"operation": "OPTIMIZE"}}])
+
+
+@MODES
+def test_undisturbed_it_is_published_and_never_called_blind(log: DeltaLog, mode: Mode) -> None:
+    buffer = stage_reading(log, mode=mode)
+    assert buffer.reads_target
+    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert not log.commits_since(1)[0].blind_append
+
+
+@MODES
+@pytest.mark.parametrize("policy", list(Policy))
+def test_a_change_anywhere_is_left_to_the_writer_and_settled_by_no_policy(
+    log: DeltaLog, mode: Mode, policy: Policy
+) -> None:
+    buffer = stage_reading(log, mode=mode)
+    held = LoserHeld(log.store, lambda: elsewhere(log))
+    left = Committer(through(held, log)).publish([buffer])
+    assert (left.status, held.refused) == (Status.CONFLICTED, 1)
+    assert "version 2 (WRITE) changed rows after the table was read at version 1" in left.conflicts[0]
+    with pytest.raises(ConflictError, match=r"computed their rows from .* itself, and version 2"):
+        Committer(log).publish([buffer], policy)
+    assert ids(Path(log.table)) == [1, 9]
+
+
+@MODES
+def test_what_changes_no_rows_is_no_conflict(log: DeltaLog, mode: Mode) -> None:
+    buffer = stage_reading(log, mode=mode)
+    held = LoserHeld(log.store, lambda: compaction(log))
+    assert Committer(through(held, log)).publish([buffer]).status is Status.PUBLISHED
+    assert held.refused == 1
+
+
+def test_an_older_generation_of_the_same_writer_counts_too(log: DeltaLog) -> None:
+    first = stage(log, writer_spec(mode=Mode.OVERWRITE), {"2019-01": [5]})
+    again = stage_reading(log, mode=Mode.OVERWRITE, generation=2)
+    Committer(log).publish([first])
+    assert Committer(log).publish([again]).status is Status.CONFLICTED
+
+
+def test_reconcile_refuses_it_and_says_what_to_do(log: DeltaLog) -> None:
+    stage_reading(log)
+    elsewhere(log)
+    report = reconcile(Committer(log), LOAD, ["w"])
+    assert [outcome.status for outcome in report.outcomes] == ["refused"]
+    with pytest.raises(ConflictError, match="clear the writers to compute them from the newest version"):
+        report.raise_for_failures()
+
+
+def test_colleagues_of_one_commit_do_not_disturb_each_other(log: DeltaLog) -> None:
+    stage_reading(log, "a")
+    stage(log, writer_spec("b"), {"2019-02": [20]})
+    report = reconcile(Committer(log), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    assert [outcome.status for outcome in report.outcomes] == ["published", "published"]
+
+
+def test_a_retry_does_not_reuse_a_buffer_that_is_out_of_date(log: DeltaLog) -> None:
+    terms = {"fingerprint": "f"}
+    buffer = stage_reading(log, **terms)
+    assert isinstance(prepare(log, writer_spec(attempt="second", **terms)), Reuse)
+    elsewhere(log)
+    task = prepare(log, writer_spec(attempt="third", **terms))
+    assert isinstance(task, Stage)
+    assert task.path != buffer.path
+
+
+def test_an_empty_buffer_remembers_it_as_well(log: DeltaLog) -> None:
+    task = prepare(log, writer_spec())
+    assert isinstance(task, Stage)
+    assert complete(log, task.path, reads_target=True).reads_target
