@@ -14,7 +14,7 @@ LOCAL := $(BIN)/python -m include.local
 SUITES := $(wildcard tests/unit tests/simulation tests/integration tests/airflow tests/live)
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars format lint test test-unit up down status demo bench clean distclean
+.PHONY: help setup lock jars format lint test test-unit up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 
 bench: jars ## Seven staged writers beside one Spark job; commits per second (two to four minutes)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+stress: jars ## Writers, a backfill, compaction, foreign Spark and a reader at one table, for MINUTES (10)
+	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)
 
 clean: down ## Stop everything; remove what ran and what was built, but not .venv and not the fetched JARs
 	@if [[ -x $(BIN)/python ]]; then $(LOCAL) clean; fi

@@ -140,6 +140,13 @@ class ReconciliationMismatchError(TerminalError):
     """Rows committed do not equal rows staged, or a file is in the table twice."""
 
 
+# -- maintenance ---------------------------------------------------------------------------------------------------
+
+
+class VacuumRefusedError(TerminalError):
+    """A VACUUM could delete what somebody still needs, or was asked to keep what is gone."""
+
+
 # -- Spark ---------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,11 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": integration,
-                "python-modules": [f"{package}.operators.write", f"{package}.operators.reconcile"],
+                "python-modules": [
+                    f"{package}.operators.write",
+                    f"{package}.operators.reconcile",
+                    f"{package}.operators.optimize",
+                ],
             }
         ],
         "sensors": [{"integration-name": integration, "python-modules": [f"{package}.sensors.delta_log"]}],

@@ -17,6 +17,7 @@ from typing import Any
 
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, fields_within, map_columns
 from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
@@ -28,6 +29,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.schema import MAPPING_ID
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, ddl, fit
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -37,19 +39,15 @@ logger = logging.getLogger(__name__)
 Field = dict[str, Any]
 AfterCommit = Callable[[Snapshot, int], None]
 
-_WHOLE = ("byte", "short", "integer", "long")
-_STORABLE = frozenset(
-    (*_WHOLE, "float", "double", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "variant")
-)
+_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
+_STORABLE = frozenset((*_NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz"))
 _DECIMAL = re.compile(r"decimal\(\d+,-?\d+\)")
 # What a table must name in its protocol before it may have such a column.
-_NEEDED = {"timestamp_ntz": ("timestampNtz",), "variant": ("variantType", "variantType-preview")}
+_NEEDED = {"timestamp_ntz": "timestampNtz"}
 # Parquet refuses them in names; with column mapping, files have other names.
 _NOT_IN_NAMES = " ,;{}()\n\t="
 _OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
-_MAPPING_ID, _PHYSICAL_NAME = "delta.columnMapping.id", "delta.columnMapping.physicalName"
-_MAX_ID = "delta.columnMapping.maxColumnId"
 _ICEBERG = re.compile(r"delta\.enableIcebergCompatV\d+", re.IGNORECASE)
 
 
@@ -186,11 +184,11 @@ def _reasons(field: Field, snapshot: Snapshot) -> Iterator[str]:
         elif kind == "void":
             yield "has no type, as all its values are NULL: cast it in a step"
         elif kind not in _STORABLE and not _DECIMAL.fullmatch(kind):
-            yield f"is {ddl(kind)}, which no Delta table keeps: cast it in a step"
-        elif kind in _NEEDED and not set(_NEEDED[kind]) & snapshot.writer_features:
+            yield f"is {ddl(kind)}, which is not written here: cast it in a step"
+        elif kind in _NEEDED and _NEEDED[kind] not in snapshot.writer_features:
             yield (
-                f"is {ddl(kind)}, and the table does not have the feature {_NEEDED[kind][0]}: cast it in a step, or "
-                f"set the table's property delta.feature.{_NEEDED[kind][0]} = 'supported' first"
+                f"is {ddl(kind)}, and the table does not have the feature {_NEEDED[kind]}: cast it in a step, or set "
+                f"the table's property delta.feature.{_NEEDED[kind]} = 'supported' first"
             )
 
 
@@ -248,12 +246,9 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, log: DeltaLog) 
     schema = _schema(snapshot)
     configuration = dict(snapshot.configuration)
     if snapshot.column_mapping != "none":
-        ids = [int((field.get("metadata") or {}).get(_MAPPING_ID, 0)) for field in _structs(schema)]
-        highest = max(int(configuration.get(_MAX_ID, 0)), *ids, 0)
-        for field in _structs({"type": "struct", "fields": fields}):
-            highest += 1
-            field["metadata"] |= {_MAPPING_ID: highest, _PHYSICAL_NAME: f"col-{_uuid(random)}"}
-        configuration[_MAX_ID] = str(highest)
+        ids = [int((field.get("metadata") or {}).get(MAPPING_ID, 0)) for field in fields_within(schema)]
+        highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)
+        configuration[MAX_COLUMN_ID] = str(map_columns(fields, highest, random))
     schema["fields"] += fields
     metadata = {
         **snapshot.metadata,
@@ -273,13 +268,6 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, log: DeltaLog) 
         "txnId": _uuid(random),
     }
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
-
-
-def _structs(kind: Any) -> Iterator[Field]:
-    """Yield every field of a struct and of the structs inside it."""
-    for one in _types(kind):
-        if isinstance(one, dict):
-            yield from one.get("fields", ())
 
 
 def _uuid(random: Random) -> str:

@@ -9,6 +9,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.spark_jobs.optimize import RESERVED_SETTINGS
+from airflow_provider_onelake.spark_jobs.vacuum import RESERVED_SETTINGS as VACUUM_SETTINGS
 
 
 @attrs.frozen
@@ -58,21 +59,31 @@ class OptimizeResult:
     session_id: str | None = None
 
 
-# V: the fields of VacuumJob and VacuumResult are yours; the engine needs table_uri, attempt, session, label, as_dict().
 @attrs.frozen
 class VacuumJob:
-    """One VACUUM. Everything can be written as JSON.
+    """One VACUUM by an inventory. Everything can be written as JSON.
 
     :param table_uri: of the table, as Spark addresses it.
     :param attempt: id of the attempt, for messages and for Spark's UI.
+    :param inventory_uri: of a Parquet file of what may be deleted, as Spark addresses it: ``path`` relative to the
+        table, ``length``, ``isDir``, ``modificationTime``.
+    :param log_entries: whether Spark records the VACUUM in the table's log; only where its commit is safe with several
+        drivers (protocol, rule 22). Default: no.
     :param session: further settings of the Spark session. Default: none.
     :param label: whose work it is, for people who look at Spark's UI. Default: nothing.
+    :raises InvalidWriteError: a setting is one that VACUUM needs for itself.
     """
 
     table_uri: str
     attempt: str
+    inventory_uri: str
+    log_entries: bool = False
     session: Mapping[str, str] = attrs.field(factory=dict)
     label: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if taken := sorted(set(self.session) & set(VACUUM_SETTINGS)):
+            raise InvalidWriteError(f"{', '.join(taken)}: a vacuum needs this setting for itself; leave it out.")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the job as ``spark_jobs`` takes it."""
@@ -81,7 +92,7 @@ class VacuumJob:
 
 @attrs.frozen
 class VacuumResult:
-    """What an engine knows of a finished VACUUM.
+    """What an engine knows of a finished VACUUM. What went is seen in a listing instead.
 
     :param engine: the engine's name.
     :param application_id: Spark's application, where known.

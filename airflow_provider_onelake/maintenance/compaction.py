@@ -172,14 +172,14 @@ def plan(
     files: Iterable[Mapping[str, Any]],
     snapshot: Snapshot,
     terms: Terms,
-    why_needed: Callable[[str], str | None] = lambda path: None,
+    why_needed: Callable[[Mapping[str, Any]], str | None] = lambda file: None,
 ) -> Plan:
     """Decide what pays.
 
     :param files: the live files of the partitions that are looked at, as raw ``add`` actions.
     :param snapshot: of the table.
     :param terms: when it pays.
-    :param why_needed: says of a path why a writer in flight needs it as it is, if one does.
+    :param why_needed: says of a file why a writer in flight needs it as it is, if one does.
     :returns: what to rewrite; nothing is a fine answer.
     """
     target, split = terms.size_for(snapshot), snapshot.partitioning
@@ -194,7 +194,7 @@ def plan(
         free: list[Mapping[str, Any]] = []
         kept: dict[str, int] = {}
         for file in present:
-            reason = _why_kept(file, partition, split) or why_needed(file["path"])
+            reason = _why_kept(file, partition, split) or why_needed(file)
             if reason is None:
                 free.append(file)
             else:
@@ -215,10 +215,11 @@ def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int)
     others = {file["path"] for file in deleted}
     small = sorted((f for f in files if 2 * int(f["size"]) < target and f["path"] not in others), key=_order)
     found = len(small)
-    # A file larger than all the smaller ones together waits until they have grown: else every few small ones would have
-    # it written again, and so every byte is written a number of times that grows with the logarithm of the target.
+    # A file more than twice as large as all the smaller ones together waits until they have grown: else every few small
+    # ones would have it written again. So a rewrite makes any file half as large again at least, and no byte is written
+    # more often than the logarithm of the target says.
     total = sum(int(file["size"]) for file in (*small, *deleted))
-    while small and 2 * int(small[-1]["size"]) > total:
+    while small and 3 * int(small[-1]["size"]) > 2 * total:
         total -= int(small.pop()["size"])
     if len(small) < terms.min_files:
         small = []
@@ -227,7 +228,10 @@ def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int)
     if reasons:
         return [*small, *deleted], " and ".join(reasons)
     if found >= terms.min_files:
-        return [], f"{found} small files, but the largest are larger than the others together, so they wait"
+        return (
+            [],
+            f"{found} small files, but the largest are more than twice as large as the others together, so they wait",
+        )
     return [], f"{found} small files, and it takes {terms.min_files}"
 
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
+    InvalidWriteError,
     LogGapError,
     ObjectNotFoundError,
 )
@@ -33,42 +35,75 @@ from airflow_provider_onelake.staging.spec import Mode
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.partitions import PartitionPredicate
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import ObjectInfo
 
 _MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
 
 
-@attrs.define
+@attrs.frozen
+class Formed:
+    """A write in flight that replaces rows: what came after its read version must stay distinct, where it replaces.
+
+    :param read_version: that it was formed on.
+    :param where: what it may replace; ``None`` for anything.
+    """
+
+    read_version: int
+    where: PartitionPredicate | None
+
+
+@attrs.define(slots=False)
 class WritersInFlight:
     """The writers that have begun, are not settled, and are young enough to be published still.
 
     :param loads: ids of their loads.
-    :param read_version: the oldest that one of them, which replaces rows, was formed on; ``None`` for none.
+    :param formed: those that replace rows.
     """
 
     loads: frozenset[str]
-    read_version: int | None
+    formed: tuple[Formed, ...]
     _log: DeltaLog = attrs.field(repr=False)
+    _snapshot: Snapshot = attrs.field(repr=False)
     _claims: dict[str, str] = attrs.field(repr=False)
-    _late: frozenset[str] | None = attrs.field(repr=False)
     _load_of: dict[str, str | None] = attrs.field(factory=dict, repr=False)
 
-    def why_needed(self, path: str) -> str | None:
+    @property
+    def read_version(self) -> int | None:
+        """The oldest version that a write was formed on which replaces rows; ``None`` for none."""
+        return min((write.read_version for write in self.formed), default=None)
+
+    def why_needed(self, file: Mapping[str, Any]) -> str | None:
         """Say why a live file must stay as it is, or ``None`` where no writer needs it.
 
-        :param path: of the ``add``.
+        :param file: the raw ``add``.
         """
-        if self._late is None:
+        if self._came is None:
             return f"the log since version {self.read_version} was cleaned up, and a writer in flight was formed on it"
-        if path in self._late:
-            return f"it came after version {self.read_version}, which a writer in flight was formed on"
-        directory = "/".join(path.split("/")[:2])
+        came = self._came.get(file["path"])
+        if came is not None:
+            partition = self._snapshot.partitioning.partition(file["partitionValues"])
+            for write in self.formed:
+                if came > write.read_version and (write.where is None or write.where.covers(partition)):
+                    return f"it came after version {write.read_version}, which a writer in flight was formed on"
+        directory = "/".join(file["path"].split("/")[:2])
         if self.loads and directory in self._claims:
             load = self._load(directory)
             if load in self.loads:
                 return f"its load {load} has a writer in flight"
         return None
+
+    @cached_property
+    def _came(self) -> dict[str, int] | None:
+        """With which version every file came since the oldest read version; ``None`` where the log does not say."""
+        if self.read_version is None:
+            return {}
+        try:
+            commits = self._log.commits_between(self.read_version, self._snapshot.version)
+        except LogGapError:
+            return None
+        return {add["path"]: commit.version for commit in commits for add in commit.adds}
 
     def _load(self, directory: str) -> str | None:
         if directory not in self._load_of:
@@ -89,7 +124,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     now = log.clock.now()
     claims: dict[str, str] = {}
     loads: set[str] = set()
-    read_versions: list[int] = []
+    formed: list[Formed] = []
     for directory, objects in _directories(log):
         marks = [(match[1], int(match[2]), info.path) for info in objects if (match := _MARK.search(info.path))]
         newest = max((mark for mark in marks if mark[0] == "claim"), default=None, key=lambda mark: mark[1])
@@ -104,9 +139,8 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
         if app_id is None or snapshot.txns.get(app_id, 0) >= generation or (opened and not pending):
             continue
         loads.add(_load_in(app_id))
-        read_versions += (version for path in pending for version in _replaced_from(log, path))
-    read_version = min(read_versions, default=None)
-    return WritersInFlight(frozenset(loads), read_version, log, claims, _late(log, read_version, snapshot.version))
+        formed += (write for path in sorted(pending) for write in _formed(log, path, snapshot))
+    return WritersInFlight(frozenset(loads), tuple(formed), log, snapshot, claims)
 
 
 def _directories(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
@@ -123,24 +157,21 @@ def _buffers(objects: list[ObjectInfo]) -> tuple[set[str], set[str]]:
     return opened | closed, opened - closed
 
 
-def _replaced_from(log: DeltaLog, path: str) -> Iterator[int]:
-    """Yield the read version of a buffer that replaces rows."""
+def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
+    """Yield a buffer's write where it replaces rows."""
     try:
         buffer = read_open_buffer(log.store, path)
     except (BufferIncompleteError, BufferInvalidError):
         return
-    if buffer.spec.mode is not Mode.APPEND:
-        yield buffer.read_version
-
-
-def _late(log: DeltaLog, read_version: int | None, newest: int) -> frozenset[str] | None:
-    if read_version is None:
-        return frozenset()
+    spec = buffer.spec
+    if spec.mode is Mode.APPEND:
+        return
     try:
-        commits = log.commits_between(read_version, newest)
-    except LogGapError:
-        return None
-    return frozenset(add["path"] for commit in commits for add in commit.adds)
+        where = None if spec.mode is Mode.OVERWRITE else spec.range(snapshot)
+    except InvalidWriteError:
+        # The table is partitioned otherwise now.
+        where = None
+    yield Formed(buffer.read_version, where)
 
 
 def _app_id(log: DeltaLog, claim: str) -> str | None:

@@ -220,7 +220,7 @@ class _Attempts:
                 if file_key(file) not in present:
                     self._drop(self._why_gone(file), partition)
                     break
-                reason = needed.why_needed(file["path"])
+                reason = needed.why_needed(file)
                 if reason is not None:
                     self._drop(f"{file['path']} must stay as it is: {reason}", partition)
                     break
@@ -288,9 +288,7 @@ class _Attempts:
 
     def _drop(self, reason: str, *partitions: Partition) -> None:
         for partition in partitions:
-            group = self._groups.pop(partition)
-            self._dropped.append(Dropped(group.name, reason))
-            logger.info("%s: the compaction of %s is dropped: %s", self._log.table, group.name, reason)
+            self._dropped.append(Dropped(self._groups.pop(partition).name, reason))
 
     def _drop_all(self, reason: str) -> Publication:
         self._drop(reason, *list(self._groups))

@@ -47,7 +47,9 @@ class OneLakeReconcileOperator(BaseOperator):
     green run with a missing vendor is a lie. Clearing a missing writer with what follows it heals the run.
 
     Every decision is in the log and in XCom: ``return_value`` (and ``report``, which is there when it fails too), and
-    ``txns``, what a :class:`~airflow_provider_onelake.sensors.delta_log.DeltaLogSensor` takes as its ``writers``.
+    ``txns``, what a :class:`~airflow_provider_onelake.sensors.delta_log.DeltaLogSensor` takes as its ``writers``, and
+    ``partitions``, those that got files, for an
+    :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param write_task_ids: ids of the writers' tasks. Default: all the write tasks directly upstream.
@@ -100,16 +102,20 @@ class OneLakeReconcileOperator(BaseOperator):
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
                 return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
             hook = OneLakeHook(self.onelake_conn_id)
-            report, txns = self._reconcile(hook, self._load(context, hook.namespace, tasks), roll)
+            report, txns, partitions = self._reconcile(hook, self._load(context, hook.namespace, tasks), roll)
             result = {**report.to_json(), "skipped": list(roll.skipped)}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
+            context["ti"].xcom_push(key="partitions", value=partitions)
             report.raise_for_failures()
         return result
 
-    def _reconcile(self, hook: OneLakeHook, load: Load, roll: Roll) -> tuple[Report, dict[str, int]]:
+    def _reconcile(
+        self, hook: OneLakeHook, load: Load, roll: Roll
+    ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.commit.policy import Policy
         from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
+        from airflow_provider_onelake.commit.touched import touched_partitions
         from airflow_provider_onelake.staging.spec import PublishMode
 
         log = hook.delta_log(self.table)
@@ -130,7 +136,8 @@ class OneLakeReconcileOperator(BaseOperator):
         snapshot = log.snapshot()
         stored = snapshot.txns if snapshot is not None else {}
         app_ids = [load.writer(key).app_id for key in roll.named]
-        return report, {app_id: stored[app_id] for app_id in app_ids if app_id in stored}
+        txns = {app_id: stored[app_id] for app_id in app_ids if app_id in stored}
+        return report, txns, touched_partitions(log, report)
 
     def _writers(self) -> list[Any]:
         dag = self.get_dag()

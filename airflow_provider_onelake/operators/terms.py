@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
+
+logger = logging.getLogger(__name__)
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": ("append", "overwrite", "overwrite_partitions", "replace_where"),
@@ -39,7 +42,9 @@ def terminal_errors_fail() -> Iterator[None]:
     try:
         yield
     except TerminalError as error:
-        raise AirflowFailException(str(error)) from error
+        # The message says it all, and with its causes the task's log would say it three times and add the JVM's frames.
+        logger.debug("What failed, and where", exc_info=error)
+        raise AirflowFailException(f"{type(error).__name__}: {error}") from None
 
 
 def is_final(value: object) -> bool:

@@ -1,20 +1,57 @@
-"""VACUUM a table."""
+"""VACUUM a table by an inventory.
+
+Works with a Spark Connect session and with a classic one: only SQL is used. The session must be the job's own, as
+settings are changed.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.spark_jobs.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
+__all__ = ["RESERVED_SETTINGS", "vacuum"]
+
+_LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
+
+_VIEW = "onelake_vacuum_inventory"
+
+_FIXED = {
+    # Otherwise the driver deletes one file after another.
+    "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+}
+
+RESERVED_SETTINGS = (*_FIXED, _LOGGING)
+"""Settings of a vacuuming session that a job cannot change."""
+
 
 def vacuum(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Vacuum a table.
+    """Delete the files of an inventory that the table does not name within its retention.
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.maintenance.VacuumJob``.
-    :returns: the fields of ``engines.maintenance.VacuumResult``, but for the engine's and the session's.
+    :returns: ``application_id``.
     """
-    raise NotImplementedError
+    # Its two commits are safe only where a store's rename, or put, is conditional (protocol, rule 22).
+    settings = {**(job.get("session") or {}), **_FIXED, _LOGGING: str(bool(job.get("log_entries"))).lower()}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    table = f"delta.{quoted(job['table_uri'])}"
+    # The inventory must name files as Delta itself spells the table's directory: not percent-encoded, with a scheme.
+    base = str(spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"]).rstrip("/")
+    listed = spark.read.parquet(job["inventory_uri"])
+    listed.selectExpr(
+        f"concat({_literal(base + '/')}, path) AS path", "length", "isDir", "modificationTime"
+    ).createOrReplaceTempView(_VIEW)
+    spark.sql(f"VACUUM {table} USING INVENTORY (TABLE {_VIEW})").collect()
+    return {"application_id": spark.conf.get("spark.app.id", None)}
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -154,13 +154,17 @@ def survey(
         began, ended = present.get(f"{path}/{version_path(0)}"), present.get(f"{path}/{version_path(1)}")
         # Of a closed buffer, the marker is the last; of any other, what its writer wrote last.
         age = now - max(info.modified for info in present.values())
-        owner, state = _state(log.store, path, snapshot)
-        if state is State.IN_FLIGHT and f"{path}/{CLOSED}" in present:
+        marked = f"{path}/{CLOSED}" in present
+        # Most are closed and young; whose they are, nobody asks.
+        owner, state = (path, State.CLOSED) if marked and age < abandoned_after else _state(log.store, path, snapshot)
+        if state is State.IN_FLIGHT and marked:
             state = State.CLOSED
         elif state is State.IN_FLIGHT and age >= abandoned_after:
             state = State.ABANDONED
         found.append(
-            Staged(path, owner, state, age, began.modified if began else None, ended.modified if ended else None, entries)
+            Staged(
+                path, owner, state, age, began.modified if began else None, ended.modified if ended else None, entries
+            )
         )
     return found
 
@@ -169,7 +173,8 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State]:
     """Return whose it is, and whether the table knows its rows."""
     try:
         actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
-        record: dict[str, Any] = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None) or {}
+        infos = of_kind(actions, "commitInfo")
+        record: dict[str, Any] = (infos[0].get(STAGED) if infos else None) or {}
         if record.get("format") != FORMAT:
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE
         if _COMPACTION in record:

@@ -1,4 +1,4 @@
-"""The processes of a simulated deployment: writers' tasks, reconcile tasks, others' engines, VACUUM, a person.
+"""The processes of a simulated deployment: writers' tasks and reconcile tasks; beside them, others (``foreign``).
 
 They do what the operators do (``OneLakeWriteOperator._write``, ``OneLakeReconcileOperator._reconcile``), with the
 production code of ``staging`` and ``commit``; only Spark is played: it puts files, then version 1 of the buffer.
@@ -7,10 +7,10 @@ production code of ``staging`` and ``commit``; only Spark is played: it puts fil
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import attrs
 
@@ -22,16 +22,23 @@ from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import close, closed
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
-from tests.simulation.checkpoint import checkpoint
-from tests.simulation.scenario import ForeignPlan, LoadPlan, Scenario, WriterPlan
+from tests.simulation.compactor import Compacted, compact
+from tests.simulation.foreign import foreign, set_aside, vacuum, write_checkpoint
+from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
 from tests.simulation.store import MemoryStore
+from tests.simulation.table import (
+    Row,
+    data_columns,
+    dump_rows,
+    fields_of,
+    hidden_rows,
+    high_water_mark,
+    load_rows,
+    partition_key,
+)
 from tests.simulation.world import Actor, ViolationError, World
-
-DAY = 86_400 * 1_000_000
-WEEK = 7 * DAY
 
 
 @attrs.define
@@ -85,7 +92,12 @@ class Deployment:
         self.store = MemoryStore(self.world, coarse=self.scenario.coarse)
         self.staged: dict[str, Staged] = {}
         self.said: list[Said] = []
+        self.compacted: list[Compacted] = []
+        # The version at which the job of a buffer read the table itself.
+        self.reads: dict[str, int] = {}
         self.plans = {plan.load.id: plan for plan in self.scenario.loads}
+        # Numbers that no other column, and no other deletion vector, ever had.
+        self.columns, self.vectors = 100, 0
         self._files = self._rounds = 0
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -98,15 +110,17 @@ class Deployment:
             world.run()
         for plan in scenario.loads:
             world.spawn(f"{plan.load.dag}: scheduler", lambda p=plan: self._drive(p), faulty=False, after=plan.start)  # type: ignore[misc]
-        for number, foreign in enumerate(scenario.foreign):
-            name = f"foreign {number}: {foreign.kind}"
-            world.spawn(name, lambda f=foreign: self._foreign(f), faulty=False, after=foreign.start)  # type: ignore[misc]
+        for number, other in enumerate(scenario.foreign):
+            name = f"foreign {number}: {other.kind}"
+            world.spawn(name, lambda f=other: foreign(self, f), faulty=False, after=other.start)  # type: ignore[misc]
+        for number, terms in enumerate(scenario.compactions):
+            world.spawn(f"optimize {number}", lambda c=terms: compact(self, c), after=terms.start)  # type: ignore[misc]
         for at in scenario.vacuums:
-            world.spawn("VACUUM", self._vacuum, faulty=False, after=at)
+            world.spawn("VACUUM", lambda: vacuum(self), faulty=False, after=at)
         for at in scenario.checkpoints:
-            world.spawn("checkpoint", self._checkpoint, faulty=False, after=at)
+            world.spawn("checkpoint", lambda: write_checkpoint(self), faulty=False, after=at)
         for at in scenario.hands:
-            world.spawn("a person", self._set_aside, faulty=False, after=at)
+            world.spawn("a person", lambda: set_aside(self), faulty=False, after=at)
         world.run()
 
     def settle(self, plan: LoadPlan) -> Said | None:
@@ -235,7 +249,7 @@ class Deployment:
                 buffer = decision.buffer
             else:
                 self._spark(plan, writer, spec, source)
-                buffer = complete(log, decision.path)
+                buffer = complete(log, decision.path, reads_target=writer.reads)
             if spec.publish is PublishMode.TOGETHER:
                 return None
             self.world.actor.began = self.world.steps
@@ -282,11 +296,13 @@ class Deployment:
         return ended
 
     def _create(self, log: DeltaLog) -> None:
-        fields = [
-            {"name": "id", "type": "string", "nullable": True, "metadata": {}},
-            {"name": "part", "type": self.scenario.column.type, "nullable": True, "metadata": {}},
-        ]
-        create_table(log, json.dumps({"type": "struct", "fields": fields}), ["part"], random=self.world.random)
+        part, table = self.scenario.column.type, self.scenario.table
+        if table.made_by_spark:
+            made = dump_actions(table.version_0(part, int(self.world.now().timestamp() * 1000)))
+            self.store.create(version_path(0), made)
+            return
+        schema = json.dumps({"type": "struct", "fields": fields_of(part)})
+        create_table(log, schema, ["part"], table.properties, self.world.random)
 
     def _spark(self, plan: LoadPlan, writer: WriterPlan, spec: WriteSpec, source: int) -> None:
         """An ordinary Spark append into the buffer: files first, then version 1."""
@@ -295,33 +311,67 @@ class Deployment:
         salt = f"{plan.load.dag}/{writer.task}/{source}"
         if plan.on_rerun == "append":
             salt += f"/g{spec.generation}"
+        twin = self._twin(spec.buffer)
+        columns = data_columns(twin["metaData"])
+        if writer.reads:
+            # It reads the table at some moment after its buffer was opened, and computes for a while.
+            self.world.pause(random.choice((0, random.randrange(200_000))))
+            self.reads[spec.buffer] = self.store.version()
+            self.world.pause(random.choice((0, random.randrange(2_000_000))))
         files: dict[str, tuple[int, tuple[str, ...]]] = {}
         adds = []
+        given = 0
         for partition, count in writer.sources[source].items():
             rows = tuple(f"{salt}/p{partition}/{i}" for i in range(count))
             parts = [rows] if count == 1 or random.random() < 0.7 else [rows[:1], rows[1:]]
             for part in parts:
-                add = self._file(partition, part, prefix=f"{spec.buffer}/", spelling=column.spell(partition, random))
+                spelling = column.spell(partition, random)
+                written = [(row, columns) for row in part]
+                add = self.file(
+                    partition, written, prefix=f"{spec.buffer}/", spelling=spelling, metadata=twin["metaData"]
+                )
+                if self.scenario.table.row_tracking:
+                    add |= {"baseRowId": given, "defaultRowCommitVersion": 1}
+                given += len(part)
                 files[add["path"]] = (partition, part)
                 adds.append(add)
         if not adds:
             return
         self.staged[spec.buffer] = Staged(spec, plan, writer, files)
+        info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
+        info["userMetadata"] = json.dumps({"onelake": {"reads_target": writer.reads}})
         actions: list[dict[str, Any]] = [
-            {"commitInfo": {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}},
+            {"commitInfo": info},
             {"txn": {"appId": spec.attempt, "version": 1, "lastUpdated": 1}},
             *({"add": add} for add in adds),
         ]
+        if self.scenario.table.row_tracking:
+            actions.append({"domainMetadata": high_water_mark(given - 1)})
         self.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))
 
-    def _file(self, partition: int, rows: tuple[str, ...], *, prefix: str, spelling: str | None) -> dict[str, Any]:
+    def _twin(self, path: str) -> dict[str, Any]:
+        stored = self.store.peek(f"{path}/{version_path(0)}")
+        assert stored is not None
+        return {kind: body for line in stored.data.splitlines() for kind, body in json.loads(line).items()}
+
+    def file(
+        self, partition: int, rows: Sequence[Row], *, prefix: str, spelling: str | None, metadata: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Put a data file, and return its ``add``.
+
+        :param partition: that its rows are of.
+        :param rows: in it.
+        :param prefix: of its path, which the ``add`` leaves out.
+        :param spelling: of the partition's value.
+        :param metadata: of the table that it is written for.
+        """
         self._files += 1
         name = f"part={partition}/part-{self._files:05d} of é.parquet"
-        data = json.dumps(rows).encode()
+        data = dump_rows(rows)
         self.store.put(f"{prefix}{name}", data)
         return {
             "path": quote(name, safe="/=-._"),
-            "partitionValues": {"part": spelling},
+            "partitionValues": {partition_key(metadata): spelling},
             "size": len(data),
             "modificationTime": 1,
             "dataChange": True,
@@ -329,161 +379,21 @@ class Deployment:
             "tags": {"VORDER": "true"},
         }
 
-    # -- others --------------------------------------------------------------------------------------------------------
-
-    def _foreign(self, plan: ForeignPlan) -> None:
-        """A commit of an engine that knows nothing of us: it decides on a snapshot, and again where it was overtaken."""
-        world, store, random = self.world, self.store, self.world.random
-        rows = tuple(f"{world.actor.name}/{i}" for i in range(2))
-        new: list[dict[str, Any]] = []
-        for _ in range(100):
-            if store.version() < 0:
-                world.sleep(1)
-        if store.version() < 0:
-            return
-        if plan.kind in ("append", "overwrite"):
-            spelling = self.scenario.column.spell(plan.partition, random)
-            new = [self._file(plan.partition, rows, prefix="", spelling=spelling)]
-        while True:
-            version, live, metadata = self.replay()
-            mine = [
-                add
-                for add in live.values()
-                if self.scenario.column.read(add["partitionValues"]["part"]) == plan.partition
-            ]
-            info: dict[str, Any] = {"operation": "WRITE", "isBlindAppend": plan.kind == "append" and plan.blind}
-            info["operationParameters"] = {"mode": "Overwrite" if plan.kind == "overwrite" else "Append"}
-            actions: list[dict[str, Any]] = [{"add": add} for add in new]
-            if plan.kind in ("overwrite", "delete"):
-                if plan.kind == "delete" and not mine:
-                    return
-                actions += [{"remove": _remove(add, change=True)} for add in mine]
-            elif plan.kind == "compact":
-                info["operation"] = "OPTIMIZE"
-                if len(mine) < 2:
-                    return
-                chosen = mine if random.random() < 0.6 else random.sample(mine, 2)
-                merged = tuple(row for add in chosen for row in self.rows_of(add))
-                add = self._file(plan.partition, merged, prefix="", spelling=chosen[0]["partitionValues"]["part"])
-                actions += [{"remove": _remove(old, change=False)} for old in chosen]
-                actions.append({"add": {**add, "dataChange": False}})
-            elif plan.kind.startswith("add "):
-                actions = [{"metaData": _evolved(metadata, plan.kind)}]
-            info["timestamp"] = int(world.now().timestamp() * 1000)
-            if not plan.silent or plan.kind not in ("append", "overwrite", "delete"):
-                actions.insert(0, {"commitInfo": info})
-            world.sleep(plan.thinks)
-            try:
-                store.create(version_path(version + 1), dump_actions(actions))
-            except OneLakeError:
-                plan = attrs.evolve(plan, thinks=plan.thinks / 2)
-                continue
-            world.counters[f"foreign: {plan.kind}"] += 1
-            return
-
-    def _vacuum(self) -> None:
-        """VACUUM lists first, and deletes later."""
-        world, store = self.world, self.store
-        _, live, _ = self.replay()
-        spared = {f"{path}" for path in live}
-        for entry in store.entries.values():
-            for action in map(json.loads, entry.data.splitlines()):
-                if "remove" in action and world.microseconds - entry.modified < WEEK:
-                    spared.add(action["remove"]["path"])
-        listed = [
-            path
-            for path, stored in sorted(store.objects.items())
-            if path.endswith(".parquet")
-            and "_delta_log/" not in path
-            and world.microseconds - stored.modified > WEEK
-            and quote(path, safe="/=-._") not in spared
-        ]
-        world.note("VACUUM", "", f"has listed {len(listed)} files")
-        world.sleep(world.random.uniform(0, 130_000))
-        for path in listed:
-            store.delete(path)
-            world.counters["files deleted by VACUUM"] += 1
-
-    def _checkpoint(self) -> None:
-        """An engine writes a checkpoint, and cleans up the log behind it."""
-        world, store = self.world, self.store
-        version, live, metadata = self.replay()
-        if version < 0:
-            return
-        txns: dict[str, dict[str, Any]] = {}
-        protocol: dict[str, Any] = {}
-        for _, entry in sorted(store.entries.items()):
-            for action in map(json.loads, entry.data.splitlines()):
-                protocol = action.get("protocol", protocol)
-                if "txn" in action:
-                    txns[action["txn"]["appId"]] = action["txn"]
-        actions: list[dict[str, Any]] = [{"protocol": protocol}, {"metaData": metadata}]
-        actions += [{"txn": txn} for txn in txns.values()]
-        actions += [{"add": {**add, "dataChange": False}} for add in live.values()]
-        store.put(f"_delta_log/{version:020d}.checkpoint.parquet", checkpoint(actions))
-        store.put("_delta_log/_last_checkpoint", json.dumps({"version": version, "size": len(actions)}).encode())
-        old = [v for v, e in sorted(store.entries.items()) if v < version and world.microseconds - e.modified > DAY]
-        for v in old:
-            store.delete(version_path(v))
-        world.counters["checkpoints"] += 1
-        world.counters["log entries cleaned up"] += len(old)
-
-    def _set_aside(self) -> None:
-        """A person closes a complete buffer by hand."""
-        waiting = [path for path in self.staged if self.store.peek(f"{path}/{version_path(1)}")]
-        if waiting:
-            path = self.world.random.choice(sorted(waiting))
-            if closed(self.store, path) is None:
-                close(self.store, path, {"reason": "a person does not want it"})
-                self.world.counters["buffers closed by hand"] += 1
-
     # -- what is in the table ---------------------------------------------------------------------------------------------
 
-    def replay(self) -> tuple[int, dict[str, dict[str, Any]], dict[str, Any]]:
-        """Return the newest version, its live files and its metadata: an independent, naive replay."""
-        live: dict[str, dict[str, Any]] = {}
-        metadata: dict[str, Any] = {}
-        for _, entry in sorted(self.store.entries.items()):
-            actions = [json.loads(line) for line in entry.data.splitlines()]
-            for action in actions:
-                if "remove" in action:
-                    live.pop(action["remove"]["path"], None)
-                metadata = action.get("metaData", metadata)
-            for action in actions:
-                if "add" in action:
-                    live[action["add"]["path"]] = action["add"]
-        return self.store.version(), live, metadata
+    def hidden(self, add: dict[str, Any]) -> frozenset[int]:
+        """Return the positions of a file's rows that its deletion vector hides."""
+        return hidden_rows(self.store, add)
 
-    def rows_of(self, add: dict[str, Any]) -> tuple[str, ...]:
+    def rows_of(self, add: dict[str, Any]) -> list[Row]:
         """Return the rows of a file, as a reader finds them.
 
         :raises ViolationError: the file is gone.
         """
-        from urllib.parse import unquote
-
         stored = self.store.peek(unquote(add["path"]))
         if stored is None:
             raise ViolationError(f"the live file {add['path']} is gone")
-        return tuple(json.loads(stored.data))
-
-
-def _remove(add: dict[str, Any], *, change: bool) -> dict[str, Any]:
-    return {
-        "path": add["path"],
-        "partitionValues": add["partitionValues"],
-        "size": add["size"],
-        "deletionTimestamp": 1,
-        "dataChange": change,
-    }
-
-
-def _evolved(metadata: dict[str, Any], kind: str) -> dict[str, Any]:
-    if kind == "add check":
-        return {**metadata, "configuration": {**metadata["configuration"], "delta.constraints.c": "id > 0"}}
-    schema = json.loads(metadata["schemaString"])
-    if all(field["name"] != "extra" for field in schema["fields"]):
-        schema["fields"].append({"name": "extra", "type": "string", "nullable": True, "metadata": {}})
-    return {**metadata, "schemaString": json.dumps(schema)}
+        return load_rows(stored.data, self.hidden(add))
 
 
 def _short(said: Publication | Skip | Report | None) -> str:

@@ -40,8 +40,20 @@ _SCHEMA = pa.schema(
                 "dataChange": pa.bool_(),
                 "stats": pa.string(),
                 "tags": _TEXTS,
+                "baseRowId": pa.int64(),
+                "defaultRowCommitVersion": pa.int64(),
+                "deletionVector": pa.struct(
+                    {
+                        "storageType": pa.string(),
+                        "pathOrInlineDv": pa.string(),
+                        "offset": pa.int32(),
+                        "sizeInBytes": pa.int32(),
+                        "cardinality": pa.int64(),
+                    }
+                ),
             }
         ),
+        "domainMetadata": pa.struct({"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}),
     }
 )
 

@@ -7,6 +7,7 @@ every commit of ours exactly which files it should have added and removed.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -24,6 +25,7 @@ from airflow_provider_onelake.exceptions import (
     BufferLostError,
     ConflictError,
     DuplicateWriterError,
+    InvalidWriteError,
     MissingWritersError,
     OneLakeError,
     RerunRefusedError,
@@ -35,13 +37,29 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.staging.prepare import Skip
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
 from tests.simulation.actors import Deployment, Said, Staged
+from tests.simulation.compactor import Compacted
+from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan
+from tests.simulation.table import (
+    KEY,
+    Row,
+    data_columns,
+    hidden_rows,
+    load_rows,
+    physical_names,
+    seen,
+    spelling_of,
+    vector_id,
+)
 from tests.simulation.world import EPOCH, ViolationError
 
 Key = tuple[datetime, str]
 _HALF_RETENTION = timedelta(days=3.5)
 # How long an actor may stand still between looking at a buffer's age and the commit.
 _PAUSE = timedelta(hours=1)
+_TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\d+) cannot be taken back")
+# Of these, the table gives each file its own at every version.
+_GIVEN = ("baseRowId", "defaultRowCommitVersion")
 
 
 @attrs.define
@@ -50,9 +68,14 @@ class File:
 
     path: str
     partition: int
-    rows: tuple[str, ...]
+    read: list[Row]
     version: int
+    vector: str | None
     merged: bool = False
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.read)
 
 
 @attrs.define
@@ -73,6 +96,16 @@ class Published:
     read: int = -1
     yielded: set[int] = attrs.field(factory=set)
     replaced: set[int] = attrs.field(factory=set)
+    # What was in the partitions that it changed, right after it.
+    after: dict[int, set[str]] = attrs.field(factory=dict)
+    # The writers whose rows a rerun took back later.
+    taken_back: set[str] = attrs.field(factory=set)
+
+    @property
+    def compaction(self) -> str | None:
+        """The shadow that it publishes, of a compaction of ours."""
+        record = (self.info.get("staged") or {}).get("compaction")
+        return record["shadow"] if record else None
 
     @property
     def ours(self) -> bool:
@@ -108,8 +141,12 @@ class Judge:
         self.counters = deployment.world.counters
         # Partitions in which a conflict could only be settled with care, so that the order of finishing does not tell.
         self.careful: set[int] = set()
+        # Files that were removed, or lost rows, at any time.
+        self.changed: set[str] = set()
+        self.rows_at: list[Counter[str]] = []
         self._judged = -1
         self._adds: dict[str, dict[str, Any]] = {}
+        self._format = FormatJudge()
         identities = [plan.load.writer(w.key) for plan in deployment.scenario.loads for w in plan.writers]
         self._directory = {identity.app_id: identity.directory for identity in identities}
 
@@ -132,8 +169,12 @@ class Judge:
             if version <= self._judged:
                 continue
             commit = self._read(version, actions)
+            self._format.check(version, actions, self.ever)
             if commit.ours:
                 self._check_ours(commit, before, entry.began, entry.modified)
+            if commit.compaction is not None:
+                self._check_compaction(commit, entry.modified)
+            self._check_moved(commit, before)
             self._apply(commit, actions)
             self._judged = version
 
@@ -144,8 +185,10 @@ class Judge:
         removes = [a["remove"] for a in actions if "remove" in a]
         touched = {self._partition(f) for f in (*adds, *removes) if f.get("dataChange", True)}
         removed = {self._partition(f) for f in removes if f.get("dataChange", True)}
-        stamp = info.get("timestamp")
-        key = (datetime.fromtimestamp(stamp / 1000, UTC), "") if stamp is not None else None
+        stamp = info.get("inCommitTimestamp", info.get("timestamp"))
+        # Of a commit that does not say when it was made, the store does.
+        stored = EPOCH + timedelta(microseconds=self.store.entries[version].modified)
+        key = (datetime.fromtimestamp(stamp / 1000, UTC) if stamp is not None else stored, "")
         commit = Published(version, info, adds, removes, touched, removed, key, read=version - 1)
         record = info.get("staged")
         if not record or "writers" not in record:
@@ -204,6 +247,7 @@ class Judge:
             known.get(k) != v for k, v in checks.items()
         ):
             _fail(f"version {version} publishes {path}, which was staged under another definition of the table")
+        self._check_read(commit, path)
         staged = self.d.staged.get(path)
         if staged is None:
             return
@@ -216,8 +260,60 @@ class Judge:
             name = add["path"].removeprefix(f"{path}/")
             if name not in staged.files:
                 _fail(f"version {version} adds {name}, which {path} does not name")
-            if {**add, "path": name} != self._staged_add(path, name):
+            as_staged, as_added = self._staged_add(path, name), {**add, "path": name}
+            if {k: v for k, v in as_added.items() if k not in _GIVEN} != {
+                k: v for k, v in as_staged.items() if k not in _GIVEN
+            }:
                 _fail(f"version {version} changes the action of {add['path']}")
+            written = {column for _, columns in self._read_file(add) for column in columns}
+            known = data_columns(metadata)
+            if strange := written - set(known):
+                _fail(f"version {version} adds {add['path']} with the columns {strange}, of which the table has {known}")
+            if physical_names(metadata)[KEY] not in written:
+                _fail(f"version {version} adds {add['path']}, whose rows would be NULL")
+
+    def _check_read(self, commit: Published, path: str) -> None:
+        """What a job computed from the table itself is published only as long as the table is as it was."""
+        read = self.d.reads.get(path)
+        if read is None:
+            return
+        self.counters["self-reads published"] += 1
+        if self.rows_at[read] == self.rows_at[commit.version - 1]:
+            return
+        for other in self.commits[read + 1 : commit.version]:
+            colleague = other.ours and other.plan is commit.plan and commit.plan.publish is PublishMode.TOGETHER  # type: ignore[union-attr]
+            if colleague and not commit.generations.keys() & other.generations.keys():
+                return
+        _fail(f"version {commit.version} publishes {path}, computed from version {read}, which changed since")
+
+    def _check_compaction(self, commit: Published, at: int) -> None:
+        version, shadow = commit.version, commit.compaction
+        self.counters["versions by compaction"] += 1
+        if commit.info["readVersion"] != version - 1:
+            _fail(f"version {version} was decided on version {commit.info['readVersion']}")
+        if self._txns(version) or any("metaData" in a or "protocol" in a for a in self._actions(version)):
+            _fail(f"version {version} is a compaction, and does more")
+        if any(file["dataChange"] for file in (*commit.adds, *commit.removes)):
+            _fail(f"version {version} is a compaction that changes data")
+        for add in commit.adds:
+            path = unquote(add["path"])
+            if not path.startswith(f"{shadow}/"):
+                _fail(f"version {version} adds {path}, which lies outside of {shadow}")
+            age = timedelta(microseconds=at - self.store.put_at[path])
+            if age > _HALF_RETENTION + _PAUSE:
+                _fail(f"version {version} publishes {path} at the age of {age}")
+
+    def _check_moved(self, commit: Published, metadata: dict[str, Any]) -> None:
+        """A version without a change of data leaves every row as readers saw it."""
+        if not (commit.adds or commit.removes) or any(f["dataChange"] for f in (*commit.adds, *commit.removes)):
+            return
+        dead = [r["path"] for r in commit.removes if r["path"] not in self.live]
+        if dead:
+            _fail(f"version {commit.version} compacts {dead[0]}, which is not live")
+        before = [row for remove in commit.removes for row in seen(self.live[remove["path"]].read, metadata)]
+        after = [row for add in commit.adds for row in seen(self._read_file(add), metadata)]
+        if sorted(before) != sorted(after):
+            _fail(f"version {commit.version} compacts {sorted(before)} to {sorted(after)}")
 
     def _check_nobody_missing(self, commit: Published) -> None:
         plan = commit.plan
@@ -248,11 +344,13 @@ class Judge:
                     _fail(f"version {commit.version} publishes {record['buffer']}, which has rows outside")
             if plan.mode is Mode.OVERWRITE_PARTITIONS:
                 replaced |= inside
+            elif plan.mode is Mode.OVERWRITE and (inside or plan.allow_empty):
+                replaced |= set(PARTITIONS)
             elif plan.mode is Mode.REPLACE_WHERE and (inside or plan.allow_empty):
                 assert into is not None
                 replaced |= set(into)
         commit.replaced = replaced
-        removes: set[str] = set()
+        removes = self._taken_back(commit)
         for partition in replaced:
             kept = self._kept(commit, partition, own=bool(adds[partition]))
             if kept is None:
@@ -261,7 +359,34 @@ class Judge:
                 continue
             there = {f.path for f in self.live.values() if f.partition == partition}
             removes |= there - kept - self._colleagues_files(commit)
+        if plan.mode is Mode.OVERWRITE and commit.policy is Policy.FIRST_WRITER_WINS and commit.yielded:
+            # It is one write of the whole table: all of it is seen, or nothing.
+            commit.yielded |= replaced
+            adds.clear()
+            removes.clear()
         return {path for paths in adds.values() for path in paths}, removes
+
+    def _taken_back(self, commit: Published) -> set[str]:
+        """Return the files of what the writers appended before, where a rerun replaces it: all, and as they were."""
+        plan = commit.plan
+        assert plan is not None
+        if plan.mode is not Mode.APPEND or plan.on_rerun is not OnRerun.REPLACE:
+            return set()
+        paths: set[str] = set()
+        for record in commit.records:
+            stored = self.txns.get(record["app_id"])
+            earlier = next((c for c in self.commits if c.generations.get(record["app_id"]) == stored), None)
+            if stored is None or earlier is None:
+                continue
+            buffer = next(r["buffer"] for r in earlier.records if r["app_id"] == record["app_id"])
+            mine = {add["path"] for add in earlier.adds if add["path"].startswith(f"{buffer}/")}
+            for path in mine:
+                if path not in self.live or self.live[path].vector is not None:
+                    _fail(f"version {commit.version} takes back {path} of version {earlier.version}, changed since")
+            earlier.taken_back.add(record["app_id"])
+            self.counters["appends taken back"] += bool(mine)
+            paths |= mine
+        return paths
 
     def _kept(self, commit: Published, partition: int, *, own: bool) -> set[str] | None:
         """Return the paths that stay beside a commit's rows in a partition that it replaces; ``None`` if all does."""
@@ -303,7 +428,8 @@ class Judge:
                 return False
         if partition in other.touched:
             return True
-        return own and other.plan is not None and other.plan.mode is Mode.REPLACE_WHERE and partition in other.replaced
+        ranged = other.plan is not None and other.plan.mode in (Mode.REPLACE_WHERE, Mode.OVERWRITE)
+        return own and ranged and partition in other.replaced
 
     def _colleagues_files(self, commit: Published) -> set[str]:
         plan = commit.plan
@@ -333,15 +459,20 @@ class Judge:
         removed = [remove["path"] for remove in commit.removes]
         if len(set(added)) != len(added) or len(set(removed)) != len(removed):
             _fail(f"version {version} names a file twice")
-        if both := set(added) & set(removed):
+        mine = commit.ours or commit.compaction is not None
+        # Others remove and add a file to give it another deletion vector, and RESTORE adds one again.
+        if (both := set(added) & set(removed)) and mine:
             _fail(f"version {version} adds and removes {min(both)}")
-        if again := set(added) & self.ever:
+        restored = commit.info.get("operation") == "RESTORE"
+        if (again := set(added) & self.ever) and not restored and (mine or again - set(removed)):
             _fail(f"version {version} adds {min(again)}, which was in the table before")
-        if dead := set(removed) - self.live.keys():
-            _fail(f"version {version} removes {min(dead)}, which is not live")
-        for remove in commit.removes if commit.ours else ():
+        live = {(path, file.vector) for path, file in self.live.items()}
+        if dead := {(remove["path"], vector_id(remove)) for remove in commit.removes} - live:
+            _fail(f"version {version} removes {min(dead, key=str)}, which is not live")
+        for remove in commit.removes if mine else ():
             add = self._adds[remove["path"]]
-            if any(add.get(k) != remove.get(k) for k in ("partitionValues", "size", "stats", "tags", "deletionVector")):
+            copied = ("partitionValues", "size", "stats", "tags", "deletionVector", *_GIVEN)
+            if any(add.get(k) != remove.get(k) for k in copied):
                 _fail(f"version {version} removes {remove['path']} otherwise than it was added")
         for app_id, stored in self._txns(version).items():
             if stored <= self.txns.get(app_id, 0):
@@ -351,10 +482,14 @@ class Judge:
         for path in removed:
             del self.live[path]
         for add in commit.adds:
-            rows = self._rows(add["path"])
-            self.live[add["path"]] = File(add["path"], self._partition(add), rows, version, merged)
+            read = self._read_file(add)
+            self.live[add["path"]] = File(add["path"], self._partition(add), read, version, vector_id(add), merged)
             self._adds[add["path"]] = add
+        self.changed |= set(removed)
         self.ever |= set(added)
+        for partition in commit.touched:
+            commit.after[partition] = {r for f in self.live.values() if f.partition == partition for r in f.rows}
+        self.rows_at.append(Counter(row for file in self.live.values() for row in file.rows))
         self.commits.append(commit)
         if version != len(self.commits) - 1:
             _fail("the judge has lost count")
@@ -389,7 +524,7 @@ class Judge:
                 for partition, rows in staged.files.values() if staged else ():
                     expected |= set(rows) if into is None or partition in into else set()
             if not commit.ours and commit.touched:
-                expected |= {row for add in commit.adds for row in self._rows(add["path"])}
+                expected |= {row for add in commit.adds for row in self._rows(add)}
         if expected != live:
             _fail(f"published but not there: {expected - live}; there but not published: {live - expected}")
 
@@ -437,8 +572,8 @@ class Judge:
         if commit.ours:
             return partition in commit.replaced
         parameters = commit.info.get("operationParameters") or {}
-        overwrites = parameters.get("mode") == "Overwrite" and partition in commit.touched
-        return overwrites or partition in commit.emptied
+        overwrites = parameters.get("mode") == "Overwrite" or commit.info.get("operation") == "RESTORE"
+        return (overwrites and partition in commit.touched) or partition in commit.emptied
 
     def _empties(self, commit: Published, partition: int) -> bool:
         """Say whether a commit of ours replaced a partition for which it had no rows."""
@@ -447,12 +582,16 @@ class Judge:
         return not any(p == partition for staged in commit.buffers if staged for p, _ in staged.files.values())
 
     def _rows_into(self, commit: Published, partition: int) -> set[str]:
+        if not commit.ours and self._replaces(commit, partition):
+            return commit.after[partition]
         if not commit.ours:
             mine = [add for add in commit.adds if add.get("dataChange", True) and self._partition(add) == partition]
-            return {row for add in mine for row in self._rows(add["path"])}
+            return {row for add in mine for row in self._rows(add)}
         assert commit.plan is not None
         found: set[str] = set()
         for record, staged in zip(commit.records, commit.buffers, strict=True):
+            if record["app_id"] in commit.taken_back:
+                continue
             into = self._into(commit.plan, record, staged)
             if into is None or partition in into:
                 found |= {
@@ -474,6 +613,17 @@ class Judge:
                 self._judge_report(said, said.said)
             elif isinstance(said.said, Publication | Skip) and said.spec is not None:
                 self._judge_writer(said)
+        for compacted in self.d.compacted:
+            self._judge_compacted(compacted)
+
+    def _judge_compacted(self, told: Compacted) -> None:
+        versions = [c.version for c in self.commits if told.shadow is not None and c.compaction == told.shadow]
+        if len(versions) > 1:
+            _fail(f"{told.actor} was published in versions {versions}")
+        if told.said is not None and versions != ([] if told.said.version is None else [told.said.version]):
+            _fail(f"{told.actor} says {told.said.status.value} in {told.said.version}, and the log {versions}")
+        if told.error is not None and not isinstance(told.error, TransientError | BufferLostError):
+            _fail(f"{told.actor} fails with {type(told.error).__name__}: {told.error}")
 
     def _judge_writer(self, said: Said) -> None:
         spec, what = said.spec, said.said
@@ -489,6 +639,7 @@ class Judge:
                 return
         else:
             self.counters["writers skipped"] += 1
+            self._check_not_restored(said, what)
         assert what is not None
         stored = self._txn_at(app_id, said.newest)
         if stored >= spec.generation:
@@ -502,6 +653,15 @@ class Judge:
             assert version is not None
             if self._txns(version)[app_id] != spec.generation:
                 _fail(f"{said.actor} names version {version}, which is of another generation")
+
+    def _check_not_restored(self, said: Said, skip: Any) -> None:
+        """What a RESTORE took back is not skipped as if it were there (a retry without a fingerprint cannot tell)."""
+        if skip.version is None or not skip.reason.startswith("already in"):
+            return
+        for commit in self.commits[skip.version + 1 :]:
+            landed = self.store.entries[commit.version].step
+            if commit.info.get("operation") == "RESTORE" and landed < said.began:
+                _fail(f"{said.actor} skips version {skip.version}, before the RESTORE of version {commit.version}")
 
     def _judge_report(self, said: Said, report: Report) -> None:
         for failure in report.failures:
@@ -537,23 +697,39 @@ class Judge:
 
     def _judge_error(self, said: Said, error: OneLakeError) -> None:
         plan = said.plan
+        others = {f.kind for f in self.d.scenario.foreign}
         self.counters[f"error: {type(error).__name__}"] += 1
         if isinstance(error, TransientError | MissingWritersError):
             return
         allowed: dict[type[OneLakeError], bool] = {
             BufferLostError: bool(self.d.scenario.vacuums),
-            BufferDoesNotFitError: any(f.kind == "add check" for f in self.d.scenario.foreign),
+            BufferDoesNotFitError: bool(others & {"add check", "swap column", "restore"}),
             ConflictError: plan.policy is Policy.FAIL
             or plan.publish is PublishMode.TOGETHER
+            or any(writer.reads for writer in plan.writers)
             or bool(self.d.scenario.checkpoints),
+            InvalidWriteError: bool(others & {"rename partition"}),
             DuplicateWriterError: len({w.key for w in plan.writers}) < len(plan.writers),
-            RerunRefusedError: plan.on_rerun is OnRerun.SKIP,
+            RerunRefusedError: plan.on_rerun is OnRerun.SKIP
+            or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Mode.APPEND)
+            or "restore" in others,
             RowsOutsideError: plan.rows_outside is RowsOutside.REFUSE,
             TableNotFoundError: not self.d.scenario.exists,
             ZombieWriterError: bool(plan.reruns),
         }
         if not allowed.get(type(error), False):
             _fail(f"{said.actor} fails with {type(error).__name__}: {error}")
+        if found := _TAKEN_BACK.match(str(error)):
+            self._check_rightly_refused(said, found[1], int(found[2]))
+
+    def _check_rightly_refused(self, said: Said, key: str, generation: int) -> None:
+        """Where every file of an append is as it was, a rerun can take it back."""
+        self.counters["taking back refused"] += 1
+        identity = said.plan.load.writer(key)
+        commit = next((c for c in self.commits if c.generations.get(identity.app_id) == generation), None)
+        mine = [a["path"] for a in commit.adds if a["path"].startswith(f"{identity.directory}/")] if commit else []
+        if not self.d.scenario.checkpoints and not self.changed & set(mine):
+            _fail(f"{said.actor} may not take back {mine}, though nobody changed it")
 
     def judge_settled(self, said: Said) -> None:
         """After the last reconciliation of a load: every complete buffer's writer is settled, or refused with a reason.
@@ -582,7 +758,7 @@ class Judge:
     # -- facts -----------------------------------------------------------------------------------------------------------
 
     def _partition(self, file: dict[str, Any]) -> int:
-        return self.d.scenario.column.read(file["partitionValues"]["part"])
+        return self.d.scenario.column.read(spelling_of(file))
 
     def _into(self, plan: LoadPlan, record: dict[str, Any], staged: Staged | None) -> tuple[int, ...] | None:
         if staged is not None:
@@ -590,15 +766,20 @@ class Judge:
         task = self._version_0(record["buffer"])["commitInfo"]["staged"]["spec"]["task"]
         return next(w.into for w in plan.writers if w.task == task)
 
-    def _rows(self, path: str) -> tuple[str, ...]:
-        data = self.store.contents.get(unquote(path))
+    def _read_file(self, add: dict[str, Any]) -> list[Row]:
+        data = self.store.contents.get(unquote(add["path"]))
         if data is None:
-            raise ViolationError(f"there never was a file {path}")
-        return tuple(json.loads(data))
+            raise ViolationError(f"there never was a file {add['path']}")
+        return load_rows(data, hidden_rows(self.store, add))
+
+    def _rows(self, add: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(name for name, _ in self._read_file(add))
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.store.entries[version].data.splitlines()]
 
     def _txns(self, version: int) -> dict[str, int]:
-        lines = map(json.loads, self.store.entries[version].data.splitlines())
-        return {a["txn"]["appId"]: a["txn"]["version"] for a in lines if "txn" in a}
+        return {a["txn"]["appId"]: a["txn"]["version"] for a in self._actions(version) if "txn" in a}
 
     def _txn_at(self, app_id: str, version: int) -> int:
         found = 0

@@ -11,6 +11,7 @@ from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.reconcile import OnMissingWriter
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
+from tests.simulation.table import TablePlan
 from tests.simulation.world import Faults
 
 NULL = 3
@@ -63,12 +64,14 @@ class WriterPlan:
     :param sources: for each version of its source, how many rows it has in each partition.
     :param into: the partitions that it replaces or covers; ``None`` for anywhere.
     :param task: what people call its task.
+    :param reads: whether it computes its rows from the table itself.
     """
 
     key: str
     sources: tuple[dict[int, int], ...]
     into: tuple[int, ...] | None
     task: str
+    reads: bool = False
 
 
 @attrs.frozen
@@ -118,12 +121,15 @@ class LoadPlan:
 class ForeignPlan:
     """One commit of somebody else.
 
-    :param kind: ``append``, ``overwrite``, ``delete``, ``compact``, ``add column`` or ``add check``.
+    :param kind: ``append``, ``overwrite``, ``delete``, ``erase`` (by a deletion vector), ``compact``, ``restore``, ``add
+        check``, ``add column``, and under column mapping ``rename``, ``rename partition`` or ``swap column`` (dropped,
+        and added again).
     :param partition: that it is about.
     :param start: seconds from the beginning.
     :param thinks: seconds between its reading and its putting.
     :param blind: whether it says of its append that it is blind.
     :param silent: whether it puts no ``commitInfo``.
+    :param ahead: seconds by which its clock is ahead of all others.
     """
 
     kind: str
@@ -132,6 +138,23 @@ class ForeignPlan:
     thinks: float
     blind: bool
     silent: bool
+    ahead: float = 0.0
+
+
+@attrs.frozen
+class CompactionPlan:
+    """One run of our own compaction.
+
+    :param start: seconds from the beginning.
+    :param works: seconds that Spark takes.
+    :param waits: seconds until its result is published.
+    :param zorder_by: columns to sort along.
+    """
+
+    start: float
+    works: float
+    waits: float
+    zorder_by: tuple[str, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -139,12 +162,14 @@ class Scenario:
     """Everything that a seed decides before the first step."""
 
     column: Column
+    table: TablePlan
     exists: bool
     coarse: bool
     faults: Faults
     sticky: float
     loads: tuple[LoadPlan, ...]
     foreign: tuple[ForeignPlan, ...]
+    compactions: tuple[CompactionPlan, ...]
     vacuums: tuple[float, ...]
     checkpoints: tuple[float, ...]
     hands: tuple[float, ...]
@@ -160,14 +185,20 @@ class Scenario:
         day = 86_400.0
         # The fewer the partitions, the more everybody is in everybody's way.
         hot = random.choice((PARTITIONS[:1], PARTITIONS[:2], PARTITIONS[2:], PARTITIONS))
+        exists = random.random() < 0.8
+        table = _table(random)
+        if table.made_by_spark and not exists:
+            table = TablePlan("none", False, table.in_commit_timestamps, table.vectors)
         return cls(
             column=Column(random.choice(("string", "string", "timestamp", "integer"))),
-            exists=random.random() < 0.8,
+            table=table,
+            exists=exists,
             coarse=random.random() < 0.25,
             faults=_faults(random),
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
             loads=tuple(_load(random, number, hot, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
-            foreign=tuple(_foreign(random, hot, slow) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
+            foreign=tuple(_foreign(random, hot, slow, table) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
+            compactions=tuple(_compaction(random, slow) for _ in range(random.choice((0, 0, 0, 1, 2, 3)))),
             vacuums=tuple(random.uniform(6.9, 8.3) * day for _ in range(random.randrange(1, 4))) if slow else (),
             checkpoints=tuple(random.uniform(0.5, 4) * day for _ in range(random.randrange(3))) if slow else (),
             hands=(random.uniform(0.5, 20),) if random.random() < 0.1 else (),
@@ -192,7 +223,8 @@ def _faults(random: Random) -> Faults:
 
 
 def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> LoadPlan:
-    mode = random.choice((Mode.APPEND, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE))
+    modes = (Mode.APPEND, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE)
+    mode = random.choice((*modes, *modes, Mode.OVERWRITE))
     publish = random.choice((PublishMode.EACH, PublishMode.TOGETHER))
     count = random.choice((1, 2, 2, 3))
     shared = _some(random, hot)
@@ -203,10 +235,12 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         keys[1] = keys[0]
     bounded = mode is Mode.REPLACE_WHERE or random.random() < 0.3
     own = random.random() < 0.4
+    reading = random.random() < 0.12
     writers = []
     for i, (key, task) in enumerate(zip(keys, tasks, strict=True)):
         into = ((hot[i % len(hot)],) if own else shared) if bounded else None
-        writers.append(WriterPlan(key, (_rows(random, into, hot), _rows(random, into, hot)), into, task))
+        reads = reading and random.random() < 0.7
+        writers.append(WriterPlan(key, (_rows(random, into, hot), _rows(random, into, hot)), into, task, reads))
     appends = mode is Mode.APPEND
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     source = 0
@@ -221,7 +255,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         publish=publish,
         policy=random.choice((*[Policy.LAST_WRITER_WINS] * 3, Policy.FIRST_WRITER_WINS, Policy.FAIL)),
         on_missing=random.choice(list(OnMissingWriter)),
-        on_rerun=random.choice((OnRerun.SKIP, OnRerun.APPEND) if appends else (OnRerun.REPLACE, OnRerun.SKIP)),
+        on_rerun=random.choice(tuple(OnRerun) if appends else (OnRerun.REPLACE, OnRerun.SKIP)),
         rows_outside=random.choice((*[RowsOutside.SET_ASIDE] * 4, RowsOutside.REFUSE)),
         allow_empty=random.random() < 0.5,
         fingerprinted=random.random() < 0.9,
@@ -245,8 +279,22 @@ def _rows(random: Random, into: tuple[int, ...] | None, hot: tuple[int, ...]) ->
     return rows
 
 
-def _foreign(random: Random, hot: tuple[int, ...], slow: bool) -> ForeignPlan:
-    kinds = ("append", "append", "overwrite", "delete", *["compact"] * 4, "add column", "add check")
+def _table(random: Random) -> TablePlan:
+    plain = random.random() < 0.4
+    mapping, ids, stamps, vectors = random.choice(("none", "name", "name", "id")), *(
+        random.random() < 0.5 for _ in range(3)
+    )
+    return TablePlan("none", False, False, False) if plain else TablePlan(mapping, ids, stamps, vectors)
+
+
+def _foreign(random: Random, hot: tuple[int, ...], slow: bool, table: TablePlan) -> ForeignPlan:
+    kinds = ["append", "append", "overwrite", "delete", *["compact"] * 4, "add column", "add check"]
+    if table.mapping != "none":
+        kinds += ["rename", "rename partition", *["swap column"] * 3]
+    if table.vectors:
+        kinds += ["erase", "erase"]
+    # Whoever restores files that a VACUUM has listed loses them, whatever we do.
+    kinds += [] if slow else ["restore"]
     return ForeignPlan(
         kind=random.choice(kinds),
         partition=random.choice(hot),
@@ -256,6 +304,17 @@ def _foreign(random: Random, hot: tuple[int, ...], slow: bool) -> ForeignPlan:
         thinks=10 ** random.uniform(-2, 0.7),
         blind=random.random() < 0.8,
         silent=random.random() < 0.1,
+        ahead=random.choice((0.0, 0.0, random.uniform(-5, 5))),
+    )
+
+
+def _compaction(random: Random, slow: bool) -> CompactionPlan:
+    day = 86_400.0
+    return CompactionPlan(
+        start=random.uniform(0, 8 * day) if slow else random.choice((random.uniform(0, 3), 10 ** random.uniform(0, 1.7))),
+        works=random.choice((0.0, random.uniform(0, 4 * day) if slow else 10 ** random.uniform(-1, 1))),
+        waits=random.choice((0.0, random.uniform(0, 4 * day) if slow else 10 ** random.uniform(-1, 1))),
+        zorder_by=random.choice(((), (), ("id",))),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,6 +23,8 @@ class FakeEngine:
 
     :param rows: by filter, and then by month.
     :param before: called with each job before its rows are appended: raises, or lets another in.
+    :param reads_target: what it says of every job, as a real one does in the append itself.
+    :param schema: of the rows.
     """
 
     rows: Mapping[str | None, Rows]
@@ -30,10 +33,11 @@ class FakeEngine:
     staged: list[StageJob] = attrs.field(factory=list)
     stopped: int = 0
     reads_target: bool = False
+    schema: str = SCHEMA
 
     def analyze(self, job: StageJob) -> Analysis:
         self.analyzed.append(job)
-        return Analysis(SCHEMA, [], reads_target=False)
+        return Analysis(self.schema, [], reads_target=self.reads_target)
 
     def stage(self, job: StageJob) -> StageResult:
         self.staged.append(job)
@@ -43,7 +47,9 @@ class FakeEngine:
         store = ObjectStore(LocalStore(prefix=path), str(path))
         rows = self.rows[job.where]
         if rows:
-            store.create(version_path(1), dump_actions(append_files(store, "", rows, (job.attempt, 1))))
+            said = json.dumps({"onelake": {"reads_target": self.reads_target}})
+            actions = append_files(store, "", rows, (job.attempt, 1), userMetadata=said)
+            store.create(version_path(1), dump_actions(actions))
         return StageResult(reads_target=self.reads_target, engine="fake")
 
     def stop(self) -> None:

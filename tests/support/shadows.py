@@ -12,9 +12,11 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.engines.maintenance import OptimizeJob, OptimizeResult
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.rewrite import Publication, Publisher
@@ -117,3 +119,20 @@ class OptimizeByHand:
 
     def stop(self) -> None:
         self.stopped += 1
+
+
+def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> Publication | None:
+    """A whole compaction by an engine, with deltalake's word on it; ``None`` where there was nothing to do."""
+    shadow = shadow_of(log, **terms)
+    engine.optimize(
+        OptimizeJob(
+            table_uri=f"file://{log.table}",
+            attempt=shadow.attempt,
+            shadow_uri=f"file://{log.table}/{shadow.path}",
+            target_file_size=shadow.plan.target_file_size,
+            zorder_by=shadow.plan.zorder_by,
+            label="compaction",
+        )
+    )
+    rewrite = read_rewrite(log.store, shadow)
+    return Publisher(log, referee=deltalake_referee(log.table)).publish(shadow, rewrite) if rewrite else None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,11 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.clocks import HeldClock
 from tests.support.stores import Counted, Unlisted, through
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, local_log, make_table
+from tests.support.v2_checkpoints import write_v2_checkpoint
 
 
 def with_versions(path: Path, newest: int) -> DeltaLog:
@@ -321,3 +326,145 @@ def test_what_is_neither_entry_nor_checkpoint_is_passed_over(tmp_path: Path) -> 
     assert snapshot is not None
     assert snapshot.version == 3
     assert through(log.store, log).commits_since(3) == []
+
+
+# -- what it costs to open -------------------------------------------------------------------------------------------
+
+
+class Listed(Counted):
+    """Counts what its listings hand out, too."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for info in super().list(prefix, start_after):
+            self.calls["listed"] += 1
+            yield info
+
+
+def test_opening_a_long_log_with_a_checkpoint_costs_what_opening_a_short_one_does(tmp_path: Path) -> None:
+    costs = []
+    for length in (25, 400):
+        writer = with_versions(tmp_path / str(length), length)
+        DeltaTable(writer.table).create_checkpoint()
+        for _ in range(3):
+            foreign_append(writer, {"2019-01": [1]})
+        store = Listed(writer.store)
+        log = through(store, writer)
+        assert log.snapshot() is not None
+        opened = dict(store.calls)
+        assert len(log.live_files(lambda _: True, length + 3)) == 3
+        costs.append((opened, dict(store.calls)))
+    assert costs[0] == costs[1]
+    # The hint, the checkpoint, and three entries; listed are these, and the entry of the checkpoint's version.
+    assert costs[0][0] == {"get": 5, "list": 1, "listed": 6}
+
+
+@pytest.mark.parametrize("hinted", [2, 5, 8, 99])
+def test_a_hint_that_is_out_of_date_is_no_proof_and_leads_to_the_newest_version_all_the_same(
+    tmp_path: Path, hinted: int
+) -> None:
+    log = with_versions(tmp_path, 10)
+    for version in (5, 8):
+        DeltaTable(str(tmp_path), version=version).create_checkpoint()
+    remove_entries(tmp_path, 7)
+    (tmp_path / LAST_CHECKPOINT).write_text(json.dumps({"version": hinted, "size": 1}))
+    reader = through(log.store, log)
+    snapshot = reader.snapshot()
+    assert snapshot is not None
+    assert (snapshot.version, snapshot.txns["all"], snapshot.txns["only-3"]) == (10, 10, 3)
+    assert len(reader.live_files(lambda _: True, 9)) == 0
+
+
+# -- what a checkpoint keeps and what it does not ----------------------------------------------------------------------
+
+STAMPED = {"delta.enableInCommitTimestamps": "true"}
+TRACKED = {
+    "minReaderVersion": 1,
+    "minWriterVersion": 7,
+    "writerFeatures": ["domainMetadata", "rowTracking", "inCommitTimestamp"],
+}
+
+
+def with_domains_and_stamps(path: Path) -> DeltaLog:
+    log = make_table(path)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    configuration = {"metaData": {**snapshot.metadata, "configuration": STAMPED}}
+    mark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":9}', "removed": False}
+    gone = {"domain": "mine", "configuration": "{}", "removed": False}
+    foreign_commit(
+        log,
+        [{"commitInfo": {"inCommitTimestamp": 1000, "timestamp": 1}}, {"protocol": TRACKED}, configuration]
+        + [{"domainMetadata": domain} for domain in (mark, gone)],
+    )
+    foreign_commit(
+        log,
+        [
+            {"commitInfo": {"inCommitTimestamp": 2000, "timestamp": 1}},
+            {"domainMetadata": {**gone, "removed": True}},
+        ],
+    )
+    return log
+
+
+@pytest.mark.parametrize("kind", ["deltalake", "json", "parquet"])
+def test_rule_21_domains_and_the_stamp_are_the_same_read_from_a_checkpoint(tmp_path: Path, kind: str) -> None:
+    log = with_domains_and_stamps(tmp_path)
+    before = through(log.store, log).snapshot()
+    assert before is not None
+    assert (before.in_commit_timestamp, before.row_id_high_water_mark) == (2000, 9)
+    assert before.domains.keys() == {"delta.rowTracking"}
+    if kind == "deltalake":
+        DeltaTable(str(tmp_path)).create_checkpoint()
+    else:
+        write_v2_checkpoint(tmp_path, kind)
+    remove_entries(tmp_path, 1)
+    after = through(log.store, log).snapshot()
+    assert after is not None
+    assert (after.in_commit_timestamp, after.domains, after.protocol) == (
+        before.in_commit_timestamp,
+        before.domains,
+        before.protocol,
+    )
+
+
+def test_rule_21_a_stamp_whose_entry_is_gone_is_an_error_only_when_it_is_needed(tmp_path: Path) -> None:
+    log = with_domains_and_stamps(tmp_path)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    remove_entries(tmp_path, 2)
+    log = through(log.store, log)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    with pytest.raises(LogGapError, match="of version 2 is lost"):
+        _ = snapshot.in_commit_timestamp
+    foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": 3000}}])
+    for reader in (log, through(log.store, log)):
+        snapshot = reader.snapshot()
+        assert snapshot is not None
+        assert snapshot.in_commit_timestamp == 3000
+
+
+# -- the time of a commit ----------------------------------------------------------------------------------------------
+
+
+def test_rule_20_a_commit_that_does_not_tell_its_time_counts_at_the_stores_and_only_then_is_the_store_asked(
+    tmp_path: Path,
+) -> None:
+    writer = with_versions(tmp_path, 2)
+    foreign_append(writer, {"2019-01": [1]})
+    store = Counted(writer.store)
+    log = through(store, writer)
+    silent, telling = log.commits_between(1, 3)
+    assert telling.time == telling.finished == datetime(1970, 1, 1, 0, 0, 0, 1000, UTC)
+    assert store.calls["head"] == 0
+    written = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    os.utime(tmp_path / version_path(2), times=(written.timestamp(),) * 2)
+    assert silent.time == silent.finished == written
+    assert silent.time == written
+    assert store.calls["head"] == 1
+
+
+def test_rule_20_a_commit_whose_entry_is_gone_meanwhile_has_no_time(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 2)
+    (silent,) = log.commits_between(1, 2)
+    (tmp_path / version_path(2)).unlink()
+    assert silent.time is None

@@ -81,10 +81,10 @@ def test_large_files_stay_as_they_are() -> None:
     assert found.groups[0].expected == 2
 
 
-def test_a_file_larger_than_the_others_together_waits() -> None:
-    assert sizes(decide(file(400), *(file(10) for _ in range(5)))) == [10] * 5
-    assert sizes(decide(file(40), *(file(10) for _ in range(5)))) == [10, 10, 10, 10, 10, 40]
-    alone = decide(file(400), file(200), file(90), file(40))
+def test_a_file_twice_as_large_as_the_others_together_waits() -> None:
+    assert sizes(decide(file(101), *(file(10) for _ in range(5)))) == [10] * 5
+    assert sizes(decide(file(100), *(file(10) for _ in range(5)))) == [10, 10, 10, 10, 10, 100]
+    alone = decide(file(400), file(130), file(40), file(10))
     assert not alone.groups
     assert "so they wait" in alone.left_out[0].reason
 
@@ -114,7 +114,7 @@ def test_uncounted_rows_and_absolute_paths_stay_and_it_is_said() -> None:
 def test_what_writers_need_stays() -> None:
     many = [file(10) for _ in range(5)]
     needed = {many[0]["path"], many[1]["path"]}
-    found = plan(many, table(), Terms(min_files=3), lambda path: "a writer needs it" if path in needed else None)
+    found = plan(many, table(), Terms(min_files=3), lambda add: "a writer needs it" if add["path"] in needed else None)
     assert {add["path"] for add in found.groups[0].inputs} == {add["path"] for add in many[2:]}
     assert [(left.files, left.reason) for left in found.left_out] == [(2, "a writer needs it")]
 

@@ -112,6 +112,17 @@ def test_a_missing_nullable_column_is_refused_too() -> None:
         fit(schema(a="long"), schema(a="long", b="long"), "t")
 
 
+def test_where_a_table_evolves_rows_may_lack_what_may_be_null() -> None:
+    table = schema(a="long", b="long")
+    table["fields"].append(column("c", "long", nullable=False))
+    assert fit(schema(a="long", c="long"), table, "t", missing_as_null=True) == ["`a`", "`c`"]
+    with pytest.raises(RowsDoNotFitError, match="column c BIGINT of the table is missing") as caught:
+        fit(schema(a="long"), table, "t", missing_as_null=True)
+    assert "column b" not in str(caught.value)
+    with pytest.raises(RowsDoNotFitError, match="column d BIGINT is not in the table"):
+        fit(schema(a="long", c="long", d="long"), table, "t", missing_as_null=True)
+
+
 def test_a_table_needs_types_and_unique_names() -> None:
     check_creatable(schema(a="long", void="string"))
     with pytest.raises(RowsDoNotFitError, match="column b has no type"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,12 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
+from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import CLOSED, Buffer
-from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close
+from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
 from airflow_provider_onelake.staging.prepare import Stage, prepare
+from tests.support.ages import files, grow_old
 from tests.support.stores import PassingOn, through
 from tests.support.tables import append_files, ids, local_log, make_table, stage, writer_spec
 
@@ -39,16 +41,6 @@ def opened(log: DeltaLog, writer: str = "w") -> str:
     assert isinstance(task, Stage)
     append_files(log.store, task.path, {"2019-01": [99]})
     return task.path
-
-
-def grow_old(log: DeltaLog, path: str, days: float = 8) -> None:
-    instant = (datetime.now(UTC) - timedelta(days=days)).timestamp()
-    for file in Path(log.table, path).rglob("*"):
-        os.utime(file, (instant, instant))
-
-
-def files(log: DeltaLog, path: str = "") -> set[str]:
-    return {str(file.relative_to(log.table)) for file in Path(log.table, path).rglob("*") if file.is_file()}
 
 
 def test_the_log_of_a_published_buffer_goes_and_nothing_else_and_the_table_still_reads(log: DeltaLog) -> None:
@@ -141,6 +133,54 @@ def test_a_table_of_somebody_else_below_staged_is_left_alone(log: DeltaLog) -> N
     before = files(log)
     assert clean_up(log, WEEK) == []
     assert files(log) == before
+
+
+def shadow(log: DeltaLog) -> str:
+    path = "staged/compaction-1a2b/attempt"
+    info = {STAGED: {"format": FORMAT, "compaction": {"name": "upkeep"}}}
+    log.store.create(f"{path}/{version_path(0)}", dump_actions([{"commitInfo": info}]))
+    append_files(log.store, path, {"2019-01": [1]})
+    return path
+
+
+def test_the_log_of_an_abandoned_compaction_goes_and_of_one_at_work_stays(log: DeltaLog) -> None:
+    path = shadow(log)
+    assert clean_up(log, WEEK) == []
+    grow_old(log, path)
+    (remains,) = clean_up(log, WEEK)
+    assert (remains.path, remains.writer, remains.abandoned) == (path, "compaction upkeep", True)
+    assert [name for name in files(log, path) if not name.endswith(".parquet")] == []
+
+
+def test_the_log_of_a_published_compaction_goes_and_nothing_is_reported_as_abandoned(log: DeltaLog) -> None:
+    path = shadow(log)
+    close(log.store, path, {"version": 1})
+    grow_old(log, path)
+    (remains,) = clean_up(log, WEEK)
+    assert not remains.abandoned
+    assert f"{path}/{CLOSED}" in files(log, path)
+
+
+def test_what_stands_below_staged_is_told_apart(log: DeltaLog) -> None:
+    done, waiting, dead = published(log), stage(log, writer_spec("w2"), {"2019-01": [2]}), opened(log, "w3")
+    grow_old(log, dead)
+    strange, shadow_path = "staged/people/own", shadow(log)
+    log.store.put(f"{strange}/{LOG_DIRECTORY}/{1:020d}.json", b"{}")
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    found = {staged.path: staged for staged in survey(log, snapshot, log.store.list("staged"), WEEK)}
+    assert {path: staged.state for path, staged in found.items()} == {
+        done.path: State.CLOSED,
+        waiting.path: State.IN_FLIGHT,
+        dead: State.ABANDONED,
+        shadow_path: State.IN_FLIGHT,
+        strange: State.STRANGE,
+    }
+    assert found[waiting.path].owner == "writer w2"
+    assert found[strange].owner == "it has a log without a version 0"
+    assert found[waiting.path].began is not None
+    assert found[waiting.path].ended is not None
+    assert found[dead].ended is None
 
 
 def test_an_interrupted_clean_up_is_carried_on_by_the_next(log: DeltaLog) -> None:

@@ -1,0 +1,390 @@
+"""What a vacuum may delete, decided before Spark is asked to (design, "vacuum").
+
+Spark's VACUUM knows the table, but neither writers that stage, nor versions that somebody asked to keep. So we list the
+table's directory, leave out whatever must be spared, and hand Spark the rest as an inventory: it deletes what is in the
+inventory *and* unknown to the table by its own rule. Two guards, and either suffices for a live file.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import (
+    CorruptLogError,
+    InvalidWriteError,
+    TableNotFoundError,
+    VacuumRefusedError,
+)
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
+from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
+from airflow_provider_onelake.maintenance.kept import KeptVersion, files_of, kept_versions, lost_files, referenced
+from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
+from airflow_provider_onelake.storage.clock import from_milliseconds, milliseconds
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+
+logger = logging.getLogger(__name__)
+
+SAFE_DAYS = 7.0
+"""Delta's default retention, in days; below it a vacuum must be asked for in so many words."""
+
+INVENTORY = "_vacuum"
+"""The directory of inventories; VACUUM skips its name."""
+
+# A remove carries its writer's time, a log entry the store's, and clocks differ.
+_CLOCKS_DIFFER = timedelta(hours=1)
+# Delta's own exceptions from "names beginning with _ or . are hidden" that hold files of a version.
+_VACUUMED = ("_change_data",)
+_ICEBERG_METADATA = "metadata"
+_INVENTORY_AGE = timedelta(days=1)
+
+
+@attrs.frozen(kw_only=True)
+class Terms:
+    """How far a vacuum may go.
+
+    :param lite: take only files that the log says were removed. Default: also files that no commit ever named.
+    :param keep_days: spare what was part of the table in these days, if that is longer than its retention.
+    :param keep_versions: versions to keep in this vacuum, beside those with a record.
+    :param release_versions: versions whose record does not count in this vacuum.
+    :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned. Default: 7 days.
+    :param allow_retention_below_seven_days: whether a table whose property says less may be vacuumed. Default: no.
+    :raises InvalidWriteError: an age is not above zero.
+    """
+
+    lite: bool = False
+    keep_days: float | None = None
+    keep_versions: tuple[int, ...] = ()
+    release_versions: tuple[int, ...] = ()
+    abandoned_after: timedelta = timedelta(days=SAFE_DAYS)
+    allow_retention_below_seven_days: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        check_age(self.abandoned_after)
+        if self.keep_days is not None and self.keep_days <= 0:
+            raise InvalidWriteError(f"keep_days={self.keep_days!r}: days, above 0. Nothing was deleted.")
+
+
+@attrs.frozen
+class Plan:
+    """What a vacuum is to delete.
+
+    :param table: what messages call it.
+    :param now: when it was decided.
+    :param version: of the table that it was decided on.
+    :param lite: whether only files named by the log are taken.
+    :param retention_days: of the table's property.
+    :param before: nothing that was part of the table at this instant or later, or was written since, is taken.
+    :param held_by: what set that instant, if not the property.
+    :param candidates: what is to go.
+    :param in_flight: buffers and compactions that are spared whole.
+    :param abandoned: buffers and compactions that nobody will publish; their files go once they are old enough.
+    :param kept: versions that stay readable.
+    :param spared_files: files that only a kept version, or a buffer or compaction in flight, keeps from going.
+    :param spared_bytes: of those.
+    :param abandoned_after: as it was applied: not less than the longest writer took.
+    :param notes: what people should know.
+    """
+
+    table: str
+    now: datetime
+    version: int
+    lite: bool
+    retention_days: float
+    before: datetime
+    held_by: str | None
+    candidates: tuple[ObjectInfo, ...] = attrs.field(repr=False)
+    in_flight: tuple[Staged, ...] = ()
+    abandoned: tuple[Staged, ...] = ()
+    kept: tuple[KeptVersion, ...] = ()
+    spared_files: int = 0
+    spared_bytes: int = 0
+    abandoned_after: timedelta = timedelta(days=SAFE_DAYS)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of what is to go."""
+        return sum(info.size for info in self.candidates)
+
+
+@attrs.frozen
+class Outcome:
+    """What a vacuum did.
+
+    :param deleted: candidates that are gone.
+    :param left: candidates that Spark left, by its own rule.
+    """
+
+    deleted: tuple[ObjectInfo, ...] = attrs.field(repr=False)
+    left: tuple[ObjectInfo, ...] = attrs.field(repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that were freed."""
+        return sum(info.size for info in self.deleted)
+
+
+def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
+    """Decide what a vacuum may delete. Nothing is changed.
+
+    :param log: of the table.
+    :param terms: how far it may go.
+    :raises TableNotFoundError: there is no table.
+    :raises VacuumRefusedError: the retention is too short, a kept version cannot be kept, or the log does not say
+        enough to keep what was asked for.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    terms = terms or Terms()
+    # Before the snapshot: a buffer that is closed in the listing is then in the snapshot, if it was published.
+    listing = list(log.store.list(""))
+    now = log.clock.now()
+    snapshot = log.snapshot()
+    if snapshot is None:
+        raise TableNotFoundError(f"There is no Delta table at {log.table}, so there is nothing to vacuum.")
+    retention = _retention(snapshot, terms, log.table)
+    present, abandoned_after = _survey(log, snapshot, listing, terms)
+    before, held_by = _before(now, retention, present, terms)
+    kept = _kept(log, terms)
+    named = _Named(log, snapshot, listing)
+    named.check_reaches(before, now - timedelta(days=retention))
+    alive = named.alive(before)
+    removed = named.ever_removed() if terms.lite else None
+    in_flight = [staged for staged in present if staged.state in (State.IN_FLIGHT, State.STRANGE)]
+    directories = {staged.path for staged in in_flight}
+    needed: set[str] = set()
+    notes = [f"{staged.path} is spared: {staged.owner}" for staged in in_flight if staged.state is State.STRANGE]
+    seen = {info.path for info in listing}
+    for version in kept:
+        files = files_of(log, version.version)
+        needed.update(referenced(files))
+        if lost := lost_files(files, seen):
+            notes.append(f"{version} can no longer be read: {len(lost)} of its files are gone, such as {lost[0]}")
+    visible = _visibility(snapshot)
+    candidates: list[ObjectInfo] = []
+    spared: list[ObjectInfo] = []
+    for info in listing:
+        if info.modified >= before or info.path in alive or not visible(info.path):
+            continue
+        if removed is not None and info.path not in removed:
+            continue
+        below = "/".join(info.path.split("/")[:3]) in directories
+        (spared if below or info.path in needed else candidates).append(info)
+    return Plan(
+        table=log.table,
+        now=now,
+        version=snapshot.version,
+        lite=terms.lite,
+        retention_days=retention,
+        before=before,
+        held_by=held_by,
+        candidates=tuple(candidates),
+        in_flight=tuple(in_flight),
+        abandoned=tuple(staged for staged in present if staged.state is State.ABANDONED),
+        kept=tuple(kept),
+        spared_files=len(spared),
+        spared_bytes=sum(info.size for info in spared),
+        abandoned_after=abandoned_after,
+        notes=tuple(notes),
+    )
+
+
+def carry_out(store: Store, todo: Plan, name: str, spark_vacuum: Callable[[str], object]) -> Outcome:
+    """Have Spark delete what was decided on, and look what went.
+
+    :param store: rooted at the table.
+    :param todo: with candidates.
+    :param name: of the inventory: new for every attempt.
+    :param spark_vacuum: runs VACUUM with the inventory at a path, relative to the table.
+    :returns: what went.
+    :raises StoreUnavailableError: the store did not answer; planning again is safe.
+    """
+    for left in store.list(INVENTORY):
+        # Of a task that was killed. A younger one may be somebody's.
+        if left.modified < todo.now - _INVENTORY_AGE:
+            store.delete(left.path)
+    path = f"{INVENTORY}/{name}.parquet"
+    store.put(path, inventory(todo.candidates))
+    try:
+        spark_vacuum(path)
+    finally:
+        store.delete(path)
+    present = {info.path for info in store.list("")}
+    deleted = tuple(info for info in todo.candidates if info.path not in present)
+    return Outcome(deleted, tuple(info for info in todo.candidates if info.path in present))
+
+
+def inventory(files: Iterable[ObjectInfo]) -> bytes:
+    """Return a Parquet file of the columns that VACUUM … USING INVENTORY wants; the paths are relative to the table.
+
+    :param files: to be listed in it.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = list(files)
+    table = pa.table(
+        {
+            "path": pa.array([info.path for info in rows], pa.string()),
+            "length": pa.array([info.size for info in rows], pa.int64()),
+            "isDir": pa.array([False] * len(rows), pa.bool_()),
+            "modificationTime": pa.array([milliseconds(info.modified) for info in rows], pa.int64()),
+        }
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    return sink.getvalue()
+
+
+def _retention(snapshot: Snapshot, terms: Terms, table: str) -> float:
+    days = snapshot.retention_days
+    if days < SAFE_DAYS and not terms.allow_retention_below_seven_days:
+        raise VacuumRefusedError(
+            f"{table} keeps deleted files for {days:g} days only (delta.deletedFileRetentionDuration), which is below "
+            f"{SAFE_DAYS:g}: readers and other engines' writers that take longer would lose files. Nothing was "
+            "deleted: raise the property, or say allow_retention_below_seven_days=True if nobody takes that long."
+        )
+    return days
+
+
+def _survey(
+    log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo], terms: Terms
+) -> tuple[list[Staged], timedelta]:
+    """Return what stands below ``staged``, and after which time of silence it counts as abandoned."""
+    present = survey(log, snapshot, listing, terms.abandoned_after)
+    longest = _longest(present)
+    if longest <= terms.abandoned_after:
+        return present, terms.abandoned_after
+    # Writers of this table are known to take longer, so silence that short proves nothing.
+    return survey(log, snapshot, listing, longest), longest
+
+
+def _longest(present: Iterable[Staged]) -> timedelta:
+    """Return how long the slowest writer took that left a trace."""
+    ours = (staged for staged in present if staged.state is not State.STRANGE)
+    took = (staged.ended - staged.began for staged in ours if staged.began and staged.ended)
+    return max(took, default=timedelta(0))
+
+
+def _before(now: datetime, retention: float, present: Iterable[Staged], terms: Terms) -> tuple[datetime, str | None]:
+    """Return the instant from which on everything is spared, and what set it where it was not the table's property."""
+    present = list(present)
+    limits: list[tuple[datetime, str | None]] = [(now - timedelta(days=retention), None)]
+    if terms.keep_days is not None:
+        limits.append((now - timedelta(days=terms.keep_days), f"keep_days={terms.keep_days:g}"))
+    longest = _longest(present)
+    limits.append((now - longest, f"the longest writer took {timedelta(seconds=round(longest.total_seconds()))}"))
+    # Who is at work reads the table as it was when it began.
+    limits += (
+        (staged.began, f"{staged.owner} is in flight in {staged.path} since {staged.began.isoformat()}")
+        for staged in present
+        if staged.state is State.IN_FLIGHT and staged.began is not None
+    )
+    return min(limits, key=lambda limit: limit[0])
+
+
+def _kept(log: DeltaLog, terms: Terms) -> list[KeptVersion]:
+    recorded = {kept.version: kept for kept in kept_versions(log)}
+    asked = {version: KeptVersion(version, "this vacuum", log.clock.now()) for version in terms.keep_versions}
+    both = {**asked, **recorded}
+    return [both[version] for version in sorted(both) if version not in terms.release_versions]
+
+
+class _Named:
+    """The files that a table's log names: live, removed lately, ever removed."""
+
+    def __init__(self, log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo]) -> None:
+        self._log = log
+        self._snapshot = snapshot
+        entries = [info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/")]
+        end = version_path(snapshot.version + 1).removesuffix(".json")
+        self._files = LogFiles.of(info for info in entries if info.path < end)
+        self._modified = {info.path: info.modified for info in entries}
+
+    def check_reaches(self, before: datetime, by_property: datetime) -> None:
+        """Refuse to spare by a longer time than the table's own where the log does not say what was removed in it.
+
+        :param before: the instant from which on everything is to be spared.
+        :param by_property: the same, if only the table's property counted; checkpoints reach that far.
+        :raises VacuumRefusedError: the log begins later.
+        """
+        oldest = min(self._files.versions, default=0)
+        if before >= by_property or oldest == 0 or self._time(oldest) < before:
+            return
+        raise VacuumRefusedError(
+            f"{self._log.table}: everything since {before:%Y-%m-%d %H:%M} is to be spared, but the log before version "
+            f"{oldest} was cleaned up, so nobody knows what was removed since. Nothing was deleted: ask for fewer "
+            "days, or raise delta.deletedFileRetentionDuration."
+        )
+
+    def alive(self, before: datetime) -> set[str]:
+        """Return every path that is in the table, or was at an instant or later."""
+        snapshot = self._snapshot
+        alive = set(referenced(self._log.live_files(lambda add: True, snapshot.version)))
+        since = before - _CLOCKS_DIFFER
+        removes = []
+        after = -1
+        for checkpoint in self._files.checkpoints:
+            try:
+                removes = [body for _, body in read_checkpoint(self._log.store, checkpoint, ["remove"])]
+            except CorruptLogError as error:
+                logger.warning("%s: a checkpoint is passed over: %s", self._log.table, error)
+                continue
+            after = checkpoint.version
+            break
+        for commit in self._commits(lambda version: version > after or self._time(version) >= since):
+            removes += commit.removes
+        # As Delta has it, a remove without a time is as old as can be.
+        late = (r for r in removes if from_milliseconds(int(r.get("deletionTimestamp") or 0)) >= before)
+        alive.update(referenced(late))
+        return alive
+
+    def ever_removed(self) -> set[str]:
+        """Return every path that an entry of the log removes, or keeps changes in."""
+        removed: set[str] = set()
+        for commit in self._commits(lambda version: True):
+            removed.update(referenced([*commit.removes, *of_kind(commit.actions, "cdc")]))
+        return removed
+
+    def _commits(self, wanted: Callable[[int], bool]) -> Iterator[Commit]:
+        """Yield the listed entries that are wanted, and all that came between the listing and the snapshot."""
+        for version in filter(wanted, self._files.versions):
+            commit = self._log.commit(version)
+            if commit is not None:
+                yield commit
+        yield from self._log.commits_between(self._files.latest, self._snapshot.version)
+
+    def _time(self, version: int) -> datetime:
+        return self._modified[version_path(version)]
+
+
+def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:
+    """Return what says of a path whether VACUUM looks at it: no name on the way to it is hidden.
+
+    Spark asks that of every directory that it lists, but of an inventory's paths only as a whole.
+    """
+    split = [*snapshot.metadata.get("partitionColumns", ()), *snapshot.partitioning.types]
+    partitions = tuple(f"{name}=" for name in split)
+    iceberg = "iceberg" in str(snapshot.configuration.get("delta.universalFormat.enabledFormats", "")).lower()
+    hidden = re.compile(r"[._]")
+
+    def visible(path: str) -> bool:
+        for depth, name in enumerate(path.split("/")):
+            if hidden.match(name) and not name.startswith(partitions) and not (depth == 0 and name in _VACUUMED):
+                return False
+            if iceberg and depth == 0 and name == _ICEBERG_METADATA:
+                return False
+        return True
+
+    return visible

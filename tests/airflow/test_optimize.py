@@ -1,0 +1,66 @@
+"""Writers, then a compaction of what they touched. Without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pendulum
+import pytest
+from airflow.sdk import DAG, task
+
+from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.engines import FakeEngine
+from tests.support.shadows import OptimizeByHand
+from tests.support.tables import ids, local_log
+
+pytestmark = pytest.mark.airflow
+
+JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
+VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
+
+
+def taxi(**optimize: Any) -> DAG:
+    with DAG("upkeep", schedule=None, start_date=JANUARY, params={"table": "Tables/trips"}) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", partition_by=["month"]) as load:
+            OneLakeWriteOperator.partial(
+                task_id="write", source=FileSource("/data/{{ ds }}.json", format="json")
+            ).expand_kwargs(VENDORS)
+
+        @task
+        def touched() -> list[dict[str, str]]:
+            return [{"month": "2019-01"}]
+
+        partitions = touched()
+        load >> partitions
+        OneLakeOptimizeOperator(
+            task_id="optimize", table="{{ params.table }}", partitions=partitions, min_files=2, **optimize
+        )
+    return dag
+
+
+def test_what_a_run_touched_is_compacted_behind_it(
+    lakehouse: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand = OptimizeByHand()
+    monkeypatch.setattr("airflow_provider_onelake.operators.optimize.engine_for", lambda *_: by_hand)
+    run = run_dag(taxi(), logical_date=JANUARY)
+
+    assert set(states(run).values()) == {"success"}
+    result = xcom(run, "optimize")
+    assert (result["status"], result["files_before"], result["files_after"]) == ("published", 2, 1)
+    assert [found["partition"] for found in result["partitions"]] == ["month=2019-01"]
+    path = lakehouse / "Tables" / "trips"
+    assert ids(path) == [1, 2, 3, 11, 12, 13]
+    commit = local_log(path).commit(result["version"])
+    assert commit is not None
+    assert commit.operation == "OPTIMIZE"
+    assert [job.label for job in by_hand.jobs] == ["optimize compaction"]
+
+    # A second run skips its writers' rows, and finds nothing that pays.
+    again = run_dag(taxi(where="month < '2020'"), logical_date=JANUARY.add(months=1))
+    assert set(states(again).values()) == {"success"}

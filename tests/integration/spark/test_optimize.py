@@ -1,0 +1,287 @@
+"""Compaction by Spark's own OPTIMIZE in a shadow: whatever the table has, only its files change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.engines.maintenance import OptimizeJob
+from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
+from airflow_provider_onelake.log.actions import deletion_vector_id, of_kind
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
+from airflow_provider_onelake.maintenance.rewrite import Publication, Status
+from airflow_provider_onelake.maintenance.shadow import read_rewrite
+from tests.support.shadows import compact_with, planned, publish, shadow_of
+from tests.support.spark import Server
+from tests.support.tables import local_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@attrs.frozen
+class Table:
+    """A table that Spark made and filled with a few small files."""
+
+    path: Path
+    spark: Any
+
+    @property
+    def sql(self) -> str:
+        return f"delta.`{self.path}`"
+
+    def append(self, start: int, end: int, months: int = 2) -> None:
+        self.run(
+            f"INSERT INTO {self.sql} (id, month, v) SELECT id, concat('2019 ', id % {months}), sha(string(id)) "
+            f"FROM range({start}, {end}, 1, 1)"
+        )
+
+    def run(self, query: str) -> list[Any]:
+        return self.spark.sql(query).collect()  # type: ignore[no-any-return]
+
+    def rows(self, version: int | None = None, columns: str = "id, month, v") -> list[tuple[Any, ...]]:
+        at = f" VERSION AS OF {version}" if version is not None else ""
+        return sorted(map(tuple, self.run(f"SELECT {columns} FROM {self.sql}{at}")))
+
+    def by_deltalake(self, version: int | None = None) -> list[int]:
+        import pyarrow as pa
+        from deltalake import DeltaTable, QueryBuilder
+
+        found = QueryBuilder().register("t", DeltaTable(str(self.path), version=version)).execute("SELECT id FROM t")
+        return sorted(pa.table(found.read_all()).column("id").to_pylist())
+
+    def log(self) -> DeltaLog:
+        return local_log(self.path)
+
+    def live(self) -> list[dict[str, Any]]:
+        log = self.log()
+        snapshot = log.snapshot()
+        assert snapshot is not None
+        return list(log.live_files(lambda add: True, snapshot.version))
+
+
+@pytest.fixture
+def new_table(spark: SparkSession, tmp_path: Path) -> Callable[..., Table]:
+    def make(properties: str = "", layout: str = "PARTITIONED BY (month)", appends: int = 3) -> Table:
+        table = Table(tmp_path / "a lake" / "trips", spark)
+        with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
+        table.run(
+            f"CREATE TABLE {table.sql} (id BIGINT, month STRING, v STRING) USING delta {layout} {with_properties}"
+        )
+        for start in range(0, 10 * appends, 10):
+            table.append(start, start + 10)
+        return table
+
+    return make
+
+
+def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
+    """Compact, and check what is so for every table: the same rows at every version, fewer files, a readable history."""
+    log = table.log()
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    versions = range(snapshot.version + 1)
+    before = {version: table.rows(version) for version in versions}
+    files = table.live()
+    publication = compact_with(engine, log, **terms)
+    assert publication is not None
+    assert (publication.status, publication.version) == (Status.PUBLISHED, snapshot.version + 1)
+    assert {version: table.rows(version) for version in versions} == before
+    assert table.rows() == before[snapshot.version]
+    assert table.by_deltalake() == [row[0] for row in before[snapshot.version]]
+    assert table.by_deltalake(snapshot.version) == table.by_deltalake()
+    assert len(table.live()) < len(files)
+    history = table.run(f"DESCRIBE HISTORY {table.sql} LIMIT 1")[0]
+    assert (history["version"], history["operation"]) == (publication.version, "OPTIMIZE")
+    assert history["operationMetrics"]["numRemovedFiles"] == str(
+        sum(len(group.removed) for group in publication.groups)
+    )
+    # And Spark goes on from there.
+    table.append(1000, 1002)
+    assert len(table.rows()) == len(before[snapshot.version]) + 2
+    return publication
+
+
+@pytest.mark.parametrize(
+    ("properties", "layout"),
+    [
+        pytest.param("", "", id="plain"),
+        pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
+        pytest.param("'delta.columnMapping.mode'='name'", "PARTITIONED BY (month)", id="column mapping by name"),
+        pytest.param("'delta.columnMapping.mode'='id'", "PARTITIONED BY (month)", id="column mapping by id"),
+        pytest.param("'delta.enableInCommitTimestamps'='true'", "PARTITIONED BY (month)", id="in-commit timestamps"),
+        pytest.param(
+            "'delta.columnMapping.mode'='name','delta.enableIcebergCompatV2'='true'",
+            "PARTITIONED BY (month)",
+            id="IcebergCompatV2",
+        ),
+        pytest.param("'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints"),
+        pytest.param("'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only"),
+        pytest.param(
+            "'delta.autoOptimize.autoCompact'='true','delta.autoOptimize.optimizeWrite'='true'",
+            "",
+            id="auto compaction",
+        ),
+    ],
+)
+def test_only_files_change(
+    new_table: Callable[..., Table], engine: ConnectEngine, properties: str, layout: str
+) -> None:
+    compacted(engine, new_table(properties, layout))
+
+
+def test_rows_that_a_vector_hides_stay_hidden(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table("'delta.enableDeletionVectors'='true'")
+    table.run(f"DELETE FROM {table.sql} WHERE id % 5 = 0")
+    vectors = {deletion_vector_id(file) for file in table.live()} - {None}
+    publication = compacted(engine, table)
+    assert {deletion_vector_id(file) for group in publication.groups for file in group.removed} >= vectors
+    assert not any(file.get("deletionVector") for file in table.live())
+    assert len(table.rows()) == 26
+
+
+def test_row_ids_are_kept(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table("'delta.enableRowTracking'='true'")
+    table.run(f"UPDATE {table.sql} SET v = 'x' WHERE id = 3")
+    ids = "id, _metadata.row_id, _metadata.row_commit_version"
+    before = table.rows(columns=ids)
+    publication = compacted(engine, table)
+    assert [row for row in table.rows(columns=ids) if row[0] < 1000] == before
+    assert len({row[1] for row in table.rows(columns=ids)}) == 32
+    assert publication.version is not None
+    commit = table.log().commit(publication.version)
+    assert commit is not None
+    assert commit.info["tags"] == {"delta.rowTracking.preserved": "true"}
+    assert of_kind(commit.actions, "domainMetadata")
+    # Once more, over files whose ids Spark has materialised.
+    table.append(2000, 2004)
+    before = table.rows(columns=ids)
+    compacted(engine, table)
+    assert [row for row in table.rows(columns=ids) if row in before] == before
+
+
+def test_the_change_feed_shows_no_change(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table("'delta.enableChangeDataFeed'='true'")
+    publication = compacted(engine, table)
+    found = table.run(
+        f"SELECT * FROM table_changes_by_path('{table.path}', {publication.version}, {publication.version})"
+    )
+    assert found == []
+
+
+def test_a_clustered_table_clusters_itself(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table(layout="CLUSTER BY (id)")
+    compacted(engine, table)
+    clustered = [file for file in table.live() if file.get("clusteringProvider") == "liquid"]
+    assert len(clustered) == 1
+
+
+def test_a_z_order_narrows_what_files_hold(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table(layout="", appends=0)
+    table.run(
+        f"INSERT INTO {table.sql} SELECT /*+ REPARTITION(8) */ id, sha(string(id)), sha(string(-id)) "
+        "FROM range(0, 8000, 1, 1)"
+    )
+    terms = {"zorder_by": ("id", "v"), "target_file_size": 150_000}
+    wide = [width(file) for file in table.live()]
+    compacted(engine, table, **terms)
+    ordered = [file for file in table.live() if ZORDER_TAG in (file.get("tags") or {})]
+    assert len(ordered) > 2
+    assert min(map(width, ordered)) < 0.8 * min(wide)
+    # In order now, but for the two rows that came after.
+    assert not planned(table.log(), **terms).groups
+
+
+def width(file: dict[str, Any]) -> int:
+    """How far apart the ids in a file are."""
+    stats = json.loads(file["stats"])
+    return int(stats["maxValues"]["id"] - stats["minValues"]["id"])
+
+
+def test_a_timestamp_partition_stays_the_same_instant(
+    spark: SparkSession, tmp_path: Path, engine: ConnectEngine
+) -> None:
+    table = Table(tmp_path / "t", spark)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.databricks.delta.write.utcTimestampPartitionValues", "true")
+    table.run(f"CREATE TABLE {table.sql} (id BIGINT, at TIMESTAMP) USING delta PARTITIONED BY (at)")
+    for at in range(4):
+        table.run(f"INSERT INTO {table.sql} VALUES ({at}, TIMESTAMP '2019-01-01 05:00:00Z')")
+    before = table.rows(columns="id, at")
+    publication = compact_with(engine, table.log())
+    assert publication is not None
+    assert table.rows(columns="id, at") == before
+    assert len(table.live()) == 1
+
+
+def test_widened_columns_are_rewritten_as_they_are_now(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table("'delta.enableTypeWidening'='true'", appends=0)
+    table.run(f"ALTER TABLE {table.sql} ADD COLUMN (n INT)")
+    table.run(f"INSERT INTO {table.sql} VALUES (1, 'a', 'x', 1), (2, 'a', 'y', 2)")
+    table.run(f"ALTER TABLE {table.sql} ALTER COLUMN n TYPE BIGINT")
+    table.run(f"INSERT INTO {table.sql} VALUES (3, 'a', 'z', 5000000000)")
+    compact_with(engine, table.log())
+    assert len(table.live()) == 1
+    assert table.rows(columns="id, n") == [(1, 1), (2, 2), (3, 5_000_000_000)]
+
+
+def test_two_runs_of_one_shadow_rewrite_once(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table()
+    log = table.log()
+    shadow = shadow_of(log, zorder_by=("v",))
+    job = job_for(table, shadow.path, zorder_by=("v",))
+    engine.optimize(job)
+    first = (table.path / shadow.path / "_delta_log").glob("*.json")
+    names = sorted(path.name for path in first)
+    engine.optimize(job)
+    assert sorted(path.name for path in (table.path / shadow.path / "_delta_log").glob("*.json")) == names
+    assert publish(log, shadow).status is Status.PUBLISHED
+
+
+def test_a_session_that_would_commit_piece_by_piece_commits_once(
+    new_table: Callable[..., Table], engine: ConnectEngine, connect_server: Server
+) -> None:
+    settings = {"spark.databricks.delta.optimize.batchSize": "1b"}
+    table = new_table()
+    log = table.log()
+    shadow = shadow_of(log)
+    ConnectEngine(connect_server.remote, settings=settings).optimize(job_for(table, shadow.path))
+    rewrite = read_rewrite(log.store, shadow)
+    assert rewrite is not None
+    assert len(rewrite.groups) == 2
+
+
+def test_what_spark_refuses_is_for_people(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table()
+    shadow = shadow_of(table.log())
+    with pytest.raises(SparkQueryError, match="nowhere"):
+        engine.optimize(job_for(table, shadow.path, zorder_by=("nowhere",)))
+    assert len(table.rows()) == 30
+
+
+def test_a_stopped_engine_compacts_nothing(new_table: Callable[..., Table], engine: ConnectEngine) -> None:
+    table = new_table(appends=2)
+    shadow = shadow_of(table.log())
+    engine.stop()
+    with pytest.raises(SparkJobError, match="Stopped"):
+        engine.optimize(job_for(table, shadow.path))
+    assert read_rewrite(table.log().store, shadow) is None
+
+
+def job_for(table: Table, path: str, **fields: Any) -> OptimizeJob:
+    return OptimizeJob(
+        table_uri=f"file://{table.path}",
+        attempt="a",
+        shadow_uri=f"file://{table.path}/{path}",
+        target_file_size=1 << 20,
+        **fields,
+    )

@@ -1,0 +1,182 @@
+"""Keeps writers, a backfill, compaction, a foreign writer and a reader at one table, for some minutes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from include.local.api import wait_for
+from include.local.settings import REPOSITORY
+from tests.live.stress.foreign import ForeignWriter
+from tests.live.stress.shape import DAGS, EACH, OPTIMIZE, TOGETHER, VACUUM, Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.live.harness import LiveStack
+
+TABLE = "Tables/stress"
+# With deletion vectors the foreign writer's deletes leave the files where they are; row ids tell a row that was rewritten
+# from one that was written anew; frequent checkpoints bring both kinds, Spark's and ours.
+PROPERTIES = {
+    "delta.enableDeletionVectors": "true",
+    "delta.enableRowTracking": "true",
+    "delta.checkpointInterval": "20",
+}
+# Runs at the same time.
+_AT_ONCE = {EACH: 2, TOGETHER: 1, OPTIMIZE: 1}
+_VACUUM_AFTER = 3
+_MONTHS = 3
+_ENDED = ("success", "failed")
+_EVERY = 1.0
+# How long the runs may take that are under way when the time is over, and how long something that must be seen.
+_PATIENCE = 900.0
+
+
+@attrs.define
+class Stress:
+    """What was started, and what it left.
+
+    :param stack: that runs it.
+    :param minutes: for how long new work is started; at least until a compaction was published and a backfill ended.
+    :param directory: for the reader's answers.
+    """
+
+    stack: LiveStack
+    minutes: float
+    directory: Path
+    loads: list[Load] = attrs.field(factory=list)
+    runs: dict[str, list[str]] = attrs.field(factory=lambda: {dag: [] for dag in DAGS})
+    backfills: list[int] = attrs.field(factory=list)
+    answers: list[dict[str, Any]] = attrs.field(factory=list)
+    seconds: float = 0.0
+    foreign: ForeignWriter = attrs.field(init=False)
+    _active: dict[str, set[str]] = attrs.field(factory=lambda: {dag: set() for dag in DAGS})
+
+    @property
+    def table(self) -> Path:
+        """The table's directory."""
+        return self.stack.lakehouse / TABLE
+
+    def run(self) -> None:
+        """Start work until the time is over, and return when all of it has ended."""
+        for dag_id in DAGS:
+            self.stack.api.unpause(dag_id)
+        self.foreign = ForeignWriter(self.stack.connect_server.remote, self.table, PROPERTIES)
+        self.foreign.create()
+        begun = time.monotonic()
+        with self._reader():
+            self.foreign.start()
+            try:
+                self._load(begun + 60 * self.minutes)
+                self._wait_for_all()
+            finally:
+                self.foreign.end()
+        self.seconds = time.monotonic() - begun
+
+    def _load(self, until: float) -> None:
+        while time.monotonic() < until or not self._seen_enough():
+            assert time.monotonic() < until + _PATIENCE, "no compaction was published, or no backfill ended"
+            assert self.foreign.is_alive(), f"the foreign writer failed: {self.foreign.error!r}"
+            self._forget_ended()
+            for dag_id, count in _AT_ONCE.items():
+                if len(self._active[dag_id]) < count:
+                    self._trigger(dag_id)
+            if len(self.runs[OPTIMIZE]) > _VACUUM_AFTER * (len(self.runs[VACUUM]) + 1):
+                self._trigger(VACUUM)
+            if not self.backfills or self._backfill_ended():
+                self._start_backfill()
+            # The scheduler needs the cores too.
+            time.sleep(_EVERY)
+
+    def _trigger(self, dag_id: str) -> None:
+        number = len(self.runs[dag_id])
+        load, slot = f"{dag_id}-{number:04d}", str(number % 2)
+        conf = {"table": TABLE, "load": load, "slot": slot}
+        run_id = self.stack.api.trigger(dag_id, conf=conf, run_id=load)
+        self.runs[dag_id].append(run_id)
+        self._active[dag_id].add(run_id)
+        if dag_id in (EACH, TOGETHER):
+            self.loads.append(Load(dag_id, run_id, load, slot))
+
+    def _start_backfill(self) -> None:
+        """Backfill the months after those of the last one: they replace one slot, and so do every other of our runs."""
+        first = _MONTHS * len(self.backfills)
+        months = [datetime(2019 + n // 12, n % 12 + 1, 1, tzinfo=UTC) for n in (first, first + _MONTHS - 1)]
+        self.backfills.append(
+            self.stack.api.create_backfill(
+                EACH, *months, max_active_runs=2, conf={"table": TABLE, "load": "", "slot": "1"}
+            )
+        )
+
+    def _backfill_ended(self) -> bool:
+        return self.stack.api.backfill(self.backfills[-1])["completed_at"] is not None
+
+    def _seen_enough(self) -> bool:
+        compacted = any(result["status"] == "published" for result in self.results(OPTIMIZE, "optimize"))
+        return compacted and len(self._backfilled(_ENDED)) >= _MONTHS
+
+    def _forget_ended(self) -> None:
+        for dag_id, active in self._active.items():
+            active -= {run_id for run_id in active if self.stack.api.run(dag_id, run_id)["state"] in _ENDED}
+
+    def _wait_for_all(self) -> None:
+        def ended() -> bool:
+            states = {run["state"] for dag_id in DAGS for run in self.stack.api.runs(dag_id)}
+            return states <= set(_ENDED) and len(self._backfilled(_ENDED)) == _MONTHS * len(self.backfills)
+
+        wait_for(ended, "every run to end", _PATIENCE, _EVERY)
+        for run in self._backfilled(_ENDED):
+            name = str(run["logical_date"])[:7]
+            self.loads.append(Load(EACH, str(run["dag_run_id"]), name, "1"))
+
+    def _backfilled(self, states: tuple[str, ...]) -> list[dict[str, Any]]:
+        return [run for run in self.stack.api.runs(EACH, run_type="backfill") if run["state"] in states]
+
+    @contextmanager
+    def _reader(self) -> Iterator[None]:
+        """Let another process read the table; afterwards there are its answers."""
+        stop, said = self.directory / "stop", self.directory / "answers.jsonl"
+        with said.open("w") as out:
+            reader = subprocess.Popen(
+                [sys.executable, "-m", "tests.live.stress.reader", str(self.table), str(stop)],
+                cwd=REPOSITORY,
+                stdout=out,
+            )
+        try:
+            yield
+        finally:
+            stop.touch()
+            assert reader.wait(60) == 0
+        self.answers = [json.loads(line) for line in said.read_text().splitlines()]
+
+    # -- what Airflow says of it -----------------------------------------------------------------------------------
+
+    def tasks(self, dag_id: str) -> list[dict[str, Any]]:
+        """Every task of a DAG's runs."""
+        return self.stack.api.task_instances(dag_id, "~")
+
+    def results(self, dag_id: str, *task_ids: str, key: str = "return_value") -> list[dict[str, Any]]:
+        """What tasks that succeeded left in XCom, with ``run_id`` and ``task_id``."""
+        return [
+            {
+                **self.stack.api.xcom(dag_id, task["dag_run_id"], task["task_id"], key),
+                "run_id": task["dag_run_id"],
+                "task_id": task["task_id"],
+            }
+            for task in self.tasks(dag_id)
+            if task["task_id"] in task_ids and task["state"] == "success"
+        ]
+
+    def states(self) -> Counter[str]:
+        """How many runs ended how."""
+        return Counter(str(run["state"]) for dag_id in DAGS for run in self.stack.api.runs(dag_id))

@@ -1,0 +1,301 @@
+"""What the stress has shown: the rows, the log, Airflow, the reader, time travel. Whatever is wrong is a sentence."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from deltalake import DeltaTable, QueryBuilder
+
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.shadow import COMPACTION
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.stores import open_store
+from tests.live.stress.shape import (
+    COLUMNS,
+    DAGS,
+    EACH,
+    OPTIMIZE,
+    TOGETHER,
+    VACUUM,
+    WRITERS,
+    WRITERS_OF,
+    Row,
+    is_overwriter,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_provider_onelake.log.commits import Commit
+    from tests.live.stress.driver import Stress
+
+_OURS = "airflow-provider-onelake/"
+_SAMPLE = 12
+_SPARK_SAMPLE = 3
+_MOST = 10
+
+
+@attrs.define
+class Evidence:
+    """What was found.
+
+    :param problems: what is wrong, a sentence each; none is what should be.
+    :param commits: the table's versions.
+    :param writes: results of the writers' tasks.
+    :param outcomes: what reconcile said of each writer.
+    :param compactions: results of the optimize tasks.
+    :param vacuums: results of the dry runs.
+    :param expected: rows that should be there.
+    :param found: rows by who counted them.
+    :param overwritten: versions of ours that the log no longer has.
+    :param travelled: versions that were compared with the one before, by whom.
+    """
+
+    problems: list[str] = attrs.field(factory=list)
+    commits: list[Commit] = attrs.field(factory=list)
+    writes: list[dict[str, Any]] = attrs.field(factory=list)
+    outcomes: list[dict[str, Any]] = attrs.field(factory=list)
+    compactions: list[dict[str, Any]] = attrs.field(factory=list)
+    vacuums: list[dict[str, Any]] = attrs.field(factory=list)
+    expected: Counter[Row] = attrs.field(factory=Counter)
+    found: dict[str, int] = attrs.field(factory=dict)
+    overwritten: list[str] = attrs.field(factory=list)
+    travelled: dict[str, int] = attrs.field(factory=dict)
+
+
+def judge(stress: Stress) -> Evidence:
+    """Look at everything that a stress has left.
+
+    :param stress: that has ended.
+    """
+    table, seen = stress.table, Evidence()
+    seen.commits = DeltaLog(open_store(TableAddress.parse(str(table))), str(table)).commits_since(-1)
+    _ask_airflow(stress, seen)
+    _check_log(seen)
+    _check_versions(seen)
+    seen.expected = _expected(stress, seen)
+    _check_rows(stress, seen)
+    _check_reader(stress, seen)
+    _check_time_travel(stress, seen)
+    return seen
+
+
+# -- Airflow -----------------------------------------------------------------------------------------------------------
+
+
+def _ask_airflow(stress: Stress, seen: Evidence) -> None:
+    if stress.foreign.error is not None:
+        seen.problems.append(f"The foreign writer failed: {stress.foreign.error!r}")
+    for dag_id in DAGS:
+        for task in stress.tasks(dag_id):
+            if task["state"] in ("success", "skipped"):
+                continue
+            where = (dag_id, task["dag_run_id"], task["task_id"])
+            lines = stress.stack.api.log(*where).splitlines() if task["pid"] else ["it never ran"]
+            told = [line for line in lines if " error " in line] or lines
+            seen.problems.append(f"{' '.join(where)} is {task['state']}: {told[-1][:600]}")
+    for dag_id, writers in WRITERS_OF.items():
+        seen.writes += stress.results(dag_id, *(f"load.{writer}" for writer in writers))
+        for report in stress.results(dag_id, "load.reconcile", key="report"):
+            seen.outcomes += [{**outcome, "run_id": report["run_id"]} for outcome in report["writers"]]
+            seen.problems += [f"{report['run_id']}: reconcile misses {writer}" for writer in report["missing"]]
+    seen.compactions = stress.results(OPTIMIZE, "optimize")
+    seen.vacuums = stress.results(VACUUM, "vacuum")
+    for outcome in seen.outcomes:
+        allowed = {"published", "already_published"} | ({"set_aside"} if is_overwriter(outcome["writer"]) else set())
+        if outcome["status"] not in allowed:
+            seen.problems.append(f"{outcome['run_id']}: {outcome['writer']} is {outcome['status']}: {outcome['error']}")
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+def _check_log(seen: Evidence) -> None:
+    """No path comes twice, nor a buffer, nor a writer's ``txn`` (protocol, rules 9 and 15)."""
+    added: dict[str, int] = {}
+    buffers: dict[str, int] = {}
+    txns: dict[str, int] = {}
+    for commit in seen.commits:
+        removed = {remove["path"] for remove in commit.removes}
+        for add in commit.adds:
+            # A foreign DELETE adds a file again, with a deletion vector, as it removes it without.
+            again = add["path"] in removed and add.get("deletionVector") is not None
+            if add["path"] in added and not again:
+                seen.problems.append(f"{add['path']} came with version {added[add['path']]} and {commit.version}")
+            added[add["path"]] = commit.version
+        names = ((buffers, [w.buffer for w in commit.writers]), (txns, [w.app_id for w in commit.writers]))
+        for known, new in names:
+            seen.problems += [
+                f"{name} is in versions {known[name]} and {commit.version}" for name in new if name in known
+            ]
+            known.update(dict.fromkeys(new, commit.version))
+    versions = [commit.version for commit in seen.commits]
+    if versions != list(range(len(versions))):
+        seen.problems.append(f"The log has gaps: {versions}")
+
+
+def _check_versions(seen: Evidence) -> None:
+    """Every version that a task of ours was told is its own in the log: a foreign commit has no way to know (rule 22)."""
+    by_version = {commit.version: commit for commit in seen.commits}
+    for told in (*seen.writes, *seen.outcomes):
+        if told["status"] not in ("published", "already_published"):
+            continue
+        commit = by_version.get(told["version"])
+        if commit is None or told["buffer"] not in {writer.buffer for writer in commit.writers}:
+            _overwritten(seen, f"{told['run_id']}: {told['writer']}", told["version"], commit)
+    for told in seen.compactions:
+        if told["status"] == "published":
+            commit = by_version.get(told["version"])
+            if commit is None or not is_compaction(commit):
+                _overwritten(seen, f"{told['run_id']}: the compaction", told["version"], commit)
+    published = {told["version"] for told in seen.compactions if told["status"] == "published"}
+    unknown = [commit.version for commit in seen.commits if is_compaction(commit) and commit.version not in published]
+    seen.problems += [f"Version {version} is a compaction that no task tells of" for version in unknown]
+
+
+def _overwritten(seen: Evidence, who: str, version: int, commit: Commit | None) -> None:
+    now = f"{commit.operation} of {commit.info.get('engineInfo')}" if commit is not None else "missing"
+    sentence = f"{who} was published in version {version}, which is {now} in the log: it was overwritten (rule 22)"
+    if sentence not in seen.overwritten:
+        seen.overwritten.append(sentence)
+        seen.problems.append(sentence)
+
+
+def is_compaction(commit: Commit) -> bool:
+    """Whether a version is a compaction of ours."""
+    return COMPACTION in (commit.info.get("staged") or {})
+
+
+def is_ours(commit: Commit) -> bool:
+    """Whether a version is of this package."""
+    return str(commit.info.get("engineInfo", "")).startswith(_OURS)
+
+
+# -- the rows ----------------------------------------------------------------------------------------------------------
+
+
+def _expected(stress: Stress, seen: Evidence) -> Counter[Row]:
+    """Every append's rows, of those that replaced a slot the last to finish, and the foreign writer's."""
+    finished = {
+        (w["run_id"], w["writer"]): datetime.fromisoformat(w["finished"]) for w in seen.writes if "finished" in w
+    }
+    rows = list(stress.foreign.rows)
+    last: dict[str, tuple[datetime, list[Row]]] = {}
+    for load in stress.loads:
+        for writer in load.writers:
+            mine = load.rows(writer)
+            if not is_overwriter(writer):
+                rows += mine
+                continue
+            moment = finished.get((load.run_id, writer))
+            if moment is not None and (load.slot not in last or moment > last[load.slot][0]):
+                last[load.slot] = (moment, mine)
+    return Counter(rows + [row for _, mine in last.values() for row in mine])
+
+
+def _check_rows(stress: Stress, seen: Evidence) -> None:
+    by_spark, ids = _rows_by_spark(stress)
+    for reader, found in (("deltalake", rows_at(stress.table)), ("Spark", by_spark)):
+        seen.found[reader] = found.total()
+        missing, extra = seen.expected - found, found - seen.expected
+        if missing:
+            seen.problems.append(f"{reader} misses {missing.total()} rows: {_by_load(missing)}")
+        if extra:
+            seen.problems.append(f"{reader} has {extra.total()} rows too many: {_by_load(extra)}")
+    twice = [row_id for row_id, count in Counter(ids).items() if count > 1 or row_id is None]
+    if twice:
+        seen.problems.append(f"{len(twice)} row ids are missing or given twice, such as {twice[:_MOST]}")
+
+
+def _by_load(rows: Counter[Row]) -> str:
+    counts = Counter(f"{load}/{writer} in {part}" for part, load, writer, *_ in rows.elements())
+    return ", ".join(f"{name}: {count}" for name, count in counts.most_common(_MOST))
+
+
+def rows_at(table: Path, version: int | None = None) -> Counter[Row]:
+    """The table's rows, and how often each is there, as deltalake reads them."""
+    query = f"SELECT {', '.join(COLUMNS)} FROM t"
+    found = QueryBuilder().register("t", DeltaTable(str(table), version=version)).execute(query).read_all().to_pydict()
+    return Counter(zip(*(found[name] for name in COLUMNS), strict=True))
+
+
+def _rows_by_spark(stress: Stress, version: int | None = None) -> tuple[Counter[Row], list[int | None]]:
+    """The table's rows and their row ids, as Spark reads them."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(stress.stack.connect_server.remote).create()
+    try:
+        reader = spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        rows = reader.load(str(stress.table)).selectExpr(*COLUMNS, "_metadata.row_id AS row_id").collect()
+    finally:
+        spark.stop()
+    return Counter(tuple(row)[:-1] for row in rows), [row["row_id"] for row in rows]
+
+
+# -- the reader --------------------------------------------------------------------------------------------------------
+
+
+def _check_reader(stress: Stress, seen: Evidence) -> None:
+    """It met no error, never a part of a writer's rows, never half a load that comes together; what was there stays."""
+    answers = [answer for answer in stress.answers if "error" not in answer]
+    errors = Counter(answer["error"] for answer in stress.answers if "error" in answer)
+    seen.problems += [f"The reader met, {count} times: {error[:600]}" for error, count in errors.items()]
+    slots = defaultdict(list)
+    for load in stress.loads:
+        if load.dag_id == EACH:
+            slots[load.slot].append(f"{load.name}/slot")
+    together = [tuple(f"{load.name}/{w}" for w in load.writers) for load in stress.loads if load.dag_id == TOGETHER]
+    appended = [f"{ld.name}/{w}" for ld in stress.loads for w in ld.writers if not is_overwriter(w)]
+    before: dict[str, int] = {}
+    version = -1
+    wrong: list[str] = []
+    for answer in answers:
+        rows, at = answer["rows"], f"version {answer['version']}"
+        if answer["version"] < version:
+            wrong.append(f"{at} after version {version}")
+        version = answer["version"]
+        for name, count in rows.items():
+            writer = name.rpartition("/")[2]
+            if writer in WRITERS and count != WRITERS[writer]["rows"]:
+                wrong.append(f"{count} rows of {name} in {at}")
+        wrong += [f"half of {pair[0]} in {at}" for pair in together if len({name in rows for name in pair}) > 1]
+        wrong += [f"no {name} any more in {at}" for name in appended if name in before and name not in rows]
+        for names in slots.values():
+            there = [name for name in names if name in rows]
+            if len(there) > 1 or (not there and any(name in before for name in names)):
+                wrong.append(f"{there or 'nothing'} in a slot in {at}")
+        before = rows
+    seen.problems += [f"The reader saw {what}" for what in wrong[:_MOST]]
+
+
+# -- time travel -------------------------------------------------------------------------------------------------------
+
+
+def _check_time_travel(stress: Stress, seen: Evidence) -> None:
+    """Before and after a compaction the rows are the same, and so are their ids."""
+    compacted = [commit.version for commit in seen.commits if is_compaction(commit)]
+    for version in _spread(compacted, _SAMPLE):
+        if rows_at(stress.table, version - 1) != rows_at(stress.table, version):
+            seen.problems.append(f"Compaction {version} changed rows, as deltalake reads them")
+    for version in _spread(compacted, _SPARK_SAMPLE):
+        (rows, ids), (rows_after, ids_after) = (_rows_by_spark(stress, v) for v in (version - 1, version))
+        if rows != rows_after:
+            seen.problems.append(f"Compaction {version} changed rows, as Spark reads them")
+        if Counter(ids) != Counter(ids_after):
+            seen.problems.append(f"Compaction {version} changed row ids")
+    seen.travelled = {
+        "deltalake": len(_spread(compacted, _SAMPLE)),
+        "Spark, with row ids": len(_spread(compacted, _SPARK_SAMPLE)),
+    }
+
+
+def _spread(values: list[int], most: int) -> list[int]:
+    """Some of the values, over their whole range."""
+    if len(values) <= most:
+        return values
+    return [values[n * (len(values) - 1) // (most - 1)] for n in range(most)]

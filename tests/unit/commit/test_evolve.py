@@ -1,0 +1,360 @@
+"""Columns that rows bring are added to the table by a commit of their own: once, nullable, or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.evolve import add_columns
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    SchemaMismatchError,
+    StoreUnavailableError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+)
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.storage.clock import milliseconds
+from tests.support.clocks import HeldClock
+from tests.support.stores import AnswerLost, Counted, LoserHeld, through
+from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table, stage, writer_spec
+
+MAPPED = {"delta.columnMapping.mode": "name"}
+
+
+def field(name: str, kind: Any, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def rows(*added: dict[str, Any] | tuple[str, Any]) -> str:
+    """The schema of rows that bring columns beside those of the table."""
+    more = [field(*one) if isinstance(one, tuple) else one for one in added]
+    return json.dumps({"type": "struct", "fields": [field("id", "long"), field("month", "string"), *more]})
+
+
+def struct(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": list(fields)}
+
+
+def array(kind: Any) -> dict[str, Any]:
+    return {"type": "array", "elementType": kind, "containsNull": False}
+
+
+def mapping(key: Any, value: Any) -> dict[str, Any]:
+    return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": False}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def schema_of(log: DeltaLog) -> list[dict[str, Any]]:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    fields: list[dict[str, Any]] = json.loads(snapshot.metadata["schemaString"])["fields"]
+    return fields
+
+
+def test_a_new_column_is_added_behind_the_others_by_a_commit_that_changes_no_row(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    before = log.snapshot()
+    assert before is not None
+    snapshot = add_columns(log, rows(("note", "string")))
+
+    assert snapshot.version == 2
+    assert schema_of(log) == [field("id", "long"), field("month", "string"), field("note", "string")]
+    commit = log.commit(2)
+    assert commit is not None
+    assert [next(iter(action)) for action in commit.actions] == ["commitInfo", "metaData"]
+    assert (commit.operation, commit.data_change, commit.info["readVersion"]) == ("ADD COLUMNS", False, 1)
+    assert commit.txn_id
+    assert all(isinstance(value, str) for value in commit.info["operationParameters"].values())
+    same = ("id", "format", "partitionColumns", "configuration", "createdTime")
+    assert {k: snapshot.metadata[k] for k in same} == {k: before.metadata[k] for k in same}
+    table = DeltaTable(log.table)
+    assert table.to_pyarrow_table().select(["id", "note"]).to_pylist() == [{"id": 1, "note": None}]
+    assert table.history(1)[0]["operation"] == "ADD COLUMNS"
+
+
+def test_rows_without_new_columns_change_nothing(log: DeltaLog) -> None:
+    assert add_columns(log, rows()).version == 0
+    assert add_columns(log, json.dumps(struct(field("ID", "integer")))).version == 0
+
+
+def test_what_was_staged_before_is_published_after(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1, 2]})
+    add_columns(log, rows(("note", "string")))
+    assert Committer(log).publish([buffer]).version == 2
+    assert ids(Path(log.table)) == [1, 2]
+
+
+def test_names_are_compared_as_spark_does(log: DeltaLog) -> None:
+    add_columns(log, rows(("Note", "string")))
+    assert add_columns(log, rows(("NOTE", "string"))).version == 1
+    assert [one["name"] for one in schema_of(log)] == ["id", "month", "Note"]
+
+
+def test_comments_are_kept_and_everything_is_nullable_inside_too(log: DeltaLog) -> None:
+    inner = struct(field("a", "long", False, comment="of a"), field("b", array("string"), False))
+    brought = [
+        field("s", inner, False, comment="of s", **{"delta.generationExpression": "1", "CURRENT_DEFAULT": "2"}),
+        field("m", mapping("string", inner), False),
+    ]
+    add_columns(log, rows(*brought))
+    plain = struct(
+        field("a", "long", comment="of a"),
+        field("b", {**array("string"), "containsNull": True}),
+    )
+    assert schema_of(log)[2:] == [
+        field("s", plain, comment="of s"),
+        field("m", {**mapping("string", plain), "valueContainsNull": True}),
+    ]
+    assert DeltaTable(log.table).version() == 1
+
+
+def test_the_tables_own_comments_defaults_and_constraints_stay(tmp_path: Path) -> None:
+    described = json.dumps(
+        struct(field("id", "long", False, comment="the id", CURRENT_DEFAULT="7"), field("m", "date"))
+    )
+    log = make_table(tmp_path / "d", described, (), **{"delta.constraints.positive": "id > 0"})
+    before = log.snapshot()
+    assert before is not None
+    given = json.dumps(struct(field("id", "long"), field("m", "date"), field("n", "long")))
+    after = add_columns(log, given)
+    assert schema_of(log)[0] == field("id", "long", False, comment="the id", CURRENT_DEFAULT="7")
+    assert after.configuration == before.configuration
+    assert after.protocol == before.protocol
+
+
+# -- races and lost answers ------------------------------------------------------------------------------------------
+
+
+def test_two_writers_that_add_one_column_make_one_commit(log: DeltaLog) -> None:
+    held = LoserHeld(log.store, lambda: add_columns(through(log.store, log), rows(("note", "string"))))
+    snapshot = add_columns(through(held, log), rows(("NOTE", "string")))
+    assert (held.refused, snapshot.version) == (1, 1)
+    assert list(columns(snapshot.metadata)) == ["id", "month", "note"]
+
+
+def test_two_writers_that_add_different_columns_both_do(log: DeltaLog) -> None:
+    held = LoserHeld(log.store, lambda: add_columns(through(log.store, log), rows(("a", "string"))))
+    snapshot = add_columns(through(held, log), rows(("b", "date")))
+    assert (held.refused, snapshot.version) == (1, 2)
+    assert list(columns(snapshot.metadata)) == ["id", "month", "a", "b"]
+
+
+def test_a_column_that_another_adds_with_another_type_is_refused(log: DeltaLog) -> None:
+    held = LoserHeld(log.store, lambda: add_columns(through(log.store, log), rows(("note", "date"))))
+    mine = rows(("note", "string"), ("more", "string"))
+    with pytest.raises(
+        SchemaMismatchError, match=r"column note is STRING in the rows and DATE in the table.*No column"
+    ):
+        add_columns(through(held, log), mine)
+    assert [one["name"] for one in schema_of(log)] == ["id", "month", "note"]
+
+
+def test_another_commit_in_between_is_no_obstacle(log: DeltaLog) -> None:
+    held = LoserHeld(log.store, *[lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 3)
+    assert add_columns(through(held, log), rows(("note", "string"))).version == 4
+    assert held.refused == 3
+
+
+@pytest.mark.parametrize("effect", [True, False], ids=["put", "not put"])
+def test_a_lost_answer_adds_the_column_once(log: DeltaLog, effect: bool) -> None:
+    lossy = AnswerLost(log.store, effect=effect)
+    snapshot = add_columns(through(lossy, log), rows(("note", "string")))
+    assert snapshot.version == 1
+    assert list(columns(snapshot.metadata)) == ["id", "month", "note"]
+
+
+def test_it_gives_up_when_others_are_always_first(log: DeltaLog) -> None:
+    clock = HeldClock()
+    others = [lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 50
+    held = through(LoserHeld(log.store, *others), log, clock)
+    with pytest.raises(CommitContentionError, match=r"columns note were not added, as version \d+ was another's"):
+        add_columns(held, rows(("note", "string")), random=Random(1), backoff=Backoff(budget=2.0))
+    assert sum(clock.sleeps) < 4
+    assert len(schema_of(log)) == 2
+
+
+def test_a_store_that_does_not_answer_is_said_so(log: DeltaLog) -> None:
+    silent = through(AnswerLost(log.store, times=10_000, effect=False), log, HeldClock())
+    with pytest.raises(StoreUnavailableError):
+        add_columns(silent, rows(("note", "string")), backoff=Backoff(budget=2.0))
+
+
+def test_every_commit_has_an_id_of_its_own(log: DeltaLog) -> None:
+    counted = Counted(log.store)
+    add_columns(through(counted, log), rows(("a", "string")))
+    add_columns(through(counted, log), rows(("b", "string")))
+    texts = [json.loads(data.splitlines()[0])["commitInfo"]["txnId"] for _, data in counted.puts]
+    assert len(set(texts)) == 2
+
+
+def test_what_follows_a_commit_is_called_and_cannot_fail_it(log: DeltaLog) -> None:
+    called = []
+
+    def follow(snapshot: Any, version: int) -> None:
+        called.append((snapshot.version, version))
+        raise RuntimeError("disk full")
+
+    assert add_columns(log, rows(("note", "string")), after_commit=follow).version == 1
+    assert called == [(0, 1)]
+
+
+# -- features --------------------------------------------------------------------------------------------------------
+
+
+def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "m", **MAPPED)
+    inner = struct(field("a", "long"), field("b", array(struct(field("c", "long")))))
+    snapshot = add_columns(log, rows(("s", inner), ("n", "long")))
+    s, n = schema_of(log)[2:]
+    b = s["type"]["fields"][1]
+    found = [one["metadata"] for one in (s, s["type"]["fields"][0], b, b["type"]["elementType"]["fields"][0], n)]
+    assert [one["delta.columnMapping.id"] for one in found] == [3, 4, 5, 6, 7]
+    names = [one["delta.columnMapping.physicalName"] for one in found]
+    assert len(set(names)) == 5
+    assert all(name.startswith("col-") for name in names)
+    assert snapshot.configuration["delta.columnMapping.maxColumnId"] == "7"
+    assert [field.name for field in DeltaTable(log.table).schema().fields] == ["id", "month", "s", "n"]
+
+
+def test_a_highest_id_that_lags_behind_is_not_trusted(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "m", **MAPPED)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    lagging = {**snapshot.configuration, "delta.columnMapping.maxColumnId": "0"}
+    foreign_commit(log, [{"metaData": {**snapshot.metadata, "configuration": lagging}}])
+    assert add_columns(log, rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "3"
+
+
+def test_a_plain_table_gets_no_physical_names(log: DeltaLog) -> None:
+    add_columns(log, rows(("n", "long")))
+    assert schema_of(log)[2]["metadata"] == {}
+
+
+def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "i", **{"delta.enableInCommitTimestamps": "true"})
+    ahead = milliseconds(log.clock.now()) + 3_600_000
+    foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": ahead, "timestamp": 1, "operation": "WRITE"}}])
+    assert add_columns(log, rows(("n", "long"))).in_commit_timestamp == ahead + 1
+    commit = log.commit(2)
+    assert commit is not None
+    assert next(iter(commit.actions[0])) == "commitInfo"
+
+
+# -- refused, and nothing changed -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("brought", "reason"),
+    [
+        pytest.param([("n", "void")], "column n has no type, as all its values are NULL", id="void"),
+        pytest.param([("n", array("void"))], "column n has no type", id="void inside"),
+        pytest.param([("n", "timestamp_ntz")], "does not have the feature timestampNtz: .*delta.feature.t", id="ntz"),
+        pytest.param([("n", struct(field("a", "timestamp_ntz")))], "the feature timestampNtz", id="ntz inside"),
+        pytest.param([("n", "variant")], "is VARIANT, which is not written here", id="variant"),
+        pytest.param([("n", "interval day to second")], "is INTERVAL DAY TO SECOND, which", id="interval"),
+        pytest.param([("n", {"type": "udt", "class": "x"})], "is UDT, which is not written here", id="udt"),
+        pytest.param([field("n", "string", __COLLATIONS={"n": "icu.UNICODE"})], "has a collation", id="collation"),
+        pytest.param([("a b", "long")], "character in 'a b' that Parquet does not allow", id="name"),
+        pytest.param([("s", struct(field("a=b", "long")))], "character in 'a=b'", id="name inside"),
+        pytest.param([("s", struct(field("a", "long"), field("A", "long")))], "one name twice", id="twice inside"),
+        pytest.param([("n", "long"), ("N", "long")], "column N is there twice", id="twice"),
+    ],
+)
+def test_a_column_that_cannot_be_added_is_refused(log: DeltaLog, brought: list[Any], reason: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=reason) as caught:
+        add_columns(log, rows(("good", "long"), *brought))
+    assert log.table in str(caught.value)
+    assert log.commit(1) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        pytest.param(
+            struct(field("id", "string"), field("n", "long")), "id is STRING in the rows and BIGINT", id="type"
+        ),
+        pytest.param(
+            struct(field("id", "long"), field("month", struct(field("a", "long"))), field("n", "long")),
+            "month is STRUCT.*no field inside a struct",
+            id="nested",
+        ),
+    ],
+)
+def test_rows_that_would_not_fit_all_the_same_add_nothing(log: DeltaLog, given: Any, reason: str) -> None:
+    with pytest.raises(SchemaMismatchError, match=reason):
+        add_columns(log, json.dumps(given))
+    assert log.commit(1) is None
+
+
+def test_rows_that_lack_what_may_not_be_null_add_nothing(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "n", json.dumps(struct(field("id", "long", False), field("x", "long"))), ())
+    with pytest.raises(SchemaMismatchError, match="column id BIGINT of the table is missing"):
+        add_columns(log, json.dumps(struct(field("n", "long"))))
+    assert add_columns(log, json.dumps(struct(field("id", "long"), field("n", "long")))).version == 1
+
+
+def test_a_column_that_is_to_be_generated_is_refused(log: DeltaLog) -> None:
+    with pytest.raises(SchemaMismatchError, match="column Year is to be generated, and a table gets generated columns"):
+        add_columns(log, rows(("Year", "integer")), generated=["year"])
+    assert log.commit(1) is None
+
+
+def test_names_of_the_change_feed_are_refused_where_there_is_one(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "c", **{"delta.enableChangeDataFeed": "true"})
+    with pytest.raises(SchemaMismatchError, match="the change data feed keeps for itself"):
+        add_columns(log, rows(("_Change_Type", "string")))
+
+
+def test_column_mapping_allows_every_name(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "m", **MAPPED)
+    assert add_columns(log, rows(("a b = c", "long"))).version == 1
+
+
+def test_arrays_and_maps_are_not_added_where_iceberg_reads_too(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "m", **MAPPED)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    compatible = {
+        **snapshot.metadata,
+        "configuration": {**snapshot.configuration, "delta.enableIcebergCompatV2": "true"},
+    }
+    features = [*snapshot.protocol["writerFeatures"], "icebergCompatV2"]
+    foreign_commit(log, [{"protocol": {**snapshot.protocol, "writerFeatures": features}}, {"metaData": compatible}])
+    with pytest.raises(SchemaMismatchError, match="compatible with Iceberg"):
+        add_columns(log, rows(("a", array("long"))))
+    assert add_columns(log, rows(("a", "long"))).version == 2
+
+
+def test_a_table_that_is_not_supported_is_not_touched(log: DeltaLog) -> None:
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["somethingNew"]}
+    foreign_commit(log, [{"protocol": protocol}])
+    with pytest.raises(UnsupportedFeatureError, match="somethingNew"):
+        add_columns(log, rows(("n", "long")))
+
+
+def test_without_a_table_there_is_nothing_to_add_to(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        add_columns(local_log(tmp_path / "none"), rows())
+
+
+def test_an_entry_of_ours_reads_back_byte_for_byte(log: DeltaLog) -> None:
+    add_columns(log, rows(field("größe", "decimal(10,2)", comment="in €")))
+    data = log.store.get(version_path(1))
+    commit = log.commit(1)
+    assert commit is not None
+    assert dump_actions(commit.actions) == data
+    assert "größe" in data.decode()

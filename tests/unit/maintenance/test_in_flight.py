@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
+from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
+from tests.support.clocks import HeldClock
+from tests.support.shadows import compact, planned
+from tests.support.stores import through
+from tests.support.tables import LOAD, foreign_append, ids, local_log, make_table, stage, writer_spec
+
+OTHER = Load("test", "taxi", "load", "2019-02-01T00:00:00+00:00")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"2019-01": [1]})
+    return log
+
+
+def replacing(writer: str = "w", load: Load = LOAD, **terms: object) -> WriteSpec:
+    return writer_spec(writer, load, mode=Mode.REPLACE_WHERE, replace_where="month = '2019-01'", **terms)
+
+
+def file(path: str, month: str = "2019-01") -> dict[str, Any]:
+    return {"path": path, "partitionValues": {"month": month}}
+
+
+def look(log: DeltaLog, abandoned_after: timedelta | None = None) -> WritersInFlight:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return writers_in_flight(log, snapshot, abandoned_after)
+
+
+def test_without_writers_nothing_is_needed(log: DeltaLog) -> None:
+    found = look(log)
+    assert (found.loads, found.read_version) == (frozenset(), None)
+    assert found.why_needed(file("month=2019-01/a.parquet")) is None
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_replacing_writer_needs_what_came_after_it_read(log: DeltaLog, complete: bool) -> None:
+    if complete:
+        stage(log, replacing(), {"2019-01": [2]})
+    else:
+        prepare(log, replacing())
+    foreign_append(log, {"2019-01": [3]})
+    found = look(log)
+    assert (found.loads, found.read_version) == ({LOAD.id}, 1)
+    paths = {add["path"]: commit.version for commit in log.commits_since(-1) for add in commit.adds}
+    for path, version in paths.items():
+        assert (found.why_needed(file(path)) is not None) == (version > 1)
+
+
+def test_a_replacing_writer_needs_only_what_it_may_replace(log: DeltaLog) -> None:
+    prepare(log, replacing("a"))
+    prepare(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS, covers="month = '2019-02'"))
+    foreign_append(log, {"2019-01": [3], "2019-02": [4], "2019-03": [5]})
+    assert {left.partition for left in planned(log).left_out if "in flight" in left.reason} == {
+        "month=2019-01",
+        "month=2019-02",
+    }
+    prepare(log, writer_spec("c", mode=Mode.OVERWRITE_PARTITIONS))
+    foreign_append(log, {"2019-03": [6]})
+    assert any(left.partition == "month=2019-03" and "in flight" in left.reason for left in planned(log).left_out)
+
+
+def test_an_append_needs_nothing_of_others(log: DeltaLog) -> None:
+    stage(log, writer_spec(), {"2019-01": [2]})
+    foreign_append(log, {"2019-01": [3]})
+    found = look(log)
+    assert (found.loads, found.read_version) == ({LOAD.id}, None)
+    assert not any(found.why_needed(add) for commit in log.commits_since(-1) for add in commit.adds)
+
+
+def test_a_writer_needs_what_its_load_published_before(log: DeltaLog) -> None:
+    first = stage(log, writer_spec("a"), {"2019-01": [2]})
+    other = stage(log, writer_spec("a", OTHER), {"2019-01": [3]})
+    Committer(log).publish([first])
+    Committer(log).publish([other])
+    prepare(log, replacing("b"))
+    found = look(log)
+    assert found.read_version == 3
+    assert f"load {LOAD.id} has a writer" in str(found.why_needed(file(f"{first.path}/month=2019-01/x.parquet")))
+    assert found.why_needed(file(f"{other.path}/month=2019-01/x.parquet")) is None
+
+
+def test_a_writer_that_has_only_claimed_its_key_is_in_flight(log: DeltaLog) -> None:
+    spec = replacing("b")
+    log.store.create(
+        f"{spec.identity.directory}/_claim-1.json", json.dumps({"task": "t", "app_id": spec.identity.app_id}).encode()
+    )
+    assert look(log).loads == {LOAD.id}
+
+
+def test_a_rerun_that_appends_anew_needs_what_it_takes_back(log: DeltaLog) -> None:
+    first = stage(log, writer_spec("a"), {"2019-01": [2, 3]})
+    Committer(log).publish([first])
+    foreign_append(log, {"2019-01": [4, 5]})
+    again = stage(log, writer_spec("a", generation=2, on_rerun=OnRerun.REPLACE), {"2019-01": [6]})
+    found = planned(log)
+    assert {file["path"].startswith("staged/") for group in found.groups for file in group.inputs} == {False}
+    compact(log)
+    Committer(local_log(Path(log.table))).publish([again])
+    assert ids(Path(log.table)) == [1, 4, 5, 6]
+
+
+def settle_by_publishing(log: DeltaLog) -> None:
+    Committer(log).publish([stage(log, replacing(), {"2019-01": [2]})])
+
+
+def settle_by_setting_aside(log: DeltaLog) -> None:
+    close(log.store, stage(log, replacing(), {"2019-01": [2]}).path, {"reason": "by hand"})
+
+
+def settle_by_skipping(log: DeltaLog) -> None:
+    Committer(log).publish([stage(log, writer_spec(), {"2019-01": [2]})])
+    prepare(log, writer_spec(generation=2))
+
+
+def settle_by_cleaning_up(log: DeltaLog) -> None:
+    path = stage(log, replacing(), {"2019-01": [2]}).path
+    close(log.store, path, {"reason": "by hand"})
+    for version in (1, 0):
+        log.store.delete(f"{path}/{version_path(version)}")
+
+
+@pytest.mark.parametrize(
+    "settle", [settle_by_publishing, settle_by_setting_aside, settle_by_skipping, settle_by_cleaning_up]
+)
+def test_a_settled_writer_needs_nothing(log: DeltaLog, settle: object) -> None:
+    settle(log)  # type: ignore[operator]
+    assert look(log).loads == frozenset()
+
+
+def test_a_writer_is_forgotten_when_its_buffer_is_too_old_to_be_published(log: DeltaLog) -> None:
+    prepare(log, replacing())
+    clock = HeldClock()
+    clock.forward(days=3.4)
+    assert look(through(log.store, log, clock)).loads == {LOAD.id}
+    clock.forward(days=0.2)
+    assert look(through(log.store, log, clock)).loads == frozenset()
+    assert look(log, timedelta(0)).loads == frozenset()
+
+
+def test_where_the_log_is_gone_everything_is_needed(log: DeltaLog) -> None:
+    from deltalake import DeltaTable
+
+    prepare(log, replacing())
+    foreign_append(log, {"2019-01": [3]})
+    foreign_append(log, {"2019-01": [4]})
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(4):
+        Path(log.table, version_path(version)).unlink()
+    assert "cleaned up" in str(look(local_log(Path(log.table))).why_needed(file("month=2019-01/a.parquet")))
+
+
+def test_a_strangers_directory_is_passed_over(log: DeltaLog) -> None:
+    log.store.put("staged/some/thing", b"")
+    log.store.put("staged/file", b"")
+    assert look(log).loads == frozenset()
+
+
+def test_a_missing_writer_can_be_healed_after_a_compaction(log: DeltaLog) -> None:
+    """Its colleagues' rows must still be known as theirs, or the whole load would have to run again."""
+    terms = {"mode": Mode.OVERWRITE_PARTITIONS, "publish": PublishMode.TOGETHER, "covers": "month = '2019-01'"}
+    for key, row in (("a", 2), ("b", 3)):
+        stage(log, writer_spec(key, **terms), {"2019-01": [row]})
+    prepare(log, writer_spec("c", **terms))  # and its Spark job fails
+    writers = ["a", "b", "c"]
+    load = Committer(log)
+    report = reconcile(
+        load, LOAD, writers, publish=PublishMode.TOGETHER, on_missing_writer=OnMissingWriter.PUBLISH_OTHERS
+    )
+    assert report.missing == ("c",)
+    for row in (7, 8, 9):
+        foreign_append(log, {"2019-02": [row]})
+    publication = compact(log)
+    assert [group.name for group in publication.groups] == ["month=2019-02"]
+    stage(log, writer_spec("c", **terms), {"2019-01": [4]})
+    healed = reconcile(load, LOAD, writers, publish=PublishMode.TOGETHER, on_conflict=Policy.FAIL)
+    assert (healed.missing, healed.failures) == ((), ())
+    assert ids(Path(log.table)) == [2, 3, 4, 7, 8, 9]

@@ -1,0 +1,496 @@
+"""What a vacuum may delete is worked out without Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError, VacuumRefusedError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
+from airflow_provider_onelake.log.commits import FORMAT, STAGED
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.kept import keep_version, release_version
+from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, plan
+from airflow_provider_onelake.staging.buffers import Buffer, close, read_buffer
+from airflow_provider_onelake.staging.clean_up import clean_up
+from airflow_provider_onelake.staging.prepare import Stage, prepare
+from airflow_provider_onelake.storage.clock import milliseconds
+from airflow_provider_onelake.storage.stores import ObjectInfo
+from tests.support.ages import grow_old
+from tests.support.clocks import HeldClock
+from tests.support.stores import PassingOn, through
+from tests.support.tables import (
+    append_files,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    stage,
+    writer_spec,
+)
+
+SHORT = Terms(allow_retention_below_seven_days=True)
+RETENTION = "delta.deletedFileRetentionDuration"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> DeltaLog:
+    """A table that keeps deleted files for an hour. With zero, nothing could be published (protocol, rule 4)."""
+    return make_table(tmp_path / "t", **{RETENTION: "interval 1 hours"})
+
+
+def data(log: DeltaLog, version: int, kind: str = "add") -> list[dict[str, Any]]:
+    commit = log.commit(version)
+    assert commit is not None
+    return commit.adds if kind == "add" else commit.removes
+
+
+def removal(log: DeltaLog, version: int, days_ago: float, **more: Any) -> int:
+    """Remove the files that a version added, as if it had been some days ago."""
+    instant = datetime.now(UTC) - timedelta(days=days_ago)
+    removes = [
+        {"remove": {"path": add["path"], "deletionTimestamp": milliseconds(instant), "dataChange": True, **more}}
+        for add in data(log, version)
+    ]
+    gone = foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "DELETE"}}, *removes])
+    os.utime(Path(log.table, version_path(gone)), (instant.timestamp(), instant.timestamp()))
+    return gone
+
+
+def names(todo: Plan) -> set[str]:
+    return {info.path for info in todo.candidates}
+
+
+def paths(log: DeltaLog, version: int) -> set[str]:
+    return {add["path"] for add in data(log, version)}
+
+
+def published(log: DeltaLog, writer: str = "w", rows: list[int] | None = None) -> Buffer:
+    buffer = stage(log, writer_spec(writer), {"2019-01": rows or [1]})
+    Committer(log).publish([buffer])
+    return buffer
+
+
+def of_buffer(buffer: Buffer) -> set[str]:
+    return {f"{buffer.path}/{add['path']}" for add in buffer.adds}
+
+
+def test_a_table_without_anything_to_delete(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [1]})
+    grow_old(log)
+    todo = plan(log)
+    assert (todo.candidates, todo.bytes, todo.retention_days, todo.held_by) == ((), 0, 7.0, None)
+
+
+def test_where_there_is_no_table_there_is_nothing_to_vacuum(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        plan(local_log(tmp_path / "none"))
+
+
+def test_what_was_removed_before_the_retention_goes_and_what_was_removed_since_stays(log: DeltaLog) -> None:
+    first, second, third = (foreign_append(log, {"2019-01": [n]}) for n in range(3))
+    removal(log, first, days_ago=8)
+    removal(log, second, days_ago=6)
+    grow_old(log, "month=2019-01", days=30)
+    todo = plan(log)
+    assert names(todo) == paths(log, first)
+    assert todo.bytes == sum(add["size"] for add in data(log, first))
+    assert ids(Path(log.table)) == [third - 1]
+
+
+def test_a_removal_without_a_time_is_as_old_as_can_be(log: DeltaLog) -> None:
+    """Delta takes it for zero."""
+    version = foreign_append(log, {"2019-01": [1]})
+    foreign_commit(log, [{"remove": {"path": next(iter(paths(log, version))), "dataChange": True}}])
+    grow_old(log, "month=2019-01")
+    assert names(plan(log)) == paths(log, version)
+
+
+def test_a_young_file_stays_though_no_commit_names_it(log: DeltaLog) -> None:
+    append_files(log.store, "", {"2019-01": [1]})
+    assert names(plan(log)) == set()
+
+
+def test_an_old_file_that_no_commit_names_goes_unless_lite(log: DeltaLog) -> None:
+    (action,) = append_files(log.store, "", {"2019-01": [1]})[1:]
+    version = foreign_append(log, {"2019-02": [1]})
+    removal(log, version, days_ago=8)
+    grow_old(log, "month=2019-01")
+    grow_old(log, "month=2019-02")
+    assert names(plan(log)) == {action["add"]["path"], *paths(log, version)}
+    assert names(plan(log, Terms(lite=True))) == paths(log, version)
+
+
+def test_tombstones_of_a_checkpoint_count_where_the_log_before_it_is_gone(log: DeltaLog) -> None:
+    from deltalake import DeltaTable
+
+    old, young = foreign_append(log, {"2019-01": [1]}), foreign_append(log, {"2019-01": [2]})
+    removal(log, old, days_ago=8)
+    gone = removal(log, young, days_ago=1)
+    expected, kept = paths(log, old), paths(log, young)
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(gone + 1):
+        log.store.delete(version_path(version))
+    grow_old(log, "month=2019-01", days=30)
+    todo = plan(DeltaLog(log.store, log.table))
+    assert names(todo) == expected
+    assert not names(todo) & kept
+
+
+def test_a_commit_between_the_listing_and_the_snapshot_is_seen(log: DeltaLog) -> None:
+    """What it removes was read by somebody a moment ago."""
+    version = foreign_append(log, {"2019-01": [1]})
+    grow_old(log, "month=2019-01", days=30)
+
+    class Late(PassingOn):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            listed = list(super().list(prefix, start_after))
+            if prefix == "":
+                removal(log, version, days_ago=0)
+            return iter(listed)
+
+    assert names(plan(through(Late(log.store), log))) == set()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "_delta_log/00000000000000000099.checkpoint.parquet",
+        "staged/w/a/_closed.json",
+        "_vacuum/a.parquet",
+        "_temporary/0/part.parquet",
+        ".hidden/part.parquet",
+        "month=2019-01/.part.crc",
+        "month=2019-01/_SUCCESS",
+        "a/_delta_log/00000000000000000000.json",
+    ],
+)
+def test_hidden_names_stay_on_every_level(log: DeltaLog, path: str) -> None:
+    log.store.put(path, b"x")
+    grow_old(log)
+    assert names(plan(log)) == set()
+
+
+@pytest.mark.parametrize("path", ["_change_data/month=1/cdc.parquet", "a/b c/100%/x", "README.md"])
+def test_names_that_vacuum_looks_at(log: DeltaLog, path: str) -> None:
+    log.store.put(path, b"x")
+    grow_old(log)
+    assert names(plan(log)) == {path}
+
+
+def test_a_partition_column_may_begin_with_an_underscore(tmp_path: Path) -> None:
+    schema = json.dumps(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "long"), ("_m", "string"))
+            ],
+        }
+    )
+    log = make_table(tmp_path / "t", schema, ("_m",))
+    log.store.put("_m=1/part.parquet", b"x")
+    log.store.put("_n=1/part.parquet", b"x")
+    grow_old(log)
+    assert names(plan(log)) == {"_m=1/part.parquet"}
+
+
+def test_the_metadata_of_a_table_that_iceberg_reads_stays(tmp_path: Path) -> None:
+    for formats, expected in (("iceberg", set[str]()), ("", {"metadata/v1.metadata.json"})):
+        log = make_table(tmp_path / f"t{formats}", **{"delta.universalFormat.enabledFormats": formats})
+        log.store.put("metadata/v1.metadata.json", b"x")
+        grow_old(log)
+        assert names(plan(log)) == expected
+
+
+@pytest.mark.parametrize("spelling", ["file://{table}/{path}", "file:{table}/{path}", "{table}/{path}"])
+def test_a_live_file_is_known_by_its_absolute_path(log: DeltaLog, spelling: str) -> None:
+    actions = append_files(log.store, "", {"a b": [1]})
+    actions[1]["add"]["path"] = spelling.format(table=log.table, path=actions[1]["add"]["path"])
+    foreign_commit(log, actions)
+    grow_old(log)
+    assert names(plan(log)) == set()
+
+
+def test_a_live_file_is_known_by_a_path_that_was_not_encoded(log: DeltaLog) -> None:
+    actions = append_files(log.store, "", {"a%20b": [1]})
+    name = next(info.path for info in log.store.list("month=a%20b"))
+    actions[1]["add"]["path"] = name
+    foreign_commit(log, actions)
+    grow_old(log)
+    assert names(plan(log)) == set()
+
+
+# -- retention ------------------------------------------------------------------------------------------------------
+
+
+def test_less_than_seven_days_are_refused_unless_asked_for_in_so_many_words(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{RETENTION: "interval 6 days"})
+    with pytest.raises(VacuumRefusedError, match=r"6 days only .*allow_retention_below_seven_days=True"):
+        plan(log)
+    assert plan(log, SHORT).retention_days == 6
+
+
+def test_a_longer_property_is_honoured(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{RETENTION: "interval 30 days"})
+    log.store.put("old", b"x")
+    grow_old(log, days=20)
+    assert names(plan(log)) == set()
+    grow_old(log, "old", days=31)
+    assert names(plan(log)) == {"old"}
+
+
+def test_keep_days_spares_for_longer_than_the_property_and_never_for_shorter(log: DeltaLog) -> None:
+    version = foreign_append(log, {"2019-01": [1]})
+    removal(log, version, days_ago=10)
+    grow_old(log, "month=2019-01", days=30)
+    assert names(plan(log)) == paths(log, version)
+    todo = plan(log, Terms(keep_days=14))
+    assert (names(todo), todo.held_by) == (set(), "keep_days=14")
+    assert names(plan(log, Terms(keep_days=1))) == paths(log, version)
+
+
+def test_keep_days_beyond_the_log_is_refused(log: DeltaLog) -> None:
+    """Nobody knows what was removed in a log that is gone, and a checkpoint forgets after the retention."""
+    from deltalake import DeltaTable
+
+    version = foreign_append(log, {"2019-01": [1]})
+    gone = removal(log, version, days_ago=10)
+    DeltaTable(log.table).create_checkpoint()
+    for entry in range(gone):
+        log.store.delete(version_path(entry))
+    fresh = DeltaLog(log.store, log.table)
+    with pytest.raises(VacuumRefusedError, match=f"the log before version {gone} was cleaned up"):
+        plan(fresh, Terms(keep_days=14))
+    assert plan(fresh, Terms(keep_days=9)).held_by == "keep_days=9"
+
+
+@pytest.mark.parametrize("terms", [{"keep_days": 0}, {"keep_days": -1.0}, {"abandoned_after": timedelta(0)}])
+def test_ages_are_above_zero(terms: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWriteError):
+        Terms(**terms)
+
+
+# -- buffers and compactions ----------------------------------------------------------------------------------------
+
+
+def test_a_buffer_in_flight_survives_a_retention_of_zero(tmp_path: Path) -> None:
+    hasty = make_table(tmp_path / "t", **{RETENTION: "interval 0 hours"})
+    buffer = stage(hasty, writer_spec(), {"2019-01": [1], "a b": [2]})
+    task = prepare(hasty, writer_spec("open"))
+    assert isinstance(task, Stage)
+    append_files(hasty.store, task.path, {"2019-01": [99]})
+    grow_old(hasty, days=3)
+    todo = plan(hasty, SHORT)
+    assert names(todo) == set()
+    assert {staged.path for staged in todo.in_flight} == {buffer.path, task.path}
+    assert {staged.owner for staged in todo.in_flight} == {"writer w", "writer open"}
+
+
+def test_what_was_in_the_table_when_the_oldest_buffer_in_flight_began_stays(hasty: DeltaLog) -> None:
+    """Its writer may be reading that."""
+    before, after = foreign_append(hasty, {"2019-01": [1]}), foreign_append(hasty, {"2019-01": [2]})
+    grow_old(hasty, days=4)
+    buffer = stage(hasty, writer_spec(), {"2019-01": [3]})
+    grow_old(hasty, buffer.path, days=2)
+    removal(hasty, before, days_ago=3)
+    removal(hasty, after, days_ago=1)
+    todo = plan(hasty, SHORT)
+    assert names(todo) == paths(hasty, before)
+    assert f"writer w is in flight in {buffer.path}" in (todo.held_by or "")
+
+
+def test_published_rows_are_the_tables_own(hasty: DeltaLog) -> None:
+    published(hasty)
+    grow_old(hasty, days=30)
+    assert names(plan(hasty, SHORT)) == set()
+
+
+def test_a_buffer_that_was_set_aside_goes(hasty: DeltaLog) -> None:
+    buffer = stage(hasty, writer_spec(), {"2019-01": [1]})
+    close(hasty.store, buffer.path, {"reason": "set aside"})
+    grow_old(hasty, days=3)
+    assert names(plan(hasty, SHORT)) == of_buffer(buffer)
+
+
+def test_an_abandoned_buffer_goes_after_the_retention_and_is_reported(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    grow_old(log, days=6)
+    assert plan(log).abandoned == ()
+    grow_old(log, days=8)
+    todo = plan(log)
+    assert names(todo) == of_buffer(buffer)
+    assert [staged.path for staged in todo.abandoned] == [buffer.path]
+    clean_up(log, todo.abandoned_after)
+    assert names(plan(log)) == of_buffer(buffer)
+    assert names(plan(log, Terms(lite=True))) == set()
+
+
+def test_writers_that_take_long_are_not_taken_for_abandoned(hasty: DeltaLog) -> None:
+    slow = published(hasty, "slow")
+    grow_old(hasty, slow.path, days=10)
+    grow_old(hasty, f"{slow.path}/{version_path(0)}", days=19)
+    buffer = stage(hasty, writer_spec(), {"2019-01": [2]})
+    grow_old(hasty, buffer.path, days=8)
+    hasty.store.put("old", b"x")
+    grow_old(hasty, "old", days=8.5)
+    todo = plan(hasty, SHORT)
+    assert [staged.path for staged in todo.in_flight] == [buffer.path]
+    assert (todo.abandoned, names(todo)) == ((), set())
+    assert "the longest writer took 9 days" in (todo.held_by or "")
+    assert todo.abandoned_after > timedelta(days=8.9)
+
+
+def shadow(log: DeltaLog, name: str = "upkeep") -> str:
+    path = f"staged/compaction-1a2b/{name}"
+    info = {STAGED: {"format": FORMAT, "compaction": {"name": name, "attempt": "a"}}}
+    log.store.create(f"{path}/{version_path(0)}", dump_actions([{"commitInfo": info}]))
+    append_files(log.store, path, {"2019-01": [1]})
+    return path
+
+
+def test_a_compaction_in_flight_is_spared_and_an_abandoned_one_goes(hasty: DeltaLog) -> None:
+    path = shadow(hasty)
+    grow_old(hasty, days=3)
+    todo = plan(hasty, SHORT)
+    assert [(staged.path, staged.owner) for staged in todo.in_flight] == [(path, "compaction upkeep")]
+    assert names(todo) == set()
+    grow_old(hasty, days=8)
+    todo = plan(hasty, SHORT)
+    assert [staged.path for staged in todo.abandoned] == [path]
+    assert len(names(todo)) == 1
+
+
+def test_a_table_of_somebody_else_below_staged_is_spared_and_reported(hasty: DeltaLog) -> None:
+    hasty.store.create(f"staged/people/own/{version_path(0)}", dump_actions([{"metaData": {"id": "x"}}]))
+    hasty.store.put("staged/people/own/part.parquet", b"x")
+    grow_old(hasty, days=30)
+    todo = plan(hasty, SHORT)
+    assert names(todo) == set()
+    assert todo.notes == ("staged/people/own is spared: no buffer of this format (wanted 1)",)
+
+
+# -- kept versions --------------------------------------------------------------------------------------------------
+
+
+def test_a_kept_version_is_spared_by_every_vacuum_until_it_is_released(hasty: DeltaLog) -> None:
+    first, second = foreign_append(hasty, {"2019-01": [1]}), foreign_append(hasty, {"2019-01": [2]})
+    keep_version(hasty, first, "dag.task")
+    removal(hasty, first, days_ago=5)
+    removal(hasty, second, days_ago=5)
+    grow_old(hasty, "month=2019-01", days=30)
+    for terms in (SHORT, Terms(lite=True, allow_retention_below_seven_days=True)):
+        todo = plan(hasty, terms)
+        assert names(todo) == paths(hasty, second)
+        assert [kept.version for kept in todo.kept] == [first]
+        assert todo.spared_files == 1
+        assert todo.spared_bytes == data(hasty, first)[0]["size"]
+    release_version(hasty, first)
+    assert names(plan(hasty, SHORT)) == paths(hasty, first) | paths(hasty, second)
+
+
+def test_a_dry_run_can_keep_and_release_without_a_record(hasty: DeltaLog) -> None:
+    version = foreign_append(hasty, {"2019-01": [1]})
+    removal(hasty, version, days_ago=5)
+    grow_old(hasty, "month=2019-01", days=30)
+    terms = Terms(keep_versions=(version,), allow_retention_below_seven_days=True)
+    assert names(plan(hasty, terms)) == set()
+    assert names(plan(hasty, SHORT)) == paths(hasty, version)
+    keep_version(hasty, version, "dag.task")
+    terms = Terms(release_versions=(version,), allow_retention_below_seven_days=True)
+    assert names(plan(hasty, terms)) == paths(hasty, version)
+
+
+def test_a_kept_version_whose_files_are_gone_is_reported(hasty: DeltaLog) -> None:
+    version = foreign_append(hasty, {"2019-01": [1]})
+    keep_version(hasty, version, "dag.task")
+    removal(hasty, version, days_ago=5)
+    (path,) = paths(hasty, version)
+    hasty.store.delete(path)
+    assert "can no longer be read: 1 of its files are gone, such as " + path in plan(hasty, SHORT).notes[0]
+
+
+def test_a_kept_version_whose_log_is_gone_stops_the_vacuum(hasty: DeltaLog) -> None:
+    version = foreign_append(hasty, {"2019-01": [1]})
+    keep_version(hasty, version, "dag.task")
+    from deltalake import DeltaTable
+
+    foreign_append(hasty, {"2019-01": [2]})
+    DeltaTable(hasty.table).create_checkpoint()
+    for entry in range(version + 1):
+        hasty.store.delete(version_path(entry))
+    with pytest.raises(VacuumRefusedError, match=r"log is gone.*release_versions"):
+        plan(DeltaLog(hasty.store, hasty.table), SHORT)
+
+
+# -- carrying out ---------------------------------------------------------------------------------------------------
+
+
+def test_the_inventory_holds_the_candidates_and_is_gone_afterwards(log: DeltaLog) -> None:
+    for name in ("a b/100%", "left"):
+        log.store.put(name, b"xyz")
+    grow_old(log)
+    todo = plan(log)
+    seen: list[dict[str, Any]] = []
+
+    def spark(path: str) -> None:
+        assert names(plan(log)) == {"a b/100%", "left"}
+        seen.extend(pq.read_table(io.BytesIO(log.store.get(path))).to_pylist())
+        log.store.delete("a b/100%")
+
+    outcome = carry_out(log.store, todo, "attempt", spark)
+    assert [(row["path"], row["length"], row["isDir"]) for row in seen] == [("a b/100%", 3, False), ("left", 3, False)]
+    assert [row["modificationTime"] for row in seen] == [milliseconds(info.modified) for info in todo.candidates]
+    assert ([info.path for info in outcome.deleted], outcome.bytes) == (["a b/100%"], 3)
+    assert [info.path for info in outcome.left] == ["left"]
+    assert list(log.store.list(INVENTORY)) == []
+
+
+def test_the_inventory_goes_when_spark_fails_and_old_ones_with_it(log: DeltaLog) -> None:
+    log.store.put("x", b"x")
+    for name in ("killed", "at-work"):
+        log.store.put(f"{INVENTORY}/{name}.parquet", b"x")
+    grow_old(log)
+    grow_old(log, f"{INVENTORY}/at-work.parquet", days=0.5)
+
+    def spark(path: str) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        carry_out(log.store, plan(log), "attempt", spark)
+    assert [info.path for info in log.store.list(INVENTORY)] == [f"{INVENTORY}/at-work.parquet"]
+    assert names(plan(log)) == {"x"}
+
+
+def test_time_is_the_clocks(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t")
+    log.store.put("x", b"x")
+    clock = HeldClock()
+    held = through(log.store, log, clock)
+    assert names(plan(held)) == set()
+    clock.forward(days=7.1)
+    assert names(plan(held)) == {"x"}
+
+
+def test_a_buffer_that_is_spared_is_still_complete(hasty: DeltaLog) -> None:
+    buffer = stage(hasty, writer_spec(), {"2019-01": [1]})
+    grow_old(hasty, days=3)
+    todo = plan(hasty, SHORT)
+    for info in todo.candidates:
+        hasty.store.delete(info.path)
+    assert read_buffer(hasty.store, buffer.path).rows == 1
+    assert not any(LOG_DIRECTORY in name for name in names(todo))

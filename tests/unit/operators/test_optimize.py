@@ -1,0 +1,200 @@
+"""The optimize operator: when Spark is asked, what is told, and how it is stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
+from airflow_provider_onelake.staging.buffers import closed
+from tests.support.contexts import connect, context_of
+from tests.support.shadows import OptimizeByHand
+from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    return tmp_path
+
+
+@pytest.fixture
+def log(lake: Path) -> DeltaLog:
+    log = make_table(lake / "Tables" / "trips")
+    for row in range(4):
+        foreign_append(log, {"2019-01": [row], "2019-02": [10 + row]})
+    return log
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> OptimizeByHand:
+    by_hand = OptimizeByHand()
+    monkeypatch.setattr("airflow_provider_onelake.operators.optimize.engine_for", lambda *_: by_hand)
+    return by_hand
+
+
+def optimize(**arguments: Any) -> OneLakeOptimizeOperator:
+    return OneLakeOptimizeOperator(**{"task_id": "optimize", "table": "Tables/trips", **arguments})
+
+
+def run(**arguments: Any) -> dict[str, Any]:
+    task = optimize(**arguments)
+    return task.execute(context_of(task))
+
+
+ROWS = [0, 1, 2, 3, 10, 11, 12, 13]
+
+
+def test_the_result_says_what_became_of_every_partition(
+    log: DeltaLog, engine: OptimizeByHand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run()
+    assert result | {"bytes_before": 0, "bytes_after": 0, "partitions": [], "summary": "", "left_out": []} == {
+        "table": log.table,
+        "status": "published",
+        "version": 5,
+        "read_version": 4,
+        "summary": "",
+        "files_before": 8,
+        "files_after": 2,
+        "bytes_before": 0,
+        "bytes_after": 0,
+        "partitions": [],
+        "partitions_compacted": 2,
+        "dropped": [],
+        "partitions_dropped": 0,
+        "left_out": [],
+        "partitions_left_out": 0,
+        "lost_races": 0,
+    }
+    assert [(p["partition"], p["reason"], p["files_before"], p["files_after"]) for p in result["partitions"]] == [
+        ("month=2019-01", "4 small files", 4, 1),
+        ("month=2019-02", "4 small files", 4, 1),
+    ]
+    assert result["bytes_before"] > result["bytes_after"] > 0
+    json.dumps(result)
+    assert ids(Path(log.table)) == ROWS
+    assert "version 5: 8 files of" in capsys.readouterr().out
+    [job] = engine.jobs
+    assert (job.table_uri, job.target_file_size, job.label) == (f"file://{log.table}", 128 << 20, "optimize compaction")
+    assert job.shadow_uri.startswith(f"file://{log.table}/staged/compaction-")
+
+
+def test_where_nothing_pays_spark_is_not_asked(log: DeltaLog, engine: OptimizeByHand) -> None:
+    result = run(min_files=5)
+    assert (result["status"], result["version"], engine.jobs) == ("nothing_to_do", None, [])
+    assert [left["reason"] for left in result["left_out"]] == ["4 small files, and it takes 5"] * 2
+    assert not Path(log.table, "staged").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"where": "month = '2019-01'"},
+        {"where": " "} | {"partitions": [{"month": "2019-01"}]},
+        {"partitions": '[{"month": "2019-01"}]'},
+    ],
+)
+def test_only_some_partitions(log: DeltaLog, engine: OptimizeByHand, arguments: dict[str, Any]) -> None:
+    assert [found["partition"] for found in run(**arguments)["partitions"]] == ["month=2019-01"]
+
+
+def test_a_run_that_touched_nothing_compacts_nothing(log: DeltaLog, engine: OptimizeByHand) -> None:
+    assert run(partitions=[])["status"] == "nothing_to_do"
+    assert engine.jobs == []
+
+
+def test_what_went_in_between_is_dropped_and_the_task_succeeds(
+    log: DeltaLog, engine: OptimizeByHand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def remove_one(job: Any) -> None:
+        for month in ("2019-01", "2019-02"):
+            file = next(iter(log.live_files(lambda add, m=month: add["partitionValues"]["month"] == m, 4)))
+            gone = {key: file[key] for key in ("path", "partitionValues", "size")}
+            foreign_commit(
+                log,
+                [
+                    {"commitInfo": {"timestamp": 2, "operation": "DELETE"}},
+                    {"remove": {**gone, "deletionTimestamp": 2, "dataChange": True}},
+                ],
+            )
+
+    engine.before = remove_one
+    result = run()
+    assert (result["status"], result["version"], result["partitions_dropped"]) == ("dropped", None, 2)
+    assert "DELETE) removed it" in result["dropped"][0]["reason"]
+    assert "the result is dropped" in capsys.readouterr().out
+    assert len(ids(Path(log.table))) == 6
+
+
+def test_spark_may_find_nothing_to_do(log: DeltaLog, engine: OptimizeByHand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.support.shadows.optimize_by_hand", lambda shadow: None)
+    assert run()["status"] == "nothing_to_do"
+    [path] = Path(log.table, "staged").glob("*/*")
+    assert closed(log.store, str(path.relative_to(log.table))) == {"reason": "Spark found nothing to rewrite"}
+
+
+def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: OptimizeByHand) -> None:
+    task = optimize()
+    engine.before = lambda job: task.on_kill()
+    with pytest.raises(AirflowException, match="nothing was published"):
+        task.execute(context_of(task))
+    assert engine.stopped == 1
+    assert local_log(Path(log.table)).commit(5) is None
+
+
+def test_a_stop_before_spark_is_asked(log: DeltaLog, engine: OptimizeByHand) -> None:
+    task = optimize()
+    task.on_kill()
+    with pytest.raises(AirflowException, match="before Spark was asked"):
+        task.execute(context_of(task))
+    assert engine.jobs == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"table": "Tables/none"}, "There is no Delta table"),
+        ({"where": "id = 1"}, "no partition column"),
+        ({"where": "month = '{{ ds }}'"}, "still holds a template"),
+        ({"partitions": [{"day": "1"}]}, "no partition column"),
+        ({"partitions": "2019-01"}, "no JSON"),
+        ({"partitions": {"month": "2019-01"}}, "a list of partitions"),
+        ({"zorder_by": "month"}, "a partition column"),
+    ],
+)
+def test_what_is_wrong_is_for_people(
+    log: DeltaLog, engine: OptimizeByHand, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=said):
+        run(**arguments)
+    assert engine.jobs == []
+
+
+def test_an_unsupported_table_is_refused_as_writers_are(log: DeltaLog, engine: OptimizeByHand) -> None:
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["catalogManaged"]}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 3, "operation": "UPGRADE"}}, {"protocol": protocol}])
+    with pytest.raises(AirflowFailException, match="catalogManaged"):
+        run()
+    assert engine.jobs == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"target_file_size": 0}, {"min_files": 1}, {"min_deleted": 2}, {"zorder_by": "a, A"}]
+)
+def test_terms_are_checked_when_the_dag_is_parsed(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWriteError, match=next(iter(arguments))):
+        optimize(**arguments)
+
+
+def test_columns_to_sort_by_come_as_text_too(log: DeltaLog, engine: OptimizeByHand) -> None:
+    run(zorder_by=" id ")
+    assert engine.jobs[0].zorder_by == ("id",)
+    assert run(zorder_by=["id"])["status"] == "nothing_to_do"

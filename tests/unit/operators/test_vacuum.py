@@ -1,0 +1,198 @@
+"""The vacuum operator: what it refuses early, what it asks of Spark, what it tells."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_onelake.engines.maintenance import VacuumJob
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.kept import kept_versions
+from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
+from airflow_provider_onelake.storage.addresses import TableAddress
+from tests.support.ages import files, grow_old
+from tests.support.contexts import connect, context_of
+from tests.support.tables import foreign_append, foreign_commit, make_table, stage, writer_spec
+
+
+@attrs.define
+class Sweeper:
+    """An engine that deletes what is in the inventory, without asking any table."""
+
+    jobs: list[VacuumJob] = attrs.field(factory=list)
+    spares: str = "nothing"
+    stopped: int = 0
+
+    def vacuum(self, job: VacuumJob) -> None:
+        import pyarrow.parquet as pq
+
+        self.jobs.append(job)
+        table = Path(job.table_uri.removeprefix("file://"))
+        for path in pq.read_table(job.inventory_uri.removeprefix("file://")).column("path").to_pylist():
+            if self.spares not in path:
+                (table / path).unlink()
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Sweeper:
+    sweeper = Sweeper()
+    monkeypatch.setattr("airflow_provider_onelake.operators.vacuum.engine_for", lambda *_: sweeper)
+    return sweeper
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    log = make_table(tmp_path / "Tables" / "t")
+    foreign_append(log, {"a b": [1]})
+    log.store.put("month=a b/nobody's 1", b"abc")
+    log.store.put("month=a b/nobody's 2", b"defg")
+    grow_old(log, "month=a b")
+    return log
+
+
+def run(**terms: Any) -> dict[str, Any]:
+    task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", **terms)
+    return task.execute(context_of(task))
+
+
+def test_a_dry_run_says_what_would_go_and_changes_nothing(
+    log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    dead = stage(log, writer_spec("dead"), {"2019-01": [1]})
+    grow_old(log, dead.path)
+    before = files(log)
+    with caplog.at_level(logging.INFO):
+        result = run(dry_run=True, keep_versions=[1])
+    assert files(log) == before
+    assert engine.jobs == []
+    assert (result["dry_run"], result["files"], result["kept_versions"]) == (True, 3, [1])
+    assert result["bytes"] == 7 + dead.bytes
+    assert result["abandoned"] == [{"path": dead.path, "owner": "writer dead"}]
+    assert "month=a b/nobody's 1" in result["examples"]
+    assert result["oldest"] <= result["newest"] < result["before"]
+    assert json.loads(json.dumps(result)) == result
+    assert f"3 files of {result['bytes']} bytes are to go" in caplog.text
+    assert "was abandoned 8 days" in caplog.text
+
+
+def test_what_would_go_goes_and_spark_is_asked_once(log: DeltaLog, engine: Sweeper) -> None:
+    dead = stage(log, writer_spec("dead"), {"2019-01": [1]})
+    grow_old(log, dead.path)
+    result = run()
+    (job,) = engine.jobs
+    assert (result["files"], result["bytes"], result["left"]) == (3, 7 + dead.bytes, 0)
+    assert result["logs_deleted"] == 1
+    assert (job.table_uri, job.log_entries) == (f"file://{log.table}", False)
+    assert job.inventory_uri == f"file://{log.table}/_vacuum/{job.attempt}.parquet"
+    assert files(log, dead.path) == set()
+    assert not files(log, "_vacuum")
+    assert run()["files"] == 0
+    assert len(engine.jobs) == 1
+
+
+def test_what_spark_leaves_is_told(log: DeltaLog, engine: Sweeper) -> None:
+    engine.spares = "nobody's 2"
+    result = run()
+    assert (result["files"], result["bytes"], result["left"]) == (1, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("address", "logged"),
+    [
+        ("onelake://ws/lake.Lakehouse/Tables/t", True),
+        ("abfss://c@account.dfs.core.windows.net/t", True),
+        ("s3://bucket/t", False),
+        ("gs://bucket/t", False),
+        ("/lake/t", False),
+    ],
+)
+def test_spark_records_it_only_where_its_commit_is_safe(
+    log: DeltaLog, engine: Sweeper, monkeypatch: pytest.MonkeyPatch, address: str, logged: bool
+) -> None:
+    seen: list[VacuumJob] = []
+    monkeypatch.setattr(engine, "vacuum", seen.append, raising=False)
+    monkeypatch.setattr(OneLakeHook, "delta_log", lambda *_: log)
+    monkeypatch.setattr(OneLakeHook, "address", lambda *_: TableAddress.parse(address))
+    run()
+    assert [job.log_entries for job in seen] == [logged]
+
+
+@pytest.mark.parametrize("spelling", [[1], ["1"], "1", " 1 ,", "[1]", 1, (1, 1)])
+def test_a_version_is_kept_on_record_however_it_is_spelled(log: DeltaLog, engine: Sweeper, spelling: Any) -> None:
+    assert run(keep_versions=spelling)["kept_versions"] == [1]
+    assert [(kept.version, kept.by) for kept in kept_versions(log)] == [(1, "taxi.vacuum")]
+    assert run()["kept_versions"] == [1]
+    assert run(release_versions=spelling)["kept_versions"] == []
+    assert kept_versions(log) == []
+
+
+@pytest.mark.parametrize("terms", [{"keep_versions": ""}, {"keep_versions": None}, {"keep_versions": "[]"}])
+def test_a_template_that_renders_to_nothing_keeps_nothing(
+    log: DeltaLog, engine: Sweeper, terms: dict[str, Any]
+) -> None:
+    assert run(**terms)["kept_versions"] == []
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"keep_versions": "latest"},
+        {"keep_versions": [-1]},
+        {"keep_versions": [1.5, None]},
+        {"release_versions": "[1"},
+        {"keep_versions": [1], "release_versions": "1"},
+        {"keep_days": 0},
+        {"abandoned_after": timedelta(0)},
+    ],
+)
+def test_what_is_wrong_is_refused_when_the_dag_is_parsed(terms: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWriteError):
+        OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", **terms)
+
+
+def test_a_template_is_looked_at_later(log: DeltaLog) -> None:
+    task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", keep_versions="{{ params.v }}")
+    task.keep_versions = "none of them"
+    with pytest.raises(AirflowFailException, match="keep_versions='none of them'"):
+        task.execute(context_of(task))
+
+
+def test_a_guard_that_refuses_fails_for_good(log: DeltaLog, engine: Sweeper) -> None:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    short = {"configuration": {"delta.deletedFileRetentionDuration": "interval 1 days"}}
+    foreign_commit(log, [{"metaData": {**snapshot.metadata, **short}}])
+    before = files(log)
+    with pytest.raises(AirflowFailException, match="allow_retention_below_seven_days=True"):
+        run()
+    assert files(log) == before
+    assert run(allow_retention_below_seven_days=True)["files"] == 2
+
+
+def test_a_task_that_was_stopped_deletes_nothing_more(log: DeltaLog, engine: Sweeper) -> None:
+    task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t")
+    task.on_kill()
+    before = files(log)
+    with pytest.raises(AirflowException, match="stopped"):
+        task.execute(context_of(task))
+    assert files(log) == before
+
+
+def test_stopping_stops_spark(log: DeltaLog, engine: Sweeper) -> None:
+    task = OneLakeVacuumOperator(task_id="vacuum", table="Tables/t")
+    task.execute(context_of(task))
+    task.on_kill()
+    assert engine.stopped == 1

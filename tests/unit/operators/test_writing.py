@@ -1,0 +1,264 @@
+"""A writer's steps: what is asked of Spark and when, rows computed from the table itself, columns that come with rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.exceptions import SparkQueryError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.operators.writing import MOST_RERUNS
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.staging.buffers import closed, read_buffer
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine
+from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table
+
+GROWN = json.loads(SCHEMA)
+GROWN["fields"].append({"name": "note", "type": "string", "nullable": True, "metadata": {}})
+
+
+def write(**arguments: Any) -> OneLakeWriteOperator:
+    return OneLakeWriteOperator(
+        **{"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
+    )
+
+
+def run(**arguments: Any) -> dict[str, Any]:
+    task = write(**arguments)
+    return task.execute(context_of(task))
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    fake = FakeEngine({None: {"2019-01": [1, 2]}})
+    monkeypatch.setattr("airflow_provider_onelake.operators.write.engine_for", lambda *_: fake)
+    return fake
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "Tables" / "trips")
+
+
+def in_between(log: DeltaLog, engine: FakeEngine, times: int) -> Callable[[StageJob], None]:
+    """Lets another writer append while Spark works, as often as asked."""
+
+    def before(job: StageJob) -> None:
+        if len(engine.staged) <= times:
+            foreign_append(local_log(Path(log.table)), {"2019-01": [100 + len(engine.staged)]})
+
+    return before
+
+
+# -- rows computed from the table itself (rule 19) --------------------------------------------------------------------
+
+MODES = [
+    pytest.param({"mode": "append"}, [1, 2, 101], id="append"),
+    pytest.param({"mode": "overwrite"}, [1, 2], id="overwrite"),
+    pytest.param({"mode": "overwrite_partitions"}, [1, 2], id="overwrite_partitions"),
+    pytest.param({"mode": "replace_where", "replace_where": "month = '2019-01'"}, [1, 2], id="replace_where"),
+]
+
+
+@pytest.mark.parametrize(("mode", "left"), MODES)
+def test_without_another_commit_they_are_published(
+    engine: FakeEngine, log: DeltaLog, mode: dict[str, str], left: list[int]
+) -> None:
+    foreign_append(log, {"2019-01": [101]})
+    engine.reads_target = True
+    result = run(**mode)
+    assert (result["status"], result["version"], result["reruns"]) == ("published", 2, 0)
+    assert ids(Path(log.table)) == left
+
+
+@pytest.mark.parametrize(("mode", "left"), MODES)
+def test_where_another_changed_rows_meanwhile_spark_runs_again_on_the_newest_version(
+    engine: FakeEngine, log: DeltaLog, mode: dict[str, str], left: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.reads_target = True
+    engine.before = in_between(log, engine, times=1)
+    result = run(**mode)
+
+    assert (result["status"], result["version"], result["reruns"]) == ("published", 2, 1)
+    assert (result["read_version"], result["rows"], result["conflicts"]) == (1, 2, [])
+    first, second = (job.attempt for job in engine.staged)
+    assert second == f"{first}-1"
+    assert result["buffer"].endswith(second)
+    set_aside = closed(log.store, result["buffer"].removesuffix("-1"))
+    assert set_aside is not None
+    assert "computed from the table itself, and version 1" in set_aside["reason"]
+    assert ids(Path(log.table)) == left
+    (said,) = [r.getMessage() for r in caplog.records if "runs again" in r.getMessage()]
+    assert "version 1 (WRITE) changed rows" in said
+    assert "rerun 1 of at most 3" in said
+
+
+def test_a_commit_that_changes_no_row_is_no_reason(engine: FakeEngine, log: DeltaLog) -> None:
+    def annotate(job: StageJob) -> None:
+        foreign_commit(local_log(Path(log.table)), [{"commitInfo": {"timestamp": 1, "operation": "VACUUM START"}}])
+
+    engine.reads_target = True
+    engine.before = annotate
+    assert (run()["reruns"], len(engine.staged)) == (0, 1)
+
+
+def test_a_writer_that_does_not_read_the_table_is_never_rerun(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.before = in_between(log, engine, times=9)
+    assert run()["status"] == "published"
+    engine.staged.clear()
+    assert run(mode="overwrite", writer="b")["status"] == "conflicted"
+    assert len(engine.staged) == 1
+
+
+def test_after_the_last_rerun_the_conflict_is_left_to_reconcile(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.reads_target = True
+    engine.before = in_between(log, engine, times=99)
+    result = run()
+
+    assert MOST_RERUNS == 3
+    assert (result["status"], result["version"], result["reruns"]) == ("conflicted", None, 3)
+    assert len(engine.staged) == 4
+    assert [job.attempt[-2:] for job in engine.staged[1:]] == ["-1", "-2", "-3"]
+    # What is left is complete and open, for reconcile to refuse by name.
+    assert closed(log.store, result["buffer"]) is None
+    assert read_buffer(log.store, result["buffer"]).reads_target
+    assert ids(Path(log.table)) == [101, 102, 103, 104]
+    assert any("left to reconcile: version 4" in record.getMessage() for record in caplog.records)
+
+
+def test_an_empty_result_computed_from_the_table_is_remembered_as_such(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.reads_target = True
+    engine.rows = {None: {}}
+    engine.before = in_between(log, engine, times=1)
+    result = run()
+    assert (result["status"], result["rows"], result["reruns"]) == ("published", 0, 1)
+    assert read_buffer(log.store, result["buffer"]).reads_target
+
+
+def test_published_together_it_is_staged_once(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.reads_target = True
+    engine.before = in_between(log, engine, times=9)
+    assert (run(publish="together")["status"], len(engine.staged)) == ("staged", 1)
+
+
+def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog, tmp_path: Path) -> None:
+    task = write()
+    engine.reads_target = True
+    disturb = in_between(log, engine, times=9)
+
+    def before(job: StageJob) -> None:
+        disturb(job)
+        if len(engine.staged) == 2:
+            task.on_kill()
+
+    engine.before = before
+    with pytest.raises(AirflowException, match="was stopped"):
+        task.execute(context_of(task))
+    assert len(engine.staged) == 2
+
+
+def test_the_next_try_carries_on_after_the_reruns_of_the_one_before(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.reads_target = True
+    engine.before = in_between(log, engine, times=99)
+    assert run()["status"] == "conflicted"
+    engine.before = lambda job: None
+    result = run()
+    assert (result["status"], result["reused"]) == ("published", False)
+    assert ids(Path(log.table)) == [1, 2, 101, 102, 103, 104]
+
+
+# -- the table's columns -----------------------------------------------------------------------------------------------
+
+
+def test_without_evolution_only_a_new_table_is_analysed(engine: FakeEngine, tmp_path: Path) -> None:
+    assert run(partition_by=["month"])["status"] == "published"
+    assert [(job.evolves, job.schema) for job in engine.analyzed] == [(False, None)]
+    engine.analyzed.clear()
+    assert run(writer="b")["status"] == "published"
+    assert engine.analyzed == []
+    assert not engine.staged[-1].evolves
+
+
+def test_new_columns_are_added_before_the_rows_are_staged(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.schema = json.dumps(GROWN)
+    result = run(schema_evolution="add_columns")
+    assert (result["version"], result["read_version"]) == (2, 1)
+    assert [job.evolves for job in (*engine.analyzed, *engine.staged)] == [True, True]
+    assert read_buffer(log.store, result["buffer"]).metadata["schemaString"].count("note") == 1
+
+
+def test_a_skipped_or_a_staged_writer_changes_no_table(engine: FakeEngine, log: DeltaLog) -> None:
+    run(schema_evolution="add_columns")
+    run(schema_evolution="add_columns", writer="b", publish="together")
+    engine.analyzed.clear()
+    engine.schema = json.dumps(GROWN)
+    assert run(schema_evolution="add_columns")["status"] == "skipped"
+    assert run(schema_evolution="add_columns", writer="b", publish="together")["reused"]
+    assert engine.analyzed == []
+    assert local_log(Path(log.table)).commit(2) is None
+
+
+def test_a_column_that_is_to_be_generated_is_not_added(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.schema = json.dumps(GROWN)
+    with pytest.raises(AirflowFailException, match=r"SchemaMismatchError: .*note is to be generated"):
+        run(schema_evolution="add_columns", generated_columns={"note": "concat(month, '!')"})
+    assert engine.staged == []
+
+
+def test_a_rerun_of_rows_from_the_table_itself_evolves_too(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.schema = json.dumps(GROWN)
+    engine.reads_target = True
+    engine.before = in_between(log, engine, times=1)
+    result = run(schema_evolution="add_columns")
+    assert (result["status"], result["version"], result["reruns"]) == ("published", 3, 1)
+
+
+def test_a_table_can_be_made_from_given_columns(engine: FakeEngine, tmp_path: Path) -> None:
+    run(partition_by=["month"], schema="id BIGINT, month STRING")
+    assert [job.schema for job in engine.analyzed] == ["id BIGINT, month STRING"]
+    run(schema="other DATE", writer="b")
+    assert len(engine.analyzed) == 1
+
+
+def test_a_job_that_reads_a_table_that_is_not_there_is_told_how(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def analyze(job: StageJob) -> Any:
+        raise SparkQueryError(f"no {tmp_path}/Tables/trips")
+
+    monkeypatch.setattr(FakeEngine, "analyze", lambda self, job: analyze(job))
+    with pytest.raises(AirflowFailException, match="needs `schema`, the columns to create it with"):
+        run()
+    assert not (tmp_path / "Tables" / "trips" / "_delta_log").exists()
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_for_people_is_said_once(engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(job: StageJob) -> None:
+        try:
+            raise ValueError("deep inside Spark")
+        except ValueError as error:
+            raise SparkQueryError("Spark refused it") from error
+
+    engine.before = refuse
+    with caplog.at_level(logging.DEBUG), pytest.raises(AirflowFailException) as caught:
+        run()
+    assert str(caught.value) == "SparkQueryError: Spark refused it"
+    assert caught.value.__suppress_context__
+    # Whoever looks for more turns debugging on.
+    assert any(r.levelno == logging.DEBUG and "deep inside Spark" in (r.exc_text or "") for r in caplog.records)
