@@ -34,6 +34,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{package}.operators.write",
                     f"{package}.operators.reconcile",
                     f"{package}.operators.optimize",
+                    f"{package}.operators.vacuum",
                 ],
             }
         ],

@@ -22,6 +22,7 @@ makes a writer wait or fail, and a vacuum spares what writers have staged.
 |---|---|
 | `tables` | the tables, in the lakehouse of the connection `onelake_default` |
 | `where` | a condition on partition columns: only these partitions are compacted; empty for all |
+| `zorder_by` | columns, with commas between, to sort the files along (Z-order); empty for none |
 | `keep_versions` | versions, with commas between, that stay readable for time travel from now on; with one table only |
 
 **How far back time travel reaches** is the table's own property `delta.deletedFileRetentionDuration`, without it 7
@@ -38,6 +39,7 @@ with DAG(
     params={
         "tables": Param(["Tables/trips"], type="array", items={"type": "string"}, title="Tables"),
         "where": Param("", type="string", title="Partitions to compact"),
+        "zorder_by": Param("", type="string", title="Columns to sort along"),
         "keep_versions": Param("", type="string", title="Versions to keep"),
     },
     doc_md=DOC,
@@ -54,7 +56,10 @@ with DAG(
     found = tables()
     # [START howto_upkeep]
     optimize = OneLakeOptimizeOperator.partial(
-        task_id="optimize", where="{{ params.where }}", max_active_tis_per_dagrun=1
+        task_id="optimize",
+        where="{{ params.where }}",
+        zorder_by="{{ params.zorder_by }}",
+        max_active_tis_per_dagrun=1,
     ).expand(table=found)
     what_would_go = OneLakeVacuumOperator.partial(task_id="what_would_go", dry_run=True).expand(table=found)
     vacuum = OneLakeVacuumOperator.partial(

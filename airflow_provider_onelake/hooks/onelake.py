@@ -93,7 +93,8 @@ class OneLakeHook(BaseHook):
         return DeltaLog(open_store(address), str(address))
 
     def committer(self, log: DeltaLog, table: str) -> Committer:
-        """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and writes checkpoints.
+        """Make a committer that has deltalake's word on what it removes (protocol, rule 16), writes checkpoints,
+        and cleans up the log behind them.
 
         :param log: of the table.
         :param table: an address, or a path inside the lakehouse.
@@ -102,9 +103,11 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.log.referee import deltalake_referee
+        from airflow_provider_onelake.maintenance.kept import keep_from
 
         uri = self.address(table).deltalake_uri
-        return Committer(log, referee=deltalake_referee(uri), after_commit=checkpointer(uri, log=log))
+        after_commit = checkpointer(uri, log=log, keep_from=keep_from)
+        return Committer(log, referee=deltalake_referee(uri), after_commit=after_commit)
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.

@@ -26,7 +26,7 @@ def checkpointer(
     storage_options: Mapping[str, str] | None = None,
     interval: int = DEFAULT_INTERVAL,
     log: DeltaLog | None = None,
-    keep_from: int | None = None,
+    keep_from: Callable[[DeltaLog], int | None] | None = None,
 ) -> Callable[[Snapshot, int], None]:
     """Return what writes a checkpoint whenever one is due, and then cleans up the log.
 
@@ -34,7 +34,7 @@ def checkpointer(
     :param storage_options: credentials, as deltalake wants them.
     :param interval: versions from one checkpoint to the next, where ``delta.checkpointInterval`` is not set.
     :param log: of the table; without one, nothing is cleaned up.
-    :param keep_from: the oldest version that somebody asked to keep readable.
+    :param keep_from: says which is the oldest version that somebody asked to keep readable.
     """
 
     def write_if_due(snapshot: Snapshot, version: int) -> None:
@@ -47,7 +47,8 @@ def checkpointer(
         if log is None:
             return
         try:
-            done = clean_up_log(log.store, snapshot, log.clock.now(), keep_from)
+            kept = keep_from(log) if keep_from is not None else None
+            done = clean_up_log(log.store, snapshot, log.clock.now(), kept)
         except OneLakeError as error:
             # The commit stands and the log is only longer than it need be.
             logger.warning("%s: the log was not cleaned up: %s", table_uri, error)

@@ -100,6 +100,7 @@ class OneLakeReconcileOperator(BaseOperator):
             roll = take_roll(context, [str(task.task_id) for task in tasks])
             if not roll.named and not roll.unnamed:
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
+                context["ti"].xcom_push(key="partitions", value=[])
                 return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
             hook = OneLakeHook(self.onelake_conn_id)
             report, txns, partitions = self._reconcile(hook, self._load(context, hook.namespace, tasks), roll)

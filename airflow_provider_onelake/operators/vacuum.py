@@ -239,12 +239,11 @@ def describe(todo: Plan) -> dict[str, Any]:
 
 def _versions(name: str, value: Versions) -> tuple[int, ...]:
     """Return version numbers, however a template or an author spelled them."""
-    texts: Sequence[Any]
-    if isinstance(value, str):
-        texts = json.loads(value) if value.strip().startswith("[") else value.split(",")
-    else:
-        texts = [value] if isinstance(value, int) else value or []
     try:
+        if isinstance(value, str):
+            texts: Any = json.loads(value) if value.strip().startswith("[") else value.split(",")
+        else:
+            texts = [value] if isinstance(value, int) else value or []
         found = [int(text) for text in texts if str(text).strip()]
     except (TypeError, ValueError):
         found = [-1]

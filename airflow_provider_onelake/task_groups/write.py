@@ -8,13 +8,15 @@ from types import TracebackType
 from typing import Any
 
 import attrs
-from airflow.sdk import TaskGroup, XComArg
+from airflow.sdk import BaseOperator, TaskGroup, XComArg
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
+from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator, is_writer
 from airflow_provider_onelake.operators.terms import check_choice
+from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 
 _FOR_WRITERS = (
@@ -44,7 +46,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     What is given here is the default of every ``OneLakeWriteOperator`` made inside the ``with`` block. At its end the
     group adds ``reconcile`` behind them, and behind it ``committed``, a sensor that is done when the table shows what
-    they wrote.
+    they wrote, and ``optimize`` and ``vacuum``, where they are asked for.
 
     The group's id is part of the writers' identity in the table's log: with another id, a rerun writes again.
 
@@ -55,6 +57,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param on_missing_writer: see there.
     :param committed: whether to add the sensor. Default: yes.
     :param committed_timeout: how long the sensor waits. Default: 1 hour.
+    :param optimize: whether to compact, at the end, the partitions that the run touched, where that pays; or parameters
+        of the :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator` that does it. Default: no.
+    :param vacuum: whether to vacuum the table after that; or parameters of the
+        :class:`~airflow_provider_onelake.operators.vacuum.OneLakeVacuumOperator` that does it. Default: no.
     """
 
     table: str
@@ -78,6 +84,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
     on_missing_writer: str = "publish_others"
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
+    optimize: bool | Mapping[str, Any] = False
+    vacuum: bool | Mapping[str, Any] = False
 
     def __attrs_post_init__(self) -> None:
         for name in (
@@ -131,13 +139,34 @@ class OneLakeWriteTaskGroup(TaskGroup):
         )
         for task in writers:
             task.set_downstream(reconcile)
+        last: BaseOperator = reconcile
         if self.committed:
-            reconcile >> DeltaLogSensor(
-                task_id="committed",
-                task_group=self,
-                table=self.table,
-                writers=XComArg(reconcile, key="txns"),
-                onelake_conn_id=self.onelake_conn_id,
-                deferrable=True,
-                timeout=self.committed_timeout,
+            last = self._behind(
+                last,
+                DeltaLogSensor(
+                    task_id="committed",
+                    task_group=self,
+                    table=self.table,
+                    writers=XComArg(reconcile, key="txns"),
+                    onelake_conn_id=self.onelake_conn_id,
+                    deferrable=True,
+                    timeout=self.committed_timeout,
+                ),
             )
+        if self.optimize is not False:
+            touched = {"partitions": XComArg(reconcile, key="partitions")}
+            last = self._behind(last, OneLakeOptimizeOperator(**self._upkeep("optimize", self.optimize, touched)))
+        if self.vacuum is not False:
+            self._behind(last, OneLakeVacuumOperator(**self._upkeep("vacuum", self.vacuum)))
+
+    def _upkeep(
+        self, task_id: str, given: bool | Mapping[str, Any], more: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        own = {"table": self.table, "onelake_conn_id": self.onelake_conn_id, "spark_conn_id": self.spark_conn_id}
+        own |= {"spark_timeout": self.spark_timeout, **(more or {})}
+        return {"task_id": task_id, "task_group": self, **own, **({} if given is True else dict(given or {}))}
+
+    @staticmethod
+    def _behind(before: BaseOperator, task: BaseOperator) -> BaseOperator:
+        before.set_downstream(task)
+        return task

@@ -13,7 +13,7 @@ import httpx
 from rich.console import Console
 from rich.markup import escape
 
-from . import jars, report, stack
+from . import jars, report, stack, upkeep
 from . import supervisor as background
 from .api import ApiError, wait_for
 from .expected import month_files
@@ -32,6 +32,8 @@ LAST_MONTH = "2024-12"
 SAMPLE = REPOSITORY / "include" / "data" / "nyc_taxi"
 MODES = ("append", "overwrite_partitions")
 PARTITIONS = ("month", "vendor_id")
+# Compaction sorts files along it, so that a reader of some days skips the rest.
+SORTED_BY = "date_col"
 # Months whose writers run at the same time; with two vendors each, more than the cores of a laptop.
 _RUNS_AT_ONCE = 3
 _TIMEOUT = 3600
@@ -91,10 +93,13 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
         _start(settings)
         with stack.open_api(settings, known_ports(settings)) as api:
             ended = _backfill(api, plan)
+            # Before the rows are counted: what is compacted must be what was loaded.
+            kept_up = _has_table(plan) and upkeep.run(api, console, TABLE, SORTED_BY)
             seen_by_spark = report.count_by_spark(
                 stack.connect_server(settings, known_ports(settings)).remote, plan.table
             )
-            return _judge(api, plan, ended, seen_by_spark)
+            verdict = _judge(api, plan, ended, seen_by_spark)
+            return verdict if kept_up else max(verdict, LOAD_FAILED)
     except (jars.SetUpError, stack.StackError) as error:
         console.print(f"[red]Set-up failed[/] (nothing is wrong with the load): {escape(str(error))}")
         return SET_UP_FAILED
@@ -206,13 +211,17 @@ def _judge(api: AirflowApi, plan: Plan, ended: dict[str, str], seen_by_spark: di
     failed = [month for month, state in ended.items() if state != "success"]
     for month in failed:
         _explain(api, month)
-    if not (plan.table / "_delta_log").is_dir():
+    if not _has_table(plan):
         console.print(f"[red]There is no table at {plan.table}:[/] no writer got as far as creating it.")
         return LOAD_FAILED
     agrees = report.show(console, plan, f"{DAG}/{GROUP}", seen_by_spark, _lost_races(api))
     if failed:
         console.print(f"[red]{len(failed)} of {len(ended)} runs failed:[/] {', '.join(failed)}")
     return ALL_AGREES if agrees and not failed else LOAD_FAILED
+
+
+def _has_table(plan: Plan) -> bool:
+    return (plan.table / "_delta_log").is_dir()
 
 
 def _lost_races(api: AirflowApi) -> int:

@@ -26,20 +26,12 @@ VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-
 
 def taxi(**optimize: Any) -> DAG:
     with DAG("upkeep", schedule=None, start_date=JANUARY, params={"table": "Tables/trips"}) as dag:
-        with OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", partition_by=["month"]) as load:
+        with OneLakeWriteTaskGroup(
+            group_id="load", table="{{ params.table }}", partition_by=["month"], optimize={"min_files": 2, **optimize}
+        ):
             OneLakeWriteOperator.partial(
                 task_id="write", source=FileSource("/data/{{ ds }}.json", format="json")
             ).expand_kwargs(VENDORS)
-
-        @task
-        def touched() -> list[dict[str, str]]:
-            return [{"month": "2019-01"}]
-
-        partitions = touched()
-        load >> partitions
-        OneLakeOptimizeOperator(
-            task_id="optimize", table="{{ params.table }}", partitions=partitions, min_files=2, **optimize
-        )
     return dag
 
 
@@ -51,7 +43,7 @@ def test_what_a_run_touched_is_compacted_behind_it(
     run = run_dag(taxi(), logical_date=JANUARY)
 
     assert set(states(run).values()) == {"success"}
-    result = xcom(run, "optimize")
+    result = xcom(run, "load.optimize")
     assert (result["status"], result["files_before"], result["files_after"]) == ("published", 2, 1)
     assert [found["partition"] for found in result["partitions"]] == ["month=2019-01"]
     path = lakehouse / "Tables" / "trips"
@@ -59,7 +51,7 @@ def test_what_a_run_touched_is_compacted_behind_it(
     commit = local_log(path).commit(result["version"])
     assert commit is not None
     assert commit.operation == "OPTIMIZE"
-    assert [job.label for job in by_hand.jobs] == ["optimize compaction"]
+    assert [job.label for job in by_hand.jobs] == ["load.optimize compaction"]
 
     # A second run skips its writers' rows, and finds nothing that pays.
     again = run_dag(taxi(where="month < '2020'"), logical_date=JANUARY.add(months=1))

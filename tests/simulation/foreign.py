@@ -100,9 +100,7 @@ def _decide(
         chosen = mine if random.random() < 0.6 else random.sample(mine, 2)
         columns = set(data_columns(state.metadata))
         rows = [(n, tuple(c for c in had if c in columns)) for add in chosen for n, had in deployment.rows_of(add)]
-        add = deployment.file(
-            plan.partition, rows, prefix="", spelling=spelling_of(chosen[0]), metadata=state.metadata
-        )
+        add = deployment.file(plan.partition, rows, prefix="", spelling=spelling_of(chosen[0]), metadata=state.metadata)
         return [*({"remove": removed(old, change=False)} for old in chosen), {"add": {**add, "dataChange": False}}]
     deployment.columns += 1
     metadata = altered(state.metadata, plan.kind, deployment.columns)

@@ -146,7 +146,7 @@ class Judge:
         self.rows_at: list[Counter[str]] = []
         self._judged = -1
         self._adds: dict[str, dict[str, Any]] = {}
-        self._format = FormatJudge()
+        self._format = FormatJudge(self.counters)
         identities = [plan.load.writer(w.key) for plan in deployment.scenario.loads for w in plan.writers]
         self._directory = {identity.app_id: identity.directory for identity in identities}
 
@@ -268,7 +268,9 @@ class Judge:
             written = {column for _, columns in self._read_file(add) for column in columns}
             known = data_columns(metadata)
             if strange := written - set(known):
-                _fail(f"version {version} adds {add['path']} with the columns {strange}, of which the table has {known}")
+                _fail(
+                    f"version {version} adds {add['path']} with the columns {strange}, of which the table has {known}"
+                )
             if physical_names(metadata)[KEY] not in written:
                 _fail(f"version {version} adds {add['path']}, whose rows would be NULL")
 
@@ -346,6 +348,7 @@ class Judge:
                 replaced |= inside
             elif plan.mode is Mode.OVERWRITE and (inside or plan.allow_empty):
                 replaced |= set(PARTITIONS)
+                self.counters["whole tables overwritten"] += 1
             elif plan.mode is Mode.REPLACE_WHERE and (inside or plan.allow_empty):
                 assert into is not None
                 replaced |= set(into)
@@ -708,7 +711,8 @@ class Judge:
             or plan.publish is PublishMode.TOGETHER
             or any(writer.reads for writer in plan.writers)
             or bool(self.d.scenario.checkpoints),
-            InvalidWriteError: bool(others & {"rename partition"}),
+            # A load's own predicate names a column that has another name by now.
+            InvalidWriteError: "rename partition" in others and any(w.into is not None for w in plan.writers),
             DuplicateWriterError: len({w.key for w in plan.writers}) < len(plan.writers),
             RerunRefusedError: plan.on_rerun is OnRerun.SKIP
             or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Mode.APPEND)
@@ -719,6 +723,11 @@ class Judge:
         }
         if not allowed.get(type(error), False):
             _fail(f"{said.actor} fails with {type(error).__name__}: {error}")
+        mixed = isinstance(error, ConflictError) and any(text in str(error) for text in ("merged", "rewritten since"))
+        if mixed and not others & {"compact", "restore"}:
+            self.counters["refused because of a compaction of ours"] += 1
+            if not plan.reruns:
+                _fail(f"{said.actor} fails because of a compaction: {error}")
         if found := _TAKEN_BACK.match(str(error)):
             self._check_rightly_refused(said, found[1], int(found[2]))
 

@@ -36,7 +36,7 @@ class History:
     def __str__(self) -> str:
         scenario = self.deployment.scenario
         lines = [f"seed {self.seed}", f"  {scenario.column}, {scenario.faults}, coarse={scenario.coarse}"]
-        lines += [f"  {plan}" for plan in (*scenario.loads, *scenario.foreign)]
+        lines += [f"  {plan}" for plan in (scenario.table, *scenario.loads, *scenario.foreign, *scenario.compactions)]
         lines += [str(step) for step in self.deployment.world.history]
         lines.append(f"seed {self.seed}: {self.violation or 'nothing is wrong'}")
         return "\n".join(lines)

@@ -281,8 +281,9 @@ def _rows(random: Random, into: tuple[int, ...] | None, hot: tuple[int, ...]) ->
 
 def _table(random: Random) -> TablePlan:
     plain = random.random() < 0.4
-    mapping, ids, stamps, vectors = random.choice(("none", "name", "name", "id")), *(
-        random.random() < 0.5 for _ in range(3)
+    mapping, ids, stamps, vectors = (
+        random.choice(("none", "name", "name", "id")),
+        *(random.random() < 0.5 for _ in range(3)),
     )
     return TablePlan("none", False, False, False) if plain else TablePlan(mapping, ids, stamps, vectors)
 
@@ -311,7 +312,9 @@ def _foreign(random: Random, hot: tuple[int, ...], slow: bool, table: TablePlan)
 def _compaction(random: Random, slow: bool) -> CompactionPlan:
     day = 86_400.0
     return CompactionPlan(
-        start=random.uniform(0, 8 * day) if slow else random.choice((random.uniform(0, 3), 10 ** random.uniform(0, 1.7))),
+        start=random.uniform(0, 8 * day)
+        if slow
+        else random.choice((random.uniform(0, 3), 10 ** random.uniform(0, 1.7))),
         works=random.choice((0.0, random.uniform(0, 4 * day) if slow else 10 ** random.uniform(-1, 1))),
         waits=random.choice((0.0, random.uniform(0, 4 * day) if slow else 10 ** random.uniform(-1, 1))),
         zorder_by=random.choice(((), (), ("id",))),

@@ -225,9 +225,7 @@ def altered(metadata: dict[str, Any], kind: str, number: int) -> dict[str, Any] 
         name = EXTRA if kind == "add again" else f"more{number}"
         if any(f["name"] == name for f in fields):
             return None
-        fields.append(
-            {"name": name, "type": "string", "nullable": True, "metadata": _mapped(number) if mapped else {}}
-        )
+        fields.append({"name": name, "type": "string", "nullable": True, "metadata": _mapped(number) if mapped else {}})
         if mapped:
             configuration["delta.columnMapping.maxColumnId"] = str(number)
     else:

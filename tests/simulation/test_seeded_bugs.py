@@ -8,10 +8,11 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_onelake.commit import entry, policy, publish, reconcile
+from airflow_provider_onelake.commit import entry, policy, publish, reconcile, replaced
 from airflow_provider_onelake.commit.replaced import Replaced
-from airflow_provider_onelake.log import partitions, replay
-from airflow_provider_onelake.staging import buffers
+from airflow_provider_onelake.log import fits, partitions, replay
+from airflow_provider_onelake.maintenance import rewrite
+from airflow_provider_onelake.staging import buffers, prepare
 from tests.simulation import oracle
 from tests.simulation.mutants import Change
 from tests.simulation.runner import simulate
@@ -165,6 +166,93 @@ BUGS = [
         [Change(_Reconciliation, "run", {"on_missing is OnMissingWriter.PUBLISH_NOTHING": "False"})],
         "missing",
         id="published-though-a-writer-is-missing",
+    ),
+    pytest.param(
+        [Change(rewrite._Attempts, "_drop_groups", {"if file_key(file) not in present:": "if False:"})],
+        "which is not live",
+        id="compaction-published-after-an-input-was-removed",
+    ),
+    pytest.param(
+        [Change(rewrite._Attempts, "_attempt", {"commit.txn_id == self._txn_id": "False"})],
+        "says dropped in None, and the log|which is not live",
+        id="compactions-own-commit-not-recognised",
+    ),
+    pytest.param(
+        # The vector is part of what a file is: without it, readers go on seeing the old one.
+        [Change(entry, "remove_of", {"is not None}": 'is not None and key != "deletionVector"}'})],
+        "which is not live|otherwise than it was added",
+        id="remove-without-its-deletion-vector",
+    ),
+    pytest.param(
+        # The ids of columns would tell as well.
+        [
+            Change(
+                fits,
+                "_fields",
+                {
+                    "{column.physical_name: column for": "{column.name: column for",
+                    "now.pop(column.physical_name, None)": "now.pop(column.name, None)",
+                    "elif None not in (column.field_id, found.field_id) and": "elif False and",
+                },
+            )
+        ],
+        "of which the table has|compacts .* to",
+        id="stale-column-mapping",
+    ),
+    pytest.param(
+        [
+            Change(
+                _Attempts,
+                "_attempt",
+                {
+                    "build_entry(batch, snapshot,": "build_entry(batch, attrs.evolve(snapshot, "
+                    "domains=self.__dict__.setdefault('_first', snapshot).domains),"
+                },
+            )
+        ],
+        "gives row id .* twice",
+        id="row-ids-not-rebased",
+    ),
+    pytest.param(
+        [
+            Change(
+                entry,
+                "stamp_for",
+                {"max(milliseconds(now), -1 if previous is None else previous + 1)": "milliseconds(now)"},
+            )
+        ],
+        "in-commit timestamp .*, not later",
+        id="in-commit-timestamp-not-later",
+    ),
+    pytest.param(
+        [Change(publish, "stale_reads", {"if buffer.reads_target:": "if False:"})],
+        "computed from version .*, which changed since",
+        id="self-read-published-after-a-change",
+    ),
+    # Whoever prepares a rerun asks as well.
+    pytest.param(
+        [Change(module, "files_to_take_back", {"if missing:": "if False:"}) for module in (prepare, replaced)],
+        "takes back .* changed since",
+        id="append-taken-back-though-a-file-is-gone",
+    ),
+    pytest.param(
+        [
+            Change(module, "files_to_take_back", {"if changed is not None:": "if False:"})
+            for module in (prepare, replaced)
+        ],
+        "takes back .* changed since",
+        id="append-taken-back-though-rows-were-deleted",
+    ),
+    pytest.param(
+        [
+            Change(
+                Replaced,
+                "files",
+                {"startswith(colleagues)]": "startswith(colleagues) and not any(file in w.adds for w in winners)]"},
+            )
+        ],
+        "removes: it lacks",
+        id="overwrite-leaves-a-winners-file",
     ),
 ]
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from tests.support.spark import Server
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from tests.support.spark import Server, Target, field, sql_job
+from tests.support.tables import local_log, writer_spec
 
 pytestmark = pytest.mark.spark
 
@@ -25,6 +32,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, connect_server: Server) -> It
     for path in (lake / "trips", lake / "trips_2", lake / "old" / "lake" / "trips"):
         spark.range(5).write.format("delta").save(str(path))
     spark.range(0).write.format("delta").save(str(lake / "empty"))
+    (lake / "a link").symlink_to(lake / "trips")
     spark.sql(f"CREATE TABLE known USING delta LOCATION '{lake / 'trips'}'")
     spark.sql(f"CREATE TABLE unrelated USING delta LOCATION '{lake / 'trips_2'}'")
     yield lake
@@ -46,6 +54,8 @@ def reads(engine: ConnectEngine, lake: Path, source: dict[str, Any], table: str 
         pytest.param("SELECT * FROM delta.`{lake}/trips` VERSION AS OF 0", id="an earlier version"),
         pytest.param("SELECT count(*) AS n FROM delta.`{lake}/trips`", id="answered from statistics"),
         pytest.param("SELECT * FROM parquet.`{lake}/trips/*.parquet`", id="its files"),
+        pytest.param("SELECT * FROM delta.`{lake}/a link`", id="by a link"),
+        pytest.param("SELECT max(id) AS id FROM parquet.`{lake}/a link/*.parquet`", id="its files by a link"),
         pytest.param("SELECT * FROM known", id="a table of the catalog"),
         pytest.param("SELECT count(*) AS n FROM known", id="of the catalog, from statistics"),
         pytest.param("WITH k AS (SELECT * FROM known) SELECT k.id FROM k JOIN unrelated u ON k.id = u.id", id="joined"),
@@ -90,3 +100,72 @@ def test_files_of_the_target(engine: ConnectEngine, lake: Path) -> None:
 def test_a_filter_that_reads_the_target(engine: ConnectEngine, lake: Path) -> None:
     where = "id NOT IN (SELECT id FROM known)"
     assert reads(engine, lake, {"kind": "sql", "query": "SELECT id FROM range(9)"}, where=where)
+
+
+# -- what the buffer says of it, and which version was read ---------------------------------------------------------------
+
+
+def said(target: Target) -> Any:
+    (info,) = target.actions("commitInfo")
+    return json.loads(info["userMetadata"])
+
+
+@pytest.mark.parametrize("where", [None, "id < 0"], ids=["rows", "no rows"])
+def test_the_append_itself_says_so(engine: ConnectEngine, new_target: Callable[..., Target], where: str | None) -> None:
+    """What makes the buffer complete says how its rows came about: nobody can see the one without the other."""
+    target = new_target([field("id", "long")])
+    itself = engine.stage(sql_job(target, f"SELECT id FROM delta.`{target.buffer}`", where=where))
+    assert itself.reads_target
+    assert said(target) == {"onelake": {"reads_target": True}}
+
+
+@pytest.mark.parametrize("where", [None, "id < 0"], ids=["rows", "no rows"])
+def test_the_append_says_it_of_others_too(
+    engine: ConnectEngine, new_target: Callable[..., Target], where: str | None
+) -> None:
+    target = new_target([field("id", "long")])
+    assert not engine.stage(sql_job(target, "SELECT id FROM range(3)", where=where)).reads_target
+    assert said(target) == {"onelake": {"reads_target": False}}
+
+
+def stage_copy(engine: ConnectEngine, table: Path, name: Path, log_table: Path) -> Buffer:
+    """Stage what a query reads of the table by some name."""
+    log = local_log(log_table)
+    task = prepare(log, writer_spec(str(uuid.uuid4())))
+    assert isinstance(task, Stage)
+    query = f"SELECT max(id) AS id, (SELECT count(*) FROM delta.`{name}`) AS n FROM delta.`{name}`"
+    job = StageJob(
+        source={"kind": "sql", "query": query},
+        table_uri=str(table),
+        attempt=Path(task.path).name,
+        buffer_uri=str(log_table / task.path),
+    )
+    return complete(log, task.path, engine.stage(job).reads_target)
+
+
+@pytest.mark.parametrize("by_link", [False, True], ids=["by its name", "by a link"])
+@pytest.mark.parametrize("disturbed_by", ["nothing", "another session's cache", "a stale session"])
+def test_what_is_read_is_never_older_than_the_buffer(
+    engine: ConnectEngine, tmp_path: Path, spark: Any, disturbed_by: str, by_link: bool, connect_server: Server
+) -> None:
+    """The read version is what conflicts are looked for from, so an older read would be a lost update."""
+    table, link = tmp_path / "my table", tmp_path / "a link"
+    spark.sql("SELECT id, 1L AS n FROM range(5)").write.format("delta").save(str(table))
+    link.symlink_to(table)
+    name = link if by_link else table
+    spark.sql(f"SELECT * FROM delta.`{name}`").collect()
+    if disturbed_by == "another session's cache":
+        # One server, one cache: without a word from us, every session would read these five rows from now on.
+        spark.sql(f"SELECT * FROM delta.`{name}`").cache().count()
+        spark.sql(f"SELECT max(id) AS id FROM delta.`{name}`").cache().count()
+    elif disturbed_by == "a stale session":
+        engine = ConnectEngine(connect_server.remote, settings={"spark.databricks.delta.stalenessLimit": "1h"})
+    # A commit that this Spark has not seen.
+    write_deltalake(
+        str(table), pa.table({"id": pa.array([100], pa.int64()), "n": pa.array([1], pa.int64())}), mode="append"
+    )
+    buffer = stage_copy(engine, table, name, table)
+    assert (buffer.read_version, buffer.reads_target) == (1, True)
+    written = spark.read.format("delta").load(str(table / buffer.path)).collect()
+    assert [tuple(row) for row in written] == [(100, 6)]
+    spark.catalog.clearCache()

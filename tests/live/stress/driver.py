@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ _AT_ONCE = {EACH: 2, TOGETHER: 1, OPTIMIZE: 1}
 _VACUUM_AFTER = 3
 _MONTHS = 3
 _ENDED = ("success", "failed")
-_EVERY = 1.0
+_EVERY = 2.0
 # How long the runs may take that are under way when the time is over, and how long something that must be seen.
 _PATIENCE = 900.0
 
@@ -176,7 +175,3 @@ class Stress:
             for task in self.tasks(dag_id)
             if task["task_id"] in task_ids and task["state"] == "success"
         ]
-
-    def states(self) -> Counter[str]:
-        """How many runs ended how."""
-        return Counter(str(run["state"]) for dag_id in DAGS for run in self.stack.api.runs(dag_id))

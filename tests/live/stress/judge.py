@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -43,6 +44,7 @@ class Evidence:
     """What was found.
 
     :param problems: what is wrong, a sentence each; none is what should be.
+    :param runs: of Airflow, by how they ended.
     :param commits: the table's versions.
     :param writes: results of the writers' tasks.
     :param outcomes: what reconcile said of each writer.
@@ -55,6 +57,7 @@ class Evidence:
     """
 
     problems: list[str] = attrs.field(factory=list)
+    runs: Counter[str] = attrs.field(factory=Counter)
     commits: list[Commit] = attrs.field(factory=list)
     writes: list[dict[str, Any]] = attrs.field(factory=list)
     outcomes: list[dict[str, Any]] = attrs.field(factory=list)
@@ -90,6 +93,7 @@ def _ask_airflow(stress: Stress, seen: Evidence) -> None:
     if stress.foreign.error is not None:
         seen.problems.append(f"The foreign writer failed: {stress.foreign.error!r}")
     for dag_id in DAGS:
+        seen.runs.update(str(run["state"]) for run in stress.stack.api.runs(dag_id))
         for task in stress.tasks(dag_id):
             if task["state"] in ("success", "skipped"):
                 continue
@@ -218,8 +222,9 @@ def _by_load(rows: Counter[Row]) -> str:
 def rows_at(table: Path, version: int | None = None) -> Counter[Row]:
     """The table's rows, and how often each is there, as deltalake reads them."""
     query = f"SELECT {', '.join(COLUMNS)} FROM t"
-    found = QueryBuilder().register("t", DeltaTable(str(table), version=version)).execute(query).read_all().to_pydict()
-    return Counter(zip(*(found[name] for name in COLUMNS), strict=True))
+    builder = QueryBuilder().register("t", DeltaTable(str(table), version=version))
+    found = pa.table(builder.execute(query).read_all())
+    return Counter(zip(*(found.column(name).to_pylist() for name in COLUMNS), strict=True))
 
 
 def _rows_by_spark(stress: Stress, version: int | None = None) -> tuple[Counter[Row], list[int | None]]:

@@ -11,27 +11,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 # The writers need the cores too.
-_PAUSE = 0.2
+_PAUSE = 0.5
 
 
 def look(table: str) -> dict[str, Any]:
     """What a reader sees now: how many rows of each load and writer, or the error that it met."""
     try:
         seen = DeltaTable(table)
-        counted = (
-            QueryBuilder()
-            .register("t", seen)
-            .execute("SELECT load, writer, count(*) AS rows FROM t GROUP BY load, writer")
-            .read_all()
-            .to_pydict()
+        query = QueryBuilder().register("t", seen)
+        counted = pa.table(
+            query.execute("SELECT load, writer, count(*) AS rows FROM t GROUP BY load, writer").read_all()
         )
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}
-    rows = zip(counted["load"], counted["writer"], counted["rows"], strict=True)
-    return {"version": seen.version(), "rows": {f"{load}/{writer}": count for load, writer, count in rows}}
+    rows = counted.to_pylist()
+    return {"version": seen.version(), "rows": {f"{row['load']}/{row['writer']}": row["rows"] for row in rows}}
 
 
 def main(table: str, stop: Path) -> None:

@@ -47,7 +47,7 @@ def _rows(stress: Stress, seen: Evidence) -> list[tuple[str, str]]:
     return [
         (
             "runs in Airflow",
-            f"{_counts(stress.states())}; of them {_backfilled(stress)} of {len(stress.backfills)} backfills",
+            f"{_counts(seen.runs)}; of them {_backfilled(stress)} of {len(stress.backfills)} backfills",
         ),
         (
             "versions",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,15 @@ class Sweeper:
 
     jobs: list[VacuumJob] = attrs.field(factory=list)
     spares: str = "nothing"
+    listens_only: bool = False
     stopped: int = 0
 
     def vacuum(self, job: VacuumJob) -> None:
         import pyarrow.parquet as pq
 
         self.jobs.append(job)
+        if self.listens_only:
+            return
         table = Path(job.table_uri.removeprefix("file://"))
         for path in pq.read_table(job.inventory_uri.removeprefix("file://")).column("path").to_pylist():
             if self.spares not in path:
@@ -69,13 +71,12 @@ def run(**terms: Any) -> dict[str, Any]:
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(
-    log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture
+    log: DeltaLog, engine: Sweeper, capfd: pytest.CaptureFixture[str]
 ) -> None:
     dead = stage(log, writer_spec("dead"), {"2019-01": [1]})
     grow_old(log, dead.path)
     before = files(log)
-    with caplog.at_level(logging.INFO):
-        result = run(dry_run=True, keep_versions=[1])
+    result = run(dry_run=True, keep_versions=[1])
     assert files(log) == before
     assert engine.jobs == []
     assert (result["dry_run"], result["files"], result["kept_versions"]) == (True, 3, [1])
@@ -84,8 +85,9 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
     assert "month=a b/nobody's 1" in result["examples"]
     assert result["oldest"] <= result["newest"] < result["before"]
     assert json.loads(json.dumps(result)) == result
-    assert f"3 files of {result['bytes']} bytes are to go" in caplog.text
-    assert "was abandoned 8 days" in caplog.text
+    said = capfd.readouterr().out
+    assert f"3 files of {result['bytes']} bytes are to go" in said
+    assert "was abandoned 8 days" in said
 
 
 def test_what_would_go_goes_and_spark_is_asked_once(log: DeltaLog, engine: Sweeper) -> None:
@@ -113,7 +115,7 @@ def test_what_spark_leaves_is_told(log: DeltaLog, engine: Sweeper) -> None:
     ("address", "logged"),
     [
         ("onelake://ws/lake.Lakehouse/Tables/t", True),
-        ("abfss://c@account.dfs.core.windows.net/t", True),
+        ("abfss://cont@account.dfs.core.windows.net/t", True),
         ("s3://bucket/t", False),
         ("gs://bucket/t", False),
         ("/lake/t", False),
@@ -122,12 +124,11 @@ def test_what_spark_leaves_is_told(log: DeltaLog, engine: Sweeper) -> None:
 def test_spark_records_it_only_where_its_commit_is_safe(
     log: DeltaLog, engine: Sweeper, monkeypatch: pytest.MonkeyPatch, address: str, logged: bool
 ) -> None:
-    seen: list[VacuumJob] = []
-    monkeypatch.setattr(engine, "vacuum", seen.append, raising=False)
+    engine.listens_only = True
     monkeypatch.setattr(OneLakeHook, "delta_log", lambda *_: log)
     monkeypatch.setattr(OneLakeHook, "address", lambda *_: TableAddress.parse(address))
     run()
-    assert [job.log_entries for job in seen] == [logged]
+    assert [job.log_entries for job in engine.jobs] == [logged]
 
 
 @pytest.mark.parametrize("spelling", [[1], ["1"], "1", " 1 ,", "[1]", 1, (1, 1)])

@@ -38,6 +38,24 @@ def test_the_gate_can_be_left_out() -> None:
     assert sorted(build(committed=False).task_ids) == ["load.reconcile", "load.write"]
 
 
+def test_compaction_and_vacuum_follow_where_they_are_asked_for() -> None:
+    dag = build(optimize=True, vacuum={"keep_days": 30}, spark_conn_id="cluster", onelake_conn_id="lake")
+    optimize: Any = dag.get_task("load.optimize")
+    vacuum: Any = dag.get_task("load.vacuum")
+    assert optimize.upstream_task_ids == {"load.committed", "load.reconcile"}
+    assert (optimize.table, optimize.spark_conn_id, optimize.onelake_conn_id) == ("/t", "cluster", "lake")
+    assert optimize.partitions.key == "partitions"
+    assert vacuum.upstream_task_ids == {"load.optimize"}
+    assert (vacuum.table, vacuum.keep_days, vacuum.only_dry_run) == ("/t", 30, False)
+
+
+def test_compaction_may_be_given_parameters_of_its_own_and_follows_reconcile_without_a_gate() -> None:
+    dag = build(optimize={"zorder_by": ["id"], "partitions": None}, committed=False)
+    optimize: Any = dag.get_task("load.optimize")
+    assert (optimize.zorder_by, optimize.partitions) == (["id"], None)
+    assert optimize.upstream_task_ids == {"load.reconcile"}
+
+
 def test_writers_take_what_they_are_not_given_from_the_group() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE)
