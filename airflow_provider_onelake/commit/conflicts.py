@@ -6,6 +6,7 @@ partitions that the batch replaces, by typed value (protocol, rule 18).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -15,8 +16,8 @@ import attrs
 from airflow_provider_onelake.commit.batch import Batch, replaced_partition
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.fits import misfits
+from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 
@@ -160,7 +161,12 @@ def winner_replaced_range(batch: Batch, winner: Commit, partitioning: Partitioni
     :param winner: whose record names the ranges that it replaced.
     :param partitioning: of the table.
     """
-    ranges = [PartitionPredicate.parse(text, partitioning) for text in winner.staged.get("replaces", ())]
+    texts = winner.staged.get("replaces", ())
+    # They name the columns as the winner's version had them; under column mapping, a rename may have come since.
+    said = (winner.info.get("operationParameters") or {}).get("partitionBy") if texts else None
+    names = json.loads(said) if said else partitioning.types
+    then = Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
+    ranges = [PartitionPredicate.parse(text, then) for text in texts]
     own = {partition for placed in batch.placed for partition in placed.inside}
     touched: set[Any] = {partitioning.partition(file["partitionValues"]) for file in winner.adds}
     for partition in sorted(own - touched, key=_order):

@@ -291,7 +291,7 @@ def _table(random: Random) -> TablePlan:
 def _foreign(random: Random, hot: tuple[int, ...], slow: bool, table: TablePlan) -> ForeignPlan:
     kinds = ["append", "append", "overwrite", "delete", *["compact"] * 4, "add column", "add check"]
     if table.mapping != "none":
-        kinds += ["rename", "rename partition", *["swap column"] * 3]
+        kinds += ["rename", *["rename partition"] * 4, *["swap column"] * 3]
     if table.vectors:
         kinds += ["erase", "erase"]
     # Whoever restores files that a VACUUM has listed loses them, whatever we do.

@@ -415,8 +415,9 @@ def test_feature(name: str, quick: Any, quick_engine: ConnectEngine, tmp_path: P
     case.between(table)
     table.publish(buffer, (10, "a"), (11, "b"), (12, "c"), (13, "c"))
     table.delete(1, 3, 12)
-    table.write("overwrite_partitions" if partitioned else "append", (20, "a"), (21, "a"))
-    table.write("replace_where" if partitioned else "append", (30, "b"))
+    if partitioned:
+        table.write("overwrite_partitions", (20, "a"), (21, "a"))
+        table.write("replace_where", (30, "b"))
     table.insert((40, "a"), (41, "c"))
     assert case.listed <= table.snapshot.writer_features
     case.check(table)
@@ -427,10 +428,9 @@ def test_feature(name: str, quick: Any, quick_engine: ConnectEngine, tmp_path: P
     assert len(cleaned.entries) == 1
     case.check(cleaned)
     cleaned.check()
-    cleaned.write("overwrite_partitions" if partitioned else "append", (50, "c"))
-    cleaned.insert((60, "b"), (61, "c"))
-    cleaned.write("overwrite", (70, "a"), (71, "b"), (72, "c"))
-    cleaned.write("append", (80, "a"))
+    cleaned.write("overwrite", (50, "a"), (51, "b"), (52, "c"))
+    cleaned.write("append", (60, "a"))
+    cleaned.insert((70, "b"), (71, "c"))
     case.check(cleaned)
     cleaned.check()
 
