@@ -93,8 +93,7 @@ class OneLakeHook(BaseHook):
         return DeltaLog(open_store(address), str(address))
 
     def committer(self, log: DeltaLog, table: str) -> Committer:
-        """Make a committer that has deltalake's word on what it removes (protocol, rule 16), writes checkpoints,
-        and cleans up the log behind them.
+        """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and keeps the log short.
 
         :param log: of the table.
         :param table: an address, or a path inside the lakehouse.

@@ -39,6 +39,8 @@ _FOR_WRITERS = (
     "spark_timeout",
 )
 
+_FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
+
 
 @attrs.define(repr=False, kw_only=True)
 class OneLakeWriteTaskGroup(TaskGroup):
@@ -162,9 +164,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
     def _upkeep(
         self, task_id: str, given: bool | Mapping[str, Any], more: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        own = {"table": self.table, "onelake_conn_id": self.onelake_conn_id, "spark_conn_id": self.spark_conn_id}
-        own |= {"spark_timeout": self.spark_timeout, **(more or {})}
-        return {"task_id": task_id, "task_group": self, **own, **({} if given is True else dict(given or {}))}
+        own: dict[str, Any] = {name: getattr(self, name) for name in _FOR_UPKEEP}
+        return {"task_id": task_id, "task_group": self, **own, **(more or {}), **({} if given is True else given or {})}
 
     @staticmethod
     def _behind(before: BaseOperator, task: BaseOperator) -> BaseOperator:

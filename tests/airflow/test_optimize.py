@@ -7,9 +7,8 @@ from typing import Any
 
 import pendulum
 import pytest
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG
 
-from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -25,13 +24,14 @@ VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-
 
 
 def taxi(**optimize: Any) -> DAG:
-    with DAG("upkeep", schedule=None, start_date=JANUARY, params={"table": "Tables/trips"}) as dag:
-        with OneLakeWriteTaskGroup(
-            group_id="load", table="{{ params.table }}", partition_by=["month"], optimize={"min_files": 2, **optimize}
-        ):
-            OneLakeWriteOperator.partial(
-                task_id="write", source=FileSource("/data/{{ ds }}.json", format="json")
-            ).expand_kwargs(VENDORS)
+    compaction = {"min_files": 2, **optimize}
+    with (
+        DAG("upkeep", schedule=None, start_date=JANUARY, params={"table": "Tables/trips"}) as dag,
+        OneLakeWriteTaskGroup(group_id="load", table="{{ params.table }}", partition_by=["month"], optimize=compaction),
+    ):
+        OneLakeWriteOperator.partial(
+            task_id="write", source=FileSource("/data/{{ ds }}.json", format="json")
+        ).expand_kwargs(VENDORS)
     return dag
 
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
 def test_every_row_is_there_once_under_writers_backfill_compaction_and_foreign_spark(
     live_stack: LiveStack, tmp_path: Path
 ) -> None:
-    stress = Stress(live_stack, minutes=1, directory=tmp_path)
+    stress = Stress(live_stack, minutes=1, directory=tmp_path, months=2)
     try:
         stress.run()
         seen = judge(stress)

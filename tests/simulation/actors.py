@@ -27,7 +27,7 @@ from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
 from tests.simulation.compactor import Compacted, compact
 from tests.simulation.foreign import foreign, set_aside, vacuum, write_checkpoint
 from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
-from tests.simulation.store import MemoryStore
+from tests.simulation.store import MemoryStore, parsed
 from tests.simulation.table import (
     Row,
     data_columns,
@@ -352,7 +352,7 @@ class Deployment:
     def _twin(self, path: str) -> dict[str, Any]:
         stored = self.store.peek(f"{path}/{version_path(0)}")
         assert stored is not None
-        return {kind: body for line in stored.data.splitlines() for kind, body in json.loads(line).items()}
+        return {kind: body for action in parsed(stored.data) for kind, body in action.items()}
 
     def file(
         self, partition: int, rows: Sequence[Row], *, prefix: str, spelling: str | None, metadata: dict[str, Any]

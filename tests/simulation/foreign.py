@@ -13,6 +13,7 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.staging.buffers import close, closed
 from tests.simulation.checkpoint import checkpoint
 from tests.simulation.scenario import ForeignPlan
+from tests.simulation.store import parsed
 from tests.simulation.table import State, altered, data_columns, high_water_mark, new_vector, spelling_of, vector_id
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def vacuum(deployment: Deployment) -> None:
     world, store = deployment.world, deployment.store
     spared = set(State.of(store).live)
     for entry in store.entries.values():
-        for action in map(json.loads, entry.data.splitlines()):
+        for action in parsed(entry.data):
             if "remove" in action and world.microseconds - entry.modified < WEEK:
                 spared.add(action["remove"]["path"])
     listed = [

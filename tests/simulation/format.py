@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from tests.simulation.table import State, stamped
@@ -22,7 +23,7 @@ class FormatJudge:
         # The row ids of every file that ever was in the table: the first one, and the version that it came with.
         self._given: dict[str, tuple[int, int]] = {}
 
-    def check(self, version: int, actions: list[dict[str, Any]], ever: set[str]) -> None:
+    def check(self, version: int, actions: Sequence[dict[str, Any]], ever: set[str]) -> None:
         """Judge the next version.
 
         :param version: its number.

@@ -6,7 +6,6 @@ every commit of ours exactly which files it should have added and removed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
@@ -40,6 +39,7 @@ from tests.simulation.actors import Deployment, Said, Staged
 from tests.simulation.compactor import Compacted
 from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan
+from tests.simulation.store import parsed
 from tests.simulation.table import (
     KEY,
     Row,
@@ -163,7 +163,7 @@ class Judge:
         metadata: dict[str, Any] = {}
         for version in versions:
             entry = self.store.entries[version]
-            actions = [json.loads(line) for line in entry.data.splitlines()]
+            actions = parsed(entry.data)
             before = metadata
             metadata = next((a["metaData"] for a in actions if "metaData" in a), metadata)
             if version <= self._judged:
@@ -175,10 +175,10 @@ class Judge:
             if commit.compaction is not None:
                 self._check_compaction(commit, entry.modified)
             self._check_moved(commit, before)
-            self._apply(commit, actions)
+            self._apply(commit)
             self._judged = version
 
-    def _read(self, version: int, actions: list[dict[str, Any]]) -> Published:
+    def _read(self, version: int, actions: tuple[dict[str, Any], ...]) -> Published:
         infos = [a["commitInfo"] for a in actions if "commitInfo" in a]
         info = infos[0] if infos else {}
         adds = [a["add"] for a in actions if "add" in a]
@@ -456,7 +456,7 @@ class Judge:
                 if row.split("/")[0] == plan.load.dag and row.split("/")[1] in others:
                     _fail(f"version {commit.version} removes {row} of a colleague")
 
-    def _apply(self, commit: Published, actions: list[dict[str, Any]]) -> None:
+    def _apply(self, commit: Published) -> None:
         version = commit.version
         added = [add["path"] for add in commit.adds]
         removed = [remove["path"] for remove in commit.removes]
@@ -786,8 +786,8 @@ class Judge:
     def _rows(self, add: dict[str, Any]) -> tuple[str, ...]:
         return tuple(name for name, _ in self._read_file(add))
 
-    def _actions(self, version: int) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.store.entries[version].data.splitlines()]
+    def _actions(self, version: int) -> tuple[dict[str, Any], ...]:
+        return parsed(self.store.entries[version].data)
 
     def _txns(self, version: int) -> dict[str, int]:
         return {a["txn"]["appId"]: a["txn"]["version"] for a in self._actions(version) if "txn" in a}
@@ -801,12 +801,12 @@ class Judge:
     def _version_0(self, path: str) -> dict[str, Any]:
         stored = self.store.peek(f"{path}/_delta_log/{0:020d}.json")
         assert stored is not None
-        return {k: v for line in stored.data.splitlines() for k, v in json.loads(line).items()}
+        return {k: v for action in parsed(stored.data) for k, v in action.items()}
 
     def _staged_add(self, path: str, name: str) -> dict[str, Any]:
         stored = self.store.peek(f"{path}/_delta_log/{1:020d}.json")
         assert stored is not None
-        adds = [json.loads(line).get("add") for line in stored.data.splitlines()]
+        adds = [action.get("add") for action in parsed(stored.data)]
         return next(add for add in adds if add and add["path"] == name)
 
     def _finished(self, path: str) -> datetime:

@@ -183,12 +183,14 @@ class Scenario:
         # In a slow one, days go by between staging and publishing, and VACUUM runs.
         slow = random.random() < 0.12
         day = 86_400.0
-        # The fewer the partitions, the more everybody is in everybody's way.
-        hot = random.choice((PARTITIONS[:1], PARTITIONS[:2], PARTITIONS[2:], PARTITIONS))
         exists = random.random() < 0.8
         table = _table(random)
         if table.made_by_spark and not exists:
             table = TablePlan("none", False, table.in_commit_timestamps, table.vectors)
+        # The fewer the partitions, the more everybody is in everybody's way.
+        kinds = _kinds(random, table, slow)
+        upkept = random.random() < 0.5
+        hot = random.choice((PARTITIONS[:1], PARTITIONS[:2], PARTITIONS[2:], PARTITIONS))
         return cls(
             column=Column(random.choice(("string", "string", "timestamp", "integer"))),
             table=table,
@@ -197,8 +199,10 @@ class Scenario:
             faults=_faults(random),
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
             loads=tuple(_load(random, number, hot, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
-            foreign=tuple(_foreign(random, hot, slow, table) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
-            compactions=tuple(_compaction(random, slow) for _ in range(random.choice((0, 0, 0, 1, 2, 3)))),
+            foreign=tuple(_foreign(random, kinds, hot, slow) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
+            compactions=tuple(
+                _compaction(random, slow) for _ in range(random.choice((0, 0, 1, 2, 3)) if upkept else 0)
+            ),
             vacuums=tuple(random.uniform(6.9, 8.3) * day for _ in range(random.randrange(1, 4))) if slow else (),
             checkpoints=tuple(random.uniform(0.5, 4) * day for _ in range(random.randrange(3))) if slow else (),
             hands=(random.uniform(0.5, 20),) if random.random() < 0.1 else (),
@@ -235,7 +239,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         keys[1] = keys[0]
     bounded = mode is Mode.REPLACE_WHERE or random.random() < 0.3
     own = random.random() < 0.4
-    reading = random.random() < 0.12
+    reading = random.random() < 0.1
     writers = []
     for i, (key, task) in enumerate(zip(keys, tasks, strict=True)):
         into = ((hot[i % len(hot)],) if own else shared) if bounded else None
@@ -280,7 +284,7 @@ def _rows(random: Random, into: tuple[int, ...] | None, hot: tuple[int, ...]) ->
 
 
 def _table(random: Random) -> TablePlan:
-    plain = random.random() < 0.4
+    plain = random.random() < 0.5
     mapping, ids, stamps, vectors = (
         random.choice(("none", "name", "name", "id")),
         *(random.random() < 0.5 for _ in range(3)),
@@ -288,14 +292,21 @@ def _table(random: Random) -> TablePlan:
     return TablePlan("none", False, False, False) if plain else TablePlan(mapping, ids, stamps, vectors)
 
 
-def _foreign(random: Random, hot: tuple[int, ...], slow: bool, table: TablePlan) -> ForeignPlan:
+def _kinds(random: Random, table: TablePlan, slow: bool) -> tuple[str, ...]:
+    """What others do, if they do anything; often they leave the table's definition alone, for that ends many writers."""
     kinds = ["append", "append", "overwrite", "delete", *["compact"] * 4, "add column", "add check"]
+    kinds += ["erase"] * 2 * table.vectors
+    if random.random() < 0.6:
+        return tuple(kinds)
     if table.mapping != "none":
-        kinds += ["rename", *["rename partition"] * 4, *["swap column"] * 3]
-    if table.vectors:
-        kinds += ["erase", "erase"]
+        kinds += ["rename", *["rename partition"] * 4, *["swap column"] * 4]
+    kinds += ["erase"] * 4 * table.vectors
     # Whoever restores files that a VACUUM has listed loses them, whatever we do.
-    kinds += [] if slow else ["restore"]
+    kinds += [] if slow else ["restore"] * 2
+    return tuple(kinds)
+
+
+def _foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow: bool) -> ForeignPlan:
     return ForeignPlan(
         kind=random.choice(kinds),
         partition=random.choice(hot),

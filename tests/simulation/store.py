@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import attrs
 
@@ -19,6 +20,12 @@ _ENTRY = re.compile(r"^_delta_log/(\d{20})\.json$")
 _COMPLETE = f"/_delta_log/{1:020d}.json"
 _CLAIM = re.compile(r"^(.*)/_claim-(\d+)\.json$")
 T = TypeVar("T")
+
+
+@lru_cache(maxsize=4096)
+def parsed(data: bytes) -> tuple[dict[str, Any], ...]:
+    """Return the actions of a log entry; nobody may change them."""
+    return tuple(json.loads(line) for line in data.splitlines())
 
 
 @attrs.frozen

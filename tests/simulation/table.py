@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
 import attrs
 
-from tests.simulation.store import MemoryStore
+from tests.simulation.store import MemoryStore, parsed
 
 ROW_TRACKING = "delta.rowTracking"
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -115,10 +116,10 @@ class State:
         state = cls()
         for version, entry in sorted(store.entries.items()):
             if until is None or version <= until:
-                state.apply(version, [json.loads(line) for line in entry.data.splitlines()])
+                state.apply(version, parsed(entry.data))
         return state
 
-    def apply(self, version: int, actions: list[dict[str, Any]]) -> None:
+    def apply(self, version: int, actions: Sequence[dict[str, Any]]) -> None:
         """Take in the next version."""
         self.version = version
         for action in actions:
@@ -257,7 +258,12 @@ def load_rows(data: bytes, hidden: frozenset[int] = frozenset()) -> list[Row]:
     :param data: of the file.
     :param hidden: positions of rows that a deletion vector hides.
     """
-    return [(name, tuple(columns)) for at, (name, columns) in enumerate(json.loads(data)) if at not in hidden]
+    return [row for at, row in enumerate(_rows(data)) if at not in hidden]
+
+
+@lru_cache(maxsize=4096)
+def _rows(data: bytes) -> tuple[Row, ...]:
+    return tuple((name, tuple(columns)) for name, columns in json.loads(data))
 
 
 def seen(rows: Iterable[Row], metadata: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_onelake.commit import entry, policy, publish, reconcile, replaced
+from airflow_provider_onelake.commit import conflicts, entry, policy, publish, reconcile, replaced
 from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.log import fits, partitions, replay
 from airflow_provider_onelake.maintenance import rewrite
@@ -198,6 +198,11 @@ BUGS = [
         ],
         "of which the table has|compacts .* to",
         id="stale-column-mapping",
+    ),
+    pytest.param(
+        [Change(conflicts, "winner_replaced_range", {"if texts else None": "if False else None"})],
+        "InvalidWriteError: The predicate",
+        id="winners-predicate-read-by-todays-names",
     ),
     pytest.param(
         [

@@ -177,6 +177,15 @@ def v2_checkpoints(table: SharedTable) -> None:
     assert named <= {file.name for file in (log / "_sidecars").iterdir()}
 
 
+def v2_table_with_our_checkpoint(table: SharedTable) -> None:
+    """Ours has a classic name and holds all files itself; the format allows both on such a table."""
+    assert configuration(table, "delta.checkpointPolicy") == "v2"
+    for checkpoint in (table.path / "_delta_log").glob("*.checkpoint.*"):
+        assert re.fullmatch(r"\d{20}\.checkpoint\.parquet", checkpoint.name)
+        kinds = pq.read_table(checkpoint)
+        assert kinds.column("checkpointMetadata").drop_null().to_pylist()[0]["version"] == int(checkpoint.name[:20])
+
+
 def sidecars(checkpoint: Path) -> list[dict[str, Any]]:
     if checkpoint.suffix == ".json":
         actions = [json.loads(line) for line in checkpoint.read_text().splitlines()]
@@ -342,7 +351,7 @@ CASES = {
         {"delta.checkpointInterval": "1", **V2},
         checkpoint=lambda table: None,
     ),
-    "v2 checkpoints by us": Case(frozenset({"v2Checkpoint"}), lambda table: None, V2),
+    "v2 checkpoints by us": Case(frozenset({"v2Checkpoint"}), v2_table_with_our_checkpoint, V2),
     "type widening": Case(
         frozenset({"typeWidening"}),
         widened,

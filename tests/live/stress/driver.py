@@ -34,7 +34,6 @@ PROPERTIES = {
 # Runs at the same time.
 _AT_ONCE = {EACH: 2, TOGETHER: 1, OPTIMIZE: 1}
 _VACUUM_AFTER = 3
-_MONTHS = 3
 _ENDED = ("success", "failed")
 _EVERY = 2.0
 # How long the runs may take that are under way when the time is over, and how long something that must be seen.
@@ -48,11 +47,13 @@ class Stress:
     :param stack: that runs it.
     :param minutes: for how long new work is started; at least until a compaction was published and a backfill ended.
     :param directory: for the reader's answers.
+    :param months: of each backfill; the next one starts when one has ended.
     """
 
     stack: LiveStack
     minutes: float
     directory: Path
+    months: int = 3
     loads: list[Load] = attrs.field(factory=list)
     runs: dict[str, list[str]] = attrs.field(factory=lambda: {dag: [] for dag in DAGS})
     backfills: list[int] = attrs.field(factory=list)
@@ -109,8 +110,8 @@ class Stress:
 
     def _start_backfill(self) -> None:
         """Backfill the months after those of the last one: they replace one slot, and so do every other of our runs."""
-        first = _MONTHS * len(self.backfills)
-        months = [datetime(2019 + n // 12, n % 12 + 1, 1, tzinfo=UTC) for n in (first, first + _MONTHS - 1)]
+        first = self.months * len(self.backfills)
+        months = [datetime(2019 + n // 12, n % 12 + 1, 1, tzinfo=UTC) for n in (first, first + self.months - 1)]
         self.backfills.append(
             self.stack.api.create_backfill(
                 EACH, *months, max_active_runs=2, conf={"table": TABLE, "load": "", "slot": "1"}
@@ -122,7 +123,7 @@ class Stress:
 
     def _seen_enough(self) -> bool:
         compacted = any(result["status"] == "published" for result in self.results(OPTIMIZE, "optimize"))
-        return compacted and len(self._backfilled(_ENDED)) >= _MONTHS
+        return compacted and len(self._backfilled(_ENDED)) >= self.months
 
     def _forget_ended(self) -> None:
         for dag_id, active in self._active.items():
@@ -131,7 +132,7 @@ class Stress:
     def _wait_for_all(self) -> None:
         def ended() -> bool:
             states = {run["state"] for dag_id in DAGS for run in self.stack.api.runs(dag_id)}
-            return states <= set(_ENDED) and len(self._backfilled(_ENDED)) == _MONTHS * len(self.backfills)
+            return states <= set(_ENDED) and len(self._backfilled(_ENDED)) == self.months * len(self.backfills)
 
         wait_for(ended, "every run to end", _PATIENCE, _EVERY)
         for run in self._backfilled(_ENDED):

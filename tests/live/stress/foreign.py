@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _BATCH = 20
 _PARTS = ("foreign", "shared")
 _CONFLICT = re.compile(r"DELTA_(?:CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)[A-Z_]*")
+_WINNER = re.compile(r"a concurrent ([A-Z]+)")
 # Between two statements: the writers need the cores too.
 _PAUSE = 0.5
 
@@ -116,7 +117,8 @@ class ForeignWriter(Thread):
                 conflict = _CONFLICT.search(f"{getattr(error, 'getCondition', lambda: '')()} {error}")
                 if conflict is None:
                     raise
-                self.conflicts[f"{kind}: {conflict[0]}"] += 1
+                winner = _WINNER.search(str(error))
+                self.conflicts[f"{kind} lost to {winner[1] if winner else 'another'} ({conflict[0]})"] += 1
             else:
                 self.done[kind] += 1
                 return

@@ -77,11 +77,11 @@ def judge(stress: Stress) -> Evidence:
     table, seen = stress.table, Evidence()
     seen.commits = DeltaLog(open_store(TableAddress.parse(str(table))), str(table)).commits_since(-1)
     _ask_airflow(stress, seen)
-    _check_log(seen)
-    _check_versions(seen)
+    check_log(seen)
+    check_versions(seen)
     seen.expected = _expected(stress, seen)
     _check_rows(stress, seen)
-    _check_reader(stress, seen)
+    check_reader(stress, seen)
     _check_time_travel(stress, seen)
     return seen
 
@@ -117,7 +117,7 @@ def _ask_airflow(stress: Stress, seen: Evidence) -> None:
 # -- the log -----------------------------------------------------------------------------------------------------------
 
 
-def _check_log(seen: Evidence) -> None:
+def check_log(seen: Evidence) -> None:
     """No path comes twice, nor a buffer, nor a writer's ``txn`` (protocol, rules 9 and 15)."""
     added: dict[str, int] = {}
     buffers: dict[str, int] = {}
@@ -141,7 +141,7 @@ def _check_log(seen: Evidence) -> None:
         seen.problems.append(f"The log has gaps: {versions}")
 
 
-def _check_versions(seen: Evidence) -> None:
+def check_versions(seen: Evidence) -> None:
     """Every version that a task of ours was told is its own in the log: a foreign commit has no way to know (rule 22)."""
     by_version = {commit.version: commit for commit in seen.commits}
     for told in (*seen.writes, *seen.outcomes):
@@ -245,7 +245,7 @@ def _rows_by_spark(stress: Stress, version: int | None = None) -> tuple[Counter[
 # -- the reader --------------------------------------------------------------------------------------------------------
 
 
-def _check_reader(stress: Stress, seen: Evidence) -> None:
+def check_reader(stress: Stress, seen: Evidence) -> None:
     """It met no error, never a part of a writer's rows, never half a load that comes together; what was there stays."""
     answers = [answer for answer in stress.answers if "error" not in answer]
     errors = Counter(answer["error"] for answer in stress.answers if "error" in answer)
