@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ GREEN = {"success"}
 def spark_connection(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+
+
+@pytest.fixture
+def spark(connect_server: Server) -> Iterator[Any]:
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession(connection=connect_server.remote)
+    yield session
+    session.stop()
 
 
 @pytest.fixture

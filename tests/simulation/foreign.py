@@ -40,8 +40,10 @@ def foreign(deployment: Deployment, plan: ForeignPlan) -> None:
         # Two statements of a person, one after the other.
         for kind in ("drop column", "add again"):
             _commit(deployment, attrs.evolve(plan, kind=kind))
-    else:
-        _commit(deployment, plan)
+        return
+    _commit(deployment, plan)
+    if plan.compacts and plan.kind == "append":
+        _commit(deployment, attrs.evolve(plan, kind="compact"))
 
 
 def _commit(deployment: Deployment, plan: ForeignPlan) -> None:

@@ -130,6 +130,7 @@ class ForeignPlan:
     :param blind: whether it says of its append that it is blind.
     :param silent: whether it puts no ``commitInfo``.
     :param ahead: seconds by which its clock is ahead of all others.
+    :param compacts: whether its engine compacts the partition right after it.
     """
 
     kind: str
@@ -138,7 +139,8 @@ class ForeignPlan:
     thinks: float
     blind: bool
     silent: bool
-    ahead: float = 0.0
+    ahead: float
+    compacts: bool
 
 
 @attrs.frozen
@@ -199,7 +201,7 @@ class Scenario:
             faults=_faults(random),
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
             loads=tuple(_load(random, number, hot, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
-            foreign=tuple(_foreign(random, kinds, hot, slow) for _ in range(random.choice((0, 0, 1, 2, 3, 4)))),
+            foreign=tuple(_foreign(random, kinds, hot, slow) for _ in range(random.choice((0, 1, 1, 2, 3, 4)))),
             compactions=tuple(
                 _compaction(random, slow) for _ in range(random.choice((0, 0, 1, 2, 3)) if upkept else 0)
             ),
@@ -317,6 +319,7 @@ def _foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow:
         blind=random.random() < 0.8,
         silent=random.random() < 0.1,
         ahead=random.choice((0.0, 0.0, random.uniform(-5, 5))),
+        compacts=random.random() < 0.3,
     )
 
 

@@ -109,7 +109,7 @@ class Stress:
             self.loads.append(Load(dag_id, run_id, load, slot))
 
     def _start_backfill(self) -> None:
-        """Backfill the months after those of the last one: they replace one slot, and so do every other of our runs."""
+        """Backfill the months after those of the last one: they replace one slot, and so does every other run of ours."""
         first = self.months * len(self.backfills)
         months = [datetime(2019 + n // 12, n % 12 + 1, 1, tzinfo=UTC) for n in (first, first + self.months - 1)]
         self.backfills.append(
