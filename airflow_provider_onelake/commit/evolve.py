@@ -31,7 +31,7 @@ from airflow_provider_onelake.log.actions import Action, dump_actions, version_p
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import MAPPING_ID
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, ddl, fit
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, ddl, fit, nullable_field
 from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -215,28 +215,11 @@ def _names(field: Field) -> Iterator[str]:
 
 def _plain(field: Field) -> Field:
     """Return a field as a table takes it: nullable throughout, and of its metadata only what people wrote."""
-    comment = (field.get("metadata") or {}).get("comment")
-    return {
-        "name": field["name"],
-        "type": _nullable(field["type"]),
-        "nullable": True,
-        "metadata": {} if comment is None else {"comment": comment},
-    }
-
-
-def _nullable(kind: Any) -> Any:
-    if not isinstance(kind, dict):
-        return kind
-    if kind["type"] == "struct":
-        return {**kind, "fields": [_plain(field) for field in kind["fields"]]}
-    if kind["type"] == "array":
-        return {**kind, "elementType": _nullable(kind["elementType"]), "containsNull": True}
-    return {
-        **kind,
-        "keyType": _nullable(kind["keyType"]),
-        "valueType": _nullable(kind["valueType"]),
-        "valueContainsNull": True,
-    }
+    whole = nullable_field(copy.deepcopy(field))
+    for one in fields_within({"type": "struct", "fields": [whole]}):
+        comment = (one.get("metadata") or {}).get("comment")
+        one["metadata"] = {} if comment is None else {"comment": comment}
+    return whole
 
 
 def _entry(new: list[Field], snapshot: Snapshot, random: Random, log: DeltaLog) -> list[Action]:

@@ -96,6 +96,33 @@ def check_creatable(rows: dict[str, Any]) -> None:
         raise RowsDoNotFitError(f"No table can be made from the rows: {'; '.join(problems)}.")
 
 
+def nullable(kind: JsonType) -> JsonType:
+    """Return a type all of whose parts may be NULL, as Spark's own writer makes the columns of a new table.
+
+    That a value is never NULL is true of the rows of one query (of every literal, say), not of all that are to come.
+
+    :param kind: type as Spark's JSON.
+    """
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return {**kind, "fields": [nullable_field(field) for field in kind["fields"]]}
+    if kind["type"] == "array":
+        return {**kind, "elementType": nullable(kind["elementType"]), "containsNull": True}
+    if kind["type"] == "map":
+        inner = {key: nullable(kind[key]) for key in ("keyType", "valueType")}
+        return {**kind, **inner, "valueContainsNull": True}
+    return kind
+
+
+def nullable_field(field: dict[str, Any]) -> dict[str, Any]:
+    """Return a column that may be NULL, in all its parts.
+
+    :param field: of a schema, as Spark's JSON.
+    """
+    return {**field, "type": nullable(field["type"]), "nullable": True}
+
+
 def lossless(given: JsonType, wanted: JsonType) -> bool:
     """Whether every value of one type is exactly a value of the other.
 

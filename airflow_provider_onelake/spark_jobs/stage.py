@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, quoted
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 
 if TYPE_CHECKING:
@@ -50,18 +50,26 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``. With a ``schema``, the source is not looked at.
-    :returns: ``schema_json`` (of the rows with the generated columns), ``input_files``, ``reads_target``.
+    :returns: ``schema_json`` (of the rows with the generated columns, nullable unless a ``schema`` says otherwise),
+        ``input_files``, ``reads_target``.
     :raises RowsDoNotFitError: no table can be made from the rows, unless they are for one that is there and evolves.
     """
     _configure(spark, job)
     if job.get("schema"):
-        rows = _with_generated(spark.createDataFrame([], job["schema"]), job)
-        return {"schema_json": _creatable(rows), "input_files": [], "reads_target": False}
+        given = json.loads(_with_generated(spark.createDataFrame([], job["schema"]), job).schema.json())
+        check_creatable(given)
+        return {"schema_json": json.dumps(given), "input_files": [], "reads_target": False}
     view = _views(spark, job)
     rows = _with_generated(spark.table(quoted(view)), job)
-    schema = rows.schema.json() if job.get("evolves") else _creatable(rows)
+    schema = json.loads(rows.schema.json())
+    if not job.get("evolves"):
+        check_creatable(schema)
     files = list(rows.inputFiles())
-    return {"schema_json": schema, "input_files": files, "reads_target": _reads_target(spark, job, view, files)}
+    return {
+        "schema_json": json.dumps(nullable(schema)),
+        "input_files": files,
+        "reads_target": _reads_target(spark, job, view, files),
+    }
 
 
 def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,12 +160,6 @@ def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
     generated: Mapping[str, str] = job.get("generated") or {}
     missing = {name: expression for name, expression in generated.items() if name.lower() not in given}
     return rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
-
-
-def _creatable(rows: DataFrame) -> str:
-    schema: str = rows.schema.json()
-    check_creatable(json.loads(schema))
-    return schema
 
 
 def _schema_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     attempts,
+    close,
     closed,
     open_buffer,
     read_buffer,
@@ -278,6 +279,8 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
     if buffer.table_id != snapshot.table_id or any(misfits(buffer.metadata, snapshot.metadata)):
         return None
     if buffer.reads_target and _changed_since(log, buffer.read_version, snapshot.version):
+        # Closed, as reconcile takes the first complete buffer of a writer: this one can never be published.
+        close(log.store, path, {"reason": "set aside: computed from the table itself, which has changed since"})
         logger.info("The buffer %s is not reused: the table that it was computed from has changed since", path)
         return None
     return buffer

@@ -202,9 +202,7 @@ class Scenario:
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
             loads=tuple(_load(random, number, hot, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
             foreign=tuple(_foreign(random, kinds, hot, slow) for _ in range(random.choice((0, 1, 1, 2, 3, 4)))),
-            compactions=tuple(
-                _compaction(random, slow) for _ in range(random.choice((0, 0, 1, 2, 3)) if upkept else 0)
-            ),
+            compactions=tuple(_compaction(random, slow) for _ in range(random.choice((1, 2, 3)) if upkept else 0)),
             vacuums=tuple(random.uniform(6.9, 8.3) * day for _ in range(random.randrange(1, 4))) if slow else (),
             checkpoints=tuple(random.uniform(0.5, 4) * day for _ in range(random.randrange(3))) if slow else (),
             hands=(random.uniform(0.5, 20),) if random.random() < 0.1 else (),
@@ -249,6 +247,8 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         writers.append(WriterPlan(key, (_rows(random, into, hot), _rows(random, into, hot)), into, task, reads))
     appends = mode is Mode.APPEND
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
+    # Of reconciliations at once, one may find more of a load's buffers than another.
+    early = (0, 1, 2, 3) if publish is PublishMode.TOGETHER and not appends else (0, 0, 1, 2)
     source = 0
     rerun = []
     for _ in range(reruns):
@@ -272,7 +272,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         before_reconcile=random.choice((0.0, 2.0, 3.0, 7.2, 7.6)) * 86_400 if slow else 0.0,
         lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
         hasty=random.random() < 0.2,
-        early=tuple(10 ** random.uniform(-1, 0.7) for _ in range(random.choice((0, 0, 1, 2)))),
+        early=tuple(10 ** random.uniform(-1, 0.7) for _ in range(random.choice(early))),
     )
 
 

@@ -180,6 +180,17 @@ def test_the_next_try_carries_on_after_the_reruns_of_the_one_before(engine: Fake
     assert ids(Path(log.table)) == [1, 2, 101, 102, 103, 104]
 
 
+def test_rows_that_are_out_of_date_are_set_aside_by_the_next_try(engine: FakeEngine, log: DeltaLog) -> None:
+    """Reconcile takes a writer's first complete buffer, so one that can never be published must not be in its way."""
+    engine.reads_target = True
+    first = run(publish="together")
+    foreign_append(log, {"2019-01": [100]})
+    second = run(publish="together")
+    assert (second["reused"], second["read_version"]) == (False, 1)
+    assert closed(log.store, first["buffer"]) is not None
+    assert closed(log.store, second["buffer"]) is None
+
+
 # -- the table's columns -----------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, ddl, fit, lossless
+from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, ddl, fit, lossless, nullable
 
 
 def schema(**columns: Any) -> dict[str, Any]:
@@ -129,6 +129,16 @@ def test_a_table_needs_types_and_unique_names() -> None:
         check_creatable(schema(a="long", b=array("void")))
     with pytest.raises(RowsDoNotFitError, match="column a is there twice"):
         check_creatable(schema(a="long", A="long"))
+
+
+def test_that_the_rows_of_one_query_are_never_null_is_no_rule_for_a_table() -> None:
+    never = {**array("long"), "containsNull": False}
+    inner = {"type": "struct", "fields": [column("a", never, nullable=False, comment="of a")]}
+    kind = {"type": "struct", "fields": [column("m", {**mapping(inner, inner), "valueContainsNull": False}, False)]}
+    open_ = {"type": "struct", "fields": [column("a", array("long"), comment="of a")]}
+    assert nullable(kind) == {"type": "struct", "fields": [column("m", mapping(open_, open_))]}
+    assert kind["fields"][0]["nullable"] is False
+    assert nullable({"type": "udt", "class": "x"}) == {"type": "udt", "class": "x"}
 
 
 def test_ddl() -> None:
