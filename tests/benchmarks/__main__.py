@@ -1,6 +1,7 @@
 """``make bench``: staged writers beside one Spark job, and commits per second; two to four minutes.
 
 ``make bench ARGS=--memory``: an input ten times the planned size instead, and what it costs in memory.
+``make bench ARGS=--opening``: how long a table of 10,000 commits takes to open, beside one of 100.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rich.table import Table
 
 from include.local import jars
 from include.local.connect_server import ConnectServer, free_port
+from tests.benchmarks import opening
 from tests.benchmarks.commits import Sample, measure, measure_bare
 from tests.benchmarks.loads import WAYS, Load, remove
 from tests.benchmarks.memory import Memory, measure_memory, megabytes
@@ -56,7 +58,11 @@ def main(arguments: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--memory", action="store_true", help="measure memory with ten times the planned input")
-    if parser.parse_args(arguments).memory:
+    parser.add_argument("--opening", action="store_true", help="measure how long short and long tables take to open")
+    asked = parser.parse_args(arguments)
+    if asked.opening:
+        return _opening()
+    if asked.memory:
         memory, right = _memory()
         _keep("memory", attrs.asdict(memory))
         return 0 if right else 1
@@ -141,6 +147,17 @@ def _load(server: ConnectServer, name: str, source: Path) -> Load:
 def _cpu_seconds(server: ConnectServer) -> float:
     times = psutil.Process(server.pid).cpu_times()
     return float(times.user + times.system)
+
+
+def _opening() -> int:
+    with console.status("Making tables of 100 and of 10,000 commits …"):
+        found = opening.measure(STATE / "tables" / "opening")
+    table = Table("commits", "median ms", "times the first", title="Opening a table")
+    for seen in found:
+        table.add_row(f"{seen.commits:,}", f"{1000 * seen.median:.1f}", f"{seen.median / found[0].median:.2f}")
+    console.print(table)
+    _keep("opening", {"seconds": {str(seen.commits): seen.seconds for seen in found}})
+    return 0
 
 
 def _memory() -> tuple[Memory, bool]:
