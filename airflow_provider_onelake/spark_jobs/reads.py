@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 # A path goes on with these; "/t/trips" is not in "/t/trips_2", nor in "/old/t/trips".
 _PART_OF_A_PATH = r"[\w.%=+~@-]"
-_LOCATION = re.compile(r"Location: [^\[\n]*\[([^\]\n]*)\]")
 _RELATION = re.compile(r"(?:Relation|SubqueryAlias|RelationV2\[[^\]]*\]) (?:spark_catalog\.)?([\w`.]+\.[\w`]+)")
 # Local paths in SQL and in plans: quoted, where they may hold spaces, or up to whatever ends a word.
 _LOCAL_PATH = re.compile(r"`(/[^`]+)`|'(/[^']+)'|\"(/[^\"]+)\"|(?<![\w.%=+~@:/-])(/[^\s`'\"\[\](),;]+)")
@@ -47,18 +46,21 @@ def reads_table(spark: SparkSession, view: str, table_uri: str, texts: Iterable[
     return table.named_in(plan) or any(table.named_in(place) for place in _catalog_locations(spark, plan))
 
 
-def forget_cached(spark: SparkSession, view: str, table_uri: str) -> None:
-    """Have a query read its tables as they are now, not as some session cached them.
+def forget_cached(spark: SparkSession, view: str, table_uri: str, texts: Iterable[str]) -> None:
+    """Have a query read a table as it is now, not as some session cached it.
 
     All sessions of a server share its cache, and a query that reads a table which any of them has cached gets the rows
     of then: perhaps of a version before the one that the writer's buffer was opened on.
 
     :param spark: session in which ``view`` is known.
     :param view: the view whose rows are to be written.
-    :param table_uri: of a table that it reads, by whatever name.
+    :param table_uri: of the table; what was cached by another name of it is forgotten too.
+    :param texts: what the query was made from: SQL and source paths.
     """
-    places = [place for found in _LOCATION.findall(_plan(spark, view)) for place in found.split(", ")]
-    for place in dict.fromkeys((table_uri, *places)):
+    table, plan = _Directory(table_uri), _plan(spark, view)
+    names = [place for place in _catalog_locations(spark, plan) if table.named_in(place)]
+    names += [name for text in (plan, *texts) for name in table.names_in(text)]
+    for place in dict.fromkeys((table_uri, *names)):
         spark.catalog.refreshByPath(place)
 
 
@@ -99,6 +101,15 @@ class _Directory:
         if self._name.search(_plain(text)):
             return True
         return self._identity is not None and any(self._holds(path) for path in _local_paths(text))
+
+    def names_in(self, text: str) -> Iterator[str]:
+        """Yield the local paths in a text that lead to this very directory, as they are spelled.
+
+        :param text: SQL, a plan or a path.
+        """
+        if self._identity is not None:
+            for path in map(Path, _local_paths(text)):
+                yield from (str(place) for place in (path, *path.parents) if self._look_at(place) == self._identity)
 
     def _holds(self, path: str) -> bool:
         real = Path(os.path.realpath(path))

@@ -92,7 +92,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     expressions = fit(json.loads(rows.schema.json()), table, job["table_uri"], missing_as_null=evolves)
     reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
     if reads_target:
-        forget_cached(spark, view, job["table_uri"])
+        forget_cached(spark, view, job["table_uri"], _texts(job))
     writer = (
         rows.selectExpr(*expressions)
         .write.format("delta")
@@ -173,8 +173,12 @@ def _schema_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
 
 
 def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:
+    return reads_table(spark, view, job["table_uri"], _texts(job), files)
+
+
+def _texts(job: Mapping[str, Any]) -> list[str]:
+    """Return what the job's query is made from: SQL and source paths."""
     source = job["source"]
     paths = source.get("path") or []
     texts = [source.get("query") or "", *([paths] if isinstance(paths, str) else paths), job.get("where") or ""]
-    texts += (job.get("steps") or {}).values()
-    return reads_table(spark, view, job["table_uri"], texts, files)
+    return [*texts, *(job.get("steps") or {}).values()]

@@ -122,14 +122,6 @@ def test_a_time_out_stops_the_work_in_spark(lakehouse: Path, connect_server: Ser
     assert len(rows(lakehouse)) == 3
 
 
-def test_reading_the_table_itself_is_refused(lakehouse: Path) -> None:
-    run_dag(load(GOOD), logical_date=JANUARY)
-    table = lakehouse / "Tables" / "t"
-    run = run_dag(load(f"SELECT id + 10 AS id, p FROM delta.`{table}`"), logical_date=FEBRUARY)
-    assert states(run)["load.write"] == "failed"
-    assert len(rows(lakehouse)) == 3
-
-
 def test_a_template_in_the_source_is_rendered(lakehouse: Path) -> None:
     run = run_dag(load("SELECT 1L AS id, '{{ ds }}' AS p"), logical_date=JANUARY)
     assert set(states(run).values()) == {"success"}

@@ -387,6 +387,9 @@ class Judge:
                 if path not in self.live or self.live[path].vector is not None:
                     _fail(f"version {commit.version} takes back {path} of version {earlier.version}, changed since")
             earlier.taken_back.add(record["app_id"])
+            gone = {row for path in mine for row in self.live[path].rows}
+            for seen_before in self.commits:
+                seen_before.after = {partition: rows - gone for partition, rows in seen_before.after.items()}
             self.counters["appends taken back"] += bool(mine)
             paths |= mine
         return paths
@@ -723,15 +726,30 @@ class Judge:
         }
         if not allowed.get(type(error), False):
             _fail(f"{said.actor} fails with {type(error).__name__}: {error}")
-        mixed = isinstance(error, ConflictError) and any(text in str(error) for text in ("merged", "rewritten since"))
-        if mixed and not others & {"compact", "restore"}:
-            self.counters["refused because of a compaction of ours"] += 1
-            # One that was held up may find all of it published, and merged, by others.
-            identities = [plan.load.writer(w.key).app_id for w in plan.writers]
-            if not plan.reruns and not all(self._txn_at(app_id, said.newest) for app_id in identities):
-                _fail(f"{said.actor} fails because of a compaction: {error}")
+        if isinstance(error, ConflictError) and any(text in str(error) for text in ("merged", "rewritten since")):
+            self._check_not_by_compaction(said, error)
         if found := _TAKEN_BACK.match(str(error)):
             self._check_rightly_refused(said, found[1], int(found[2]))
+
+    def _check_not_by_compaction(self, said: Said, error: OneLakeError) -> None:
+        """No writer fails because a compaction of ours merged files, if it had begun by then and is not published."""
+        plan = said.plan
+        by_others = any(not add.get("dataChange", True) for c in self.commits if not c.compaction for add in c.adds)
+        if by_others or self.d.scenario.checkpoints or any(f.kind == "restore" for f in self.d.scenario.foreign):
+            return
+        self.counters["refused because of a compaction of ours"] += 1
+        identities = [plan.load.writer(w.key) for w in plan.writers]
+        colleagues = tuple(f"{identity.directory}/" for identity in identities)
+        for commit in self.commits:
+            if commit.compaction is None or not any(r["path"].startswith(colleagues) for r in commit.removes):
+                continue
+            began = self.store.entries[commit.version].began
+            for identity in identities:
+                claims = self.store.claims.get(identity.directory, {})
+                skipped = f"{identity.directory}/_skipped-{{}}.json"
+                waiting = [g for g, step in claims.items() if step < began and not self.store.peek(skipped.format(g))]
+                if waiting and self._txn_at(identity.app_id, said.newest) < max(waiting):
+                    _fail(f"{said.actor} fails because of version {commit.version}, a compaction: {error}")
 
     def _check_rightly_refused(self, said: Said, key: str, generation: int) -> None:
         """Where every file of an append is as it was, a rerun can take it back."""

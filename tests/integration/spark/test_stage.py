@@ -294,10 +294,46 @@ def test_no_table_is_made_from_a_column_without_a_type(engine: ConnectEngine) ->
         engine.analyze(job)
 
 
-def test_rule_19_a_job_that_reads_its_target_writes_nothing(
-    engine: ConnectEngine, new_target: Callable[..., Target]
+def analysed(engine: ConnectEngine, query: str, **fields: Any) -> list[dict[str, Any]]:
+    job = StageJob(source={"kind": "sql", "query": query}, table_uri="/nowhere/t", attempt="a", **fields)
+    found: list[dict[str, Any]] = json.loads(engine.analyze(job).schema_json)["fields"]
+    return found
+
+
+def test_columns_of_literals_may_be_null_in_a_new_table(engine: ConnectEngine) -> None:
+    """That one writer's values are never NULL must not forbid NULL to all that come later."""
+    found = analysed(engine, "SELECT 1L AS id, named_struct('a', 'x') AS s", generated={"twice": "2 * id"})
+    assert [(one["name"], one["nullable"]) for one in found] == [("id", True), ("s", True), ("twice", True)]
+    assert found[1]["type"]["fields"][0]["nullable"]
+
+
+def test_given_columns_are_taken_as_they_are_and_the_source_is_not_looked_at(engine: ConnectEngine) -> None:
+    found = analysed(
+        engine,
+        "SELECT * FROM nowhere",
+        schema="id BIGINT NOT NULL COMMENT 'of it', at TIMESTAMP",
+        generated={"day": "CAST(at AS DATE)"},
+    )
+    assert found == [
+        {**field("id", "long", nullable=False), "metadata": {"comment": "of it"}},
+        field("at", "timestamp"),
+        field("day", "date"),
+    ]
+
+
+def test_given_columns_that_are_no_ddl_are_refused(engine: ConnectEngine) -> None:
+    with pytest.raises(SparkQueryError):
+        analysed(engine, "SELECT 1", schema="id BIGINT, and so on")
+
+
+def test_where_a_table_evolves_columns_are_looked_at_as_they_are(engine: ConnectEngine) -> None:
+    """Whether a column without a type can be taken depends on the table: it may be there."""
+    assert [one["type"] for one in analysed(engine, "SELECT 1 AS id, NULL AS x", evolves=True)] == ["integer", "void"]
+
+
+def test_where_a_table_evolves_a_missing_column_is_null(
+    engine: ConnectEngine, new_target: MakeTarget, spark: Any
 ) -> None:
-    target = new_target([field("id", "long")])
-    (target.path / "rows.json").write_text('{"id": 1}')
-    assert engine.stage(sql_job(target, f"SELECT id FROM json.`{target.path}/rows.json`")).reads_target
-    assert target.versions == [0]
+    target = new_target([field("id", "long"), field("note", "string"), generated("twice", "long", "2 * id")])
+    engine.stage(sql_job(target, "SELECT id FROM range(2)", evolves=True))
+    assert sorted(target.data(spark), key=str) == [{"id": i, "note": None, "twice": 2 * i} for i in range(2)]

@@ -23,6 +23,8 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
         where="id = 1",
         steps={"z": "SELECT 1", "a": "SELECT 2"},
         generated={"month": "date_format(at, 'yyyy-MM')"},
+        schema="id BIGINT",
+        evolves=True,
         target_file_size=1,
         session={"spark.sql.shuffle.partitions": "8"},
         label="load.write[3]",

@@ -74,6 +74,18 @@ def test_writers_take_what_they_are_not_given_from_the_group() -> None:
     assert (b.mode, b.covers, b.target_file_size) == ("append", "x = 1", 5)
 
 
+def test_the_tables_shape_is_the_groups_too() -> None:
+    def inside() -> None:
+        OneLakeWriteOperator(task_id="a", source=SOURCE)
+        OneLakeWriteOperator(task_id="b", source=SOURCE, schema_evolution="none", schema="id INT")
+
+    dag = build(inside, schema="id BIGINT", schema_evolution="add_columns", mode="overwrite", on_rerun="replace")
+    a: Any = dag.get_task("load.a")
+    b: Any = dag.get_task("load.b")
+    assert (a.schema, a.schema_evolution, a.mode, a.on_rerun) == ("id BIGINT", "add_columns", "overwrite", "replace")
+    assert (b.schema, b.schema_evolution) == ("id INT", "none")
+
+
 def test_mapped_writers_take_it_when_they_are_unmapped() -> None:
     def inside() -> None:
         OneLakeWriteOperator.partial(task_id="write", source=SOURCE).expand_kwargs([{"writer": "a"}, {"writer": "b"}])
@@ -120,6 +132,7 @@ def test_what_follows_the_group_follows_the_gate() -> None:
     [
         ({"mode": "sideways"}, "mode='sideways'"),
         ({"publish": "never"}, "publish='never'"),
+        ({"schema_evolution": "merge"}, "schema_evolution='merge'"),
         ({"on_conflict": "coin"}, "on_conflict='coin'"),
         ({"on_missing_writer": "wait"}, "on_missing_writer='wait'"),
     ],
