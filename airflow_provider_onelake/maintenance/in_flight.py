@@ -29,7 +29,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
 )
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.buffers import CLOSED, read_open_buffer
+from airflow_provider_onelake.staging.buffers import CLOSED, closed, read_open_buffer
 from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
 from airflow_provider_onelake.staging.spec import Mode
 
@@ -135,8 +135,10 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
         if now - max(info.modified for info in objects) >= age or any(m[:2] == ("skipped", generation) for m in marks):
             continue
         app_id = _app_id(log, claim)
-        opened, pending = _buffers(objects)
-        if app_id is None or snapshot.txns.get(app_id, 0) >= generation or (opened and not pending):
+        closed_paths, pending = _buffers(objects)
+        if app_id is None or snapshot.txns.get(app_id, 0) >= generation:
+            continue
+        if not pending and any(_is_of(log, path, generation) for path in closed_paths):
             continue
         loads.add(_load_in(app_id))
         formed += (write for path in sorted(pending) for write in _formed(log, path, snapshot))
@@ -150,11 +152,23 @@ def _directories(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
 
 
 def _buffers(objects: list[ObjectInfo]) -> tuple[set[str], set[str]]:
-    """Return the paths of a writer's buffers, and of those that are not closed."""
+    """Return the paths of a writer's buffers that are closed, and of those that are not."""
     begun = f"/{version_path(0)}"
     opened = {info.path.removesuffix(begun) for info in objects if info.path.endswith(begun)}
-    closed = {info.path.removesuffix(f"/{CLOSED}") for info in objects if info.path.endswith(f"/{CLOSED}")}
-    return opened | closed, opened - closed
+    ended = {info.path.removesuffix(f"/{CLOSED}") for info in objects if info.path.endswith(f"/{CLOSED}")}
+    return ended, opened - ended
+
+
+def _is_of(log: DeltaLog, path: str, generation: int) -> bool:
+    """Say whether a closed buffer is of a generation: an older one's says nothing of a rerun that has only claimed."""
+    writer = (closed(log.store, path) or {}).get("writer")
+    if writer is not None:
+        return bool(writer["generation"] == generation)
+    try:
+        return read_open_buffer(log.store, path).spec.generation == generation
+    except (BufferIncompleteError, BufferInvalidError):
+        # Its log was cleaned up, which takes longer than any rerun.
+        return True
 
 
 def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:

@@ -15,7 +15,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
 from airflow_provider_onelake.staging.buffers import close
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.staging.prepare import claim, prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned
@@ -104,6 +104,13 @@ def test_a_writer_that_has_only_claimed_its_key_is_in_flight(log: DeltaLog) -> N
     log.store.create(
         f"{spec.identity.directory}/_claim-1.json", json.dumps({"task": "t", "app_id": spec.identity.app_id}).encode()
     )
+    assert look(log).loads == {LOAD.id}
+
+
+def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed(log: DeltaLog) -> None:
+    for writer in ("w", "mate"):
+        Committer(log).publish([stage(log, writer_spec(writer, mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [2]})])
+    claim(log.store, writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS, generation=2))
     assert look(log).loads == {LOAD.id}
 
 
