@@ -6,6 +6,8 @@ from random import Random
 
 import attrs
 
+from airflow_provider_onelake.storage.clock import Clock
+
 
 @attrs.frozen
 class Backoff:
@@ -33,3 +35,42 @@ class Backoff:
         """
         bound: float = min(self.longest, self.first * 2.0 ** min(attempt - 1, 30))
         return random.uniform(0.0, bound)
+
+
+class Waits:
+    """The waits of one piece of work, which share a budget.
+
+    Not counted by puts: a store that does not answer may never let it come to one.
+
+    :param backoff: how long to wait.
+    :param random: where the jitter comes from.
+    :param clock: that waits.
+    """
+
+    def __init__(self, backoff: Backoff, random: Random, clock: Clock) -> None:
+        self._backoff = backoff
+        self._random = random
+        self._clock = clock
+        self._count = 0
+        self._waited = 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget is used up."""
+        return self._waited >= self._backoff.budget
+
+    def wait_or_raise(self, trouble: Exception) -> None:
+        """Wait before the next attempt, or raise what made it necessary where the budget is used up.
+
+        :param trouble: to raise.
+        """
+        if self.exhausted:
+            raise trouble
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait before the next attempt."""
+        self._count += 1
+        seconds = self._backoff.wait(self._count, self._random)
+        self._waited += max(seconds, self._backoff.first / 10)
+        self._clock.sleep(seconds)

@@ -11,18 +11,18 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from random import Random
 from typing import Any
 
 from airflow_provider_onelake import __version__
-from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.backoff import Backoff, Waits
+from airflow_provider_onelake.commit.follow_up import AfterCommit, follow_up
 from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, fields_within, map_columns
 from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     ObjectExistsError,
-    OneLakeError,
     SchemaMismatchError,
     StoreUnavailableError,
     TableNotFoundError,
@@ -37,7 +37,6 @@ from airflow_provider_onelake.storage.clock import milliseconds
 logger = logging.getLogger(__name__)
 
 Field = dict[str, Any]
-AfterCommit = Callable[[Snapshot, int], None]
 
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _STORABLE = frozenset((*_NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz"))
@@ -81,7 +80,7 @@ def add_columns(
     """
     rows = json.loads(rows_schema_json)
     source = random or Random()  # noqa: S311 - ids and jitter, not secrets
-    waits = _Waits(backoff or Backoff(), source, log)
+    waits = Waits(backoff or Backoff(), source, log.clock)
     while True:
         snapshot = log.snapshot()
         if snapshot is None:
@@ -97,33 +96,14 @@ def add_columns(
             log.store.create(version_path(version), dump_actions(entry))
         except ObjectExistsError:
             # The winner's columns decide what is left to add.
-            waits.wait(_contention(log, new, version))
+            waits.wait_or_raise(_contention(log, new, version))
         except StoreUnavailableError as error:
             logger.warning("%s: adding columns in version %d: %s", log.table, version, error)
-            waits.wait(error)
+            waits.wait_or_raise(error)
         else:
             names = ", ".join(field["name"] for field in new)
             logger.info("%s: version %d adds the columns %s", log.table, version, names)
-            _follow_up(after_commit, snapshot, version, log.table)
-
-
-class _Waits:
-    """The pauses of one call, which share a budget."""
-
-    def __init__(self, backoff: Backoff, random: Random, log: DeltaLog) -> None:
-        self._backoff = backoff
-        self._random = random
-        self._log = log
-        self._count = 0
-        self._waited = 0.0
-
-    def wait(self, trouble: OneLakeError) -> None:
-        if self._waited >= self._backoff.budget:
-            raise trouble
-        self._count += 1
-        seconds = self._backoff.wait(self._count, self._random)
-        self._waited += max(seconds, self._backoff.first / 10)
-        self._log.clock.sleep(seconds)
+            follow_up(after_commit, snapshot, version, log.table)
 
 
 def _new_fields(rows: Mapping[str, Any], snapshot: Snapshot) -> list[Field]:
@@ -263,12 +243,3 @@ def _contention(log: DeltaLog, new: list[Field], version: int) -> CommitContenti
         f"{log.table}: the columns {names} were not added, as version {version} was another's again and the budget of "
         "attempts is used up. Nothing was changed; a retry carries on."
     )
-
-
-def _follow_up(after_commit: AfterCommit | None, snapshot: Snapshot, version: int, table: str) -> None:
-    if after_commit is None:
-        return
-    try:
-        after_commit(snapshot, version)
-    except Exception:
-        logger.exception("%s: version %d is committed; what follows a commit failed", table, version)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from random import Random
 from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.backoff import Backoff, Waits
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import check_fits, check_no_path_twice, find_conflicts, stale_reads
 from airflow_provider_onelake.commit.entry import Entry, build_entry
+from airflow_provider_onelake.commit.follow_up import AfterCommit, follow_up
 from airflow_provider_onelake.commit.policy import Policy, Settlement, settle
 from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.exceptions import (
@@ -89,7 +90,7 @@ class Committer:
     random: Random = attrs.field(factory=Random)
     backoff: Backoff = attrs.field(factory=Backoff)
     referee: Referee | None = None
-    after_commit: Callable[[Snapshot, int], None] | None = None
+    after_commit: AfterCommit | None = None
 
     def publish(
         self, buffers: Sequence[Buffer], policy: Policy | None = None, colleagues: Iterable[WriterIdentity] = ()
@@ -136,8 +137,8 @@ class _Attempts:
         self._placed: tuple[Snapshot, Batch] | None = None
         self._replaced = Replaced(self._log, committer.referee)
         self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
-        self._attempts = self._lost = self._waits = 0
-        self._waited = 0.0
+        self._attempts = self._lost = 0
+        self._waits = Waits(committer.backoff, committer.random, self._log.clock)
 
     def run(self) -> Publication:
         """Attempt until the batch is published, found to be, in conflict, or the budget is used up."""
@@ -151,7 +152,7 @@ class _Attempts:
                 # The put may have taken effect; the next attempt reads the log first and finds it (rule 14).
                 logger.warning("%s: attempt %d of %s: %s", self._log.table, self._attempts, self._names, error)
                 trouble = error
-            self._wait(trouble)
+            self._waits.wait_or_raise(trouble)
 
     def _attempt(self) -> Publication | None:
         snapshot = self._log.snapshot()
@@ -314,11 +315,7 @@ class _Attempts:
                 # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
                 # txn is what counts; the marker only saves reading the log.
                 logger.warning("%s: the marker of %s was not written: %s", self._log.table, record.buffer, error)
-        if self._committer.after_commit is not None:
-            try:
-                self._committer.after_commit(snapshot, version)
-            except Exception:
-                logger.exception("%s: version %d is committed; what follows a commit failed", self._log.table, version)
+        follow_up(self._committer.after_commit, snapshot, version, self._log.table)
         return self._ended(Status.PUBLISHED, version, entry=entry, batch=batch, settlements=settlements)
 
     def _ended(self, status: Status, version: int | None, **known: Any) -> Publication:
@@ -340,16 +337,6 @@ class _Attempts:
     def _version_of_txn(self) -> int | None:
         found = self._record_of(self._buffers[-1].spec.identity)
         return found[0] if found else None
-
-    def _wait(self, trouble: Exception) -> None:
-        backoff = self._committer.backoff
-        if self._waited >= backoff.budget:
-            raise trouble
-        # Not the number of puts: a store that does not answer may never let it come to one.
-        self._waits += 1
-        seconds = backoff.wait(self._waits, self._committer.random)
-        self._waited += max(seconds, backoff.first / 10)
-        self._log.clock.sleep(seconds)
 
     def _contention(self) -> CommitContentionError:
         return CommitContentionError(

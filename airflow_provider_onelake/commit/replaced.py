@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.conflicts import merged_file
 from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError, UnsupportedFeatureError
+from airflow_provider_onelake.log.actions import is_absolute
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import Referee
@@ -17,9 +17,6 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import files_to_take_back
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
-
-# With a scheme, of which Hadoop writes file:/ with one slash, or from the root.
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class Replaced:
@@ -104,7 +101,7 @@ class Replaced:
         else:
             read = read_partition(batch.mode, snapshot.partitioning)
             files = self._log.live_files(lambda add: batch.replaces(read(add["partitionValues"])), snapshot.version)
-            absolute = next((file["path"] for file in files if _ABSOLUTE.match(file["path"])), None)
+            absolute = next((file["path"] for file in files if is_absolute(file["path"])), None)
             if absolute is not None:
                 raise UnsupportedFeatureError(
                     f"{self._log.table} names its file {absolute} by an absolute path, as shallow clones do; this "

@@ -8,6 +8,7 @@ Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -18,6 +19,9 @@ Action = dict[str, Any]
 FileKey = tuple[str, str | None]
 
 LOG_DIRECTORY = "_delta_log"
+
+# With a scheme, of which Hadoop writes file:/ with one slash, or from the root.
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -69,6 +73,14 @@ def object_path(file: Mapping[str, Any]) -> str:
     :param file: the action's body; its ``path`` is URL-encoded, the store's is not.
     """
     return unquote(file["path"])
+
+
+def is_absolute(path: str) -> bool:
+    """Say whether a file is named by an absolute path, as shallow clones do; it then lies elsewhere.
+
+    :param path: of an ``add`` or ``remove``, or of a deletion vector.
+    """
+    return _ABSOLUTE.match(path) is not None
 
 
 def deletion_vector_id(file: Mapping[str, Any]) -> str | None:

@@ -7,14 +7,13 @@ order is wanted, files that are not in it.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.actions import row_count
+from airflow_provider_onelake.log.actions import is_absolute, row_count
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate, typed_value
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -30,8 +29,6 @@ ZORDER_TAG = "onelake.zorder"
 # Below this share of a partition's bytes, files outside of the sort order wait: rewriting the rest along with them
 # would cost more than they slow down readers.
 _UNORDERED_SHARE = 0.25
-# With a scheme, or from the root: files of another table, as shallow clones have them.
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @attrs.frozen(kw_only=True)
@@ -283,7 +280,7 @@ def deleted_share(file: Mapping[str, Any]) -> float:
 
 
 def _why_kept(file: Mapping[str, Any], partition: Partition, split: Partitioning) -> str | None:
-    if _ABSOLUTE.match(file["path"]):
+    if is_absolute(file["path"]):
         return "its path is absolute, as shallow clones have it"
     if row_count(file) is None:
         return "its statistics have no row count, so nobody could check that a rewrite kept every row"

@@ -26,7 +26,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     VacuumRefusedError,
 )
-from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.actions import is_absolute, object_path
 from airflow_provider_onelake.maintenance.shadow import deletion_vector_path
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ READ_OLD = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRete
 """The setting of a Spark session that must be ``false`` for reading a kept version older than the retention."""
 
 _RECORD = re.compile(rf"^{DIRECTORY}/(\d{{20}})\.json$")
-_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @attrs.frozen
@@ -143,7 +142,7 @@ def lost_files(files: Iterable[Mapping[str, Any]], present: Collection[str]) -> 
     """
     lost = []
     for file in files:
-        if not _ABSOLUTE.match(file["path"]) and object_path(file) not in present and file["path"] not in present:
+        if not is_absolute(file["path"]) and object_path(file) not in present and file["path"] not in present:
             lost.append(object_path(file))
         vector = file.get("deletionVector")
         if vector and vector["storageType"] == "u":
@@ -171,7 +170,7 @@ def referenced(files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def _spellings(path: str) -> Iterator[str]:
     yield path
-    if _ABSOLUTE.match(path):
+    if is_absolute(path):
         # Where the table's own directory ends in it, nobody says: an address has several spellings.
         segments = path.split("/")
         yield from ("/".join(segments[start:]) for start in range(1, len(segments)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from random import Random
@@ -17,8 +17,9 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake import __version__
-from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.backoff import Backoff, Waits
 from airflow_provider_onelake.commit.entry import remove_of
+from airflow_provider_onelake.commit.follow_up import AfterCommit, follow_up
 from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.exceptions import (
     LogGapError,
@@ -100,7 +101,7 @@ class Publisher:
     random: Random = attrs.field(factory=Random)
     backoff: Backoff = POLITE
     referee: Referee | None = None
-    after_commit: Callable[[Snapshot, int], None] | None = None
+    after_commit: AfterCommit | None = None
     abandoned_after: timedelta | None = None
 
     def publish(self, shadow: Shadow, rewrite: Rewrite) -> Publication:
@@ -132,8 +133,8 @@ class _Attempts:
         self._winners: list[Commit] = []
         self._live: LiveFiles | None = None
         self._put: tuple[Rewritten, ...] = ()
-        self._lost = self._waits = 0
-        self._waited = 0.0
+        self._lost = 0
+        self._waits = Waits(publisher.backoff, publisher.random, self._log.clock)
 
     def run(self) -> Publication:
         """Attempt until the rewrite is published, dropped, or the budget is used up."""
@@ -147,11 +148,11 @@ class _Attempts:
                 # The put may have taken effect; the next attempt reads the log first and finds it (rule 14).
                 logger.warning("%s: publishing compaction %s: %s", self._log.table, self._shadow.path, error)
                 unknown = error
-            if self._waited >= self._publisher.backoff.budget:
+            if self._waits.exhausted:
                 if unknown is not None:
                     raise unknown
                 return self._drop_all(f"{self._lost} puts met another's commit, and a compaction does not insist")
-            self._wait()
+            self._waits.wait()
 
     def _attempt(self) -> Publication | None:
         snapshot = self._log.snapshot()
@@ -297,11 +298,7 @@ class _Attempts:
 
     def _published(self, version: int, snapshot: Snapshot) -> Publication:
         self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
-        if self._publisher.after_commit is not None:
-            try:
-                self._publisher.after_commit(snapshot, version)
-            except Exception:
-                logger.exception("%s: version %d is committed; what follows a commit failed", self._log.table, version)
+        follow_up(self._publisher.after_commit, snapshot, version, self._log.table)
         return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), self._lost)
 
     def _close(self, outcome: Mapping[str, Any]) -> None:
@@ -310,13 +307,6 @@ class _Attempts:
         except OneLakeError as error:
             # It only keeps the shadow's log from lying about for longer.
             logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
-
-    def _wait(self) -> None:
-        backoff = self._publisher.backoff
-        self._waits += 1
-        seconds = backoff.wait(self._waits, self._publisher.random)
-        self._waited += max(seconds, backoff.first / 10)
-        self._log.clock.sleep(seconds)
 
 
 def _adds(commit: Commit, path: str) -> bool:
