@@ -6,26 +6,28 @@ pyspark is not imported here: Airflow imports this when it parses a DAG, in a pr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
+from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult, check_file_size
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.spark_jobs.stage import RESERVED_SETTINGS
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.maintenance import OptimizeJob, OptimizeResult, VacuumJob, VacuumResult
+    from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 
 
-@attrs.frozen
-class StageJob:
-    """What one writer reads, how it is transformed, and where the rows go. Everything can be written as JSON.
+@attrs.frozen(kw_only=True)
+class StageJob(SparkJob):
+    """What one writer reads, how it is transformed, and where the rows go.
+
+    Further parameters: those of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`. The target may not exist
+    yet; the attempt becomes the append's ``txnAppId`` (protocol, rules 1 and 6).
 
     :param source: ``{"kind": "sql", "query": …}`` or ``{"kind": "files", "path": […], "format": …, "options": {…},
         "schema": DDL or None}``; ``"view"`` names it for the steps, default ``source``.
-    :param table_uri: of the target, as Spark addresses it. It may not exist yet.
-    :param attempt: id of the attempt; becomes the append's ``txnAppId`` (protocol, rules 1 and 6).
     :param buffer_uri: of the buffer, as Spark addresses it. Default: none, for a job that is only analysed.
     :param where: filter on the source, before the steps, so that Spark pushes it down. Default: all rows.
     :param steps: named queries, run in order; each can read those before it. The last one's rows are written.
@@ -37,14 +39,13 @@ class StageJob:
         others. Default: no.
     :param target_file_size: in bytes, of rows before they are compressed: Spark merges what several tasks write until
         a file is that large; it does not split what one task writes. Default: a file for each task and partition.
-    :param session: further settings of the Spark session. Default: none.
-    :param label: whose work it is, for people who look at Spark's UI. Default: nothing.
     :raises InvalidWriteError: a field contradicts another, or a setting is one that staging needs for itself.
     """
 
+    doing: ClassVar[str] = "staging"
+    reserved: ClassVar[Collection[str]] = RESERVED_SETTINGS
+
     source: Mapping[str, Any]
-    table_uri: str
-    attempt: str
     buffer_uri: str | None = None
     where: str | None = None
     steps: Mapping[str, str] = attrs.field(factory=dict)
@@ -52,24 +53,15 @@ class StageJob:
     schema: str | None = None
     evolves: bool = False
     target_file_size: int | None = None
-    session: Mapping[str, str] = attrs.field(factory=dict)
-    label: str = ""
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         if self.source.get("kind") not in ("sql", "files"):
             raise InvalidWriteError(f"source kind {self.source.get('kind')!r}: it is 'sql' or 'files'.")
         view = str(self.source.get("view") or "source")
         if any(name.lower() == view.lower() for name in self.steps):
             raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
-        # Settings are case-sensitive in Spark, so the comparison is too.
-        if taken := sorted(set(self.session) & set(RESERVED_SETTINGS)):
-            raise InvalidWriteError(f"{', '.join(taken)}: staging needs this setting for itself; leave it out.")
-        if self.target_file_size is not None and self.target_file_size <= 0:
-            raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the job as ``spark_jobs`` takes it."""
-        return attrs.asdict(self)
+        check_file_size(self.target_file_size)
 
     def to_json(self) -> str:
         """Return the job as JSON, in which steps keep their order."""
@@ -98,20 +90,14 @@ class Analysis:
     reads_target: bool
 
 
-@attrs.frozen
-class StageResult:
-    """What an engine knows of a finished job. Rows and files are read from the buffer's log instead.
+@attrs.frozen(kw_only=True)
+class StageResult(SparkResult):
+    """What an engine knows of rows that it staged.
 
     :param reads_target: whether the job read the table that it writes to (protocol, rule 19).
-    :param engine: the engine's name.
-    :param application_id: Spark's application, where known.
-    :param session_id: Spark's session, where there is one.
     """
 
     reads_target: bool
-    engine: str
-    application_id: str | None = None
-    session_id: str | None = None
 
 
 class Engine(Protocol):
@@ -136,14 +122,14 @@ class Engine(Protocol):
         :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
         """
 
-    def optimize(self, job: OptimizeJob) -> OptimizeResult:
+    def optimize(self, job: OptimizeJob) -> SparkResult:
         """Rewrite the files of a shadow table. Doing it twice rewrites once.
 
         :param job: of one compaction.
         :raises OneLakeError: as for :meth:`stage`.
         """
 
-    def vacuum(self, job: VacuumJob) -> VacuumResult:
+    def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names, or list them. Doing it twice is safe.
 
         :param job: of one table.

@@ -11,12 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
-from airflow_provider_onelake.engines.maintenance import OptimizeJob, OptimizeResult, VacuumJob, VacuumResult
+from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
+from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
@@ -41,24 +42,6 @@ _STOP_SECONDS = 8
 _STOP_TRIES = 5
 _QUIET_SECONDS = 5
 _RETRY_MILLISECONDS = 250
-
-
-class _Job(Protocol):
-    """What running a job needs to know of it."""
-
-    @property
-    def table_uri(self) -> str: ...
-
-    @property
-    def attempt(self) -> str: ...
-
-    @property
-    def session(self) -> Mapping[str, str]: ...
-
-    @property
-    def label(self) -> str: ...
-
-    def as_dict(self) -> dict[str, Any]: ...
 
 
 class ConnectEngine:
@@ -90,7 +73,7 @@ class ConnectEngine:
 
         :param job: its ``buffer_uri`` is not used.
         """
-        found, _ = self._run("analysing", spark_job.analyze, job)
+        found, _ = self._run(spark_job.analyze, job, "analysing")
         return Analysis(**found)
 
     def stage(self, job: StageJob) -> StageResult:
@@ -100,24 +83,24 @@ class ConnectEngine:
         """
         if job.buffer_uri is None:
             raise InvalidWriteError("A job that is staged needs a buffer_uri.")
-        done, session_id = self._run("staging", spark_job.stage, job)
+        done, session_id = self._run(spark_job.stage, job)
         return StageResult(engine=self.name, session_id=session_id, **done)
 
-    def optimize(self, job: OptimizeJob) -> OptimizeResult:
+    def optimize(self, job: OptimizeJob) -> SparkResult:
         """Rewrite the files of a shadow table; see :meth:`Engine.optimize`.
 
         :param job: of one compaction.
         """
-        done, session_id = self._run("compacting", optimize_job.optimize, job)
-        return OptimizeResult(engine=self.name, session_id=session_id, **done)
+        done, session_id = self._run(optimize_job.optimize, job)
+        return SparkResult(engine=self.name, session_id=session_id, **done)
 
-    def vacuum(self, job: VacuumJob) -> VacuumResult:
+    def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names; see :meth:`Engine.vacuum`.
 
         :param job: of one table.
         """
-        done, session_id = self._run("vacuuming", vacuum_job.vacuum, job)
-        return VacuumResult(engine=self.name, session_id=session_id, **done)
+        done, session_id = self._run(vacuum_job.vacuum, job)
+        return SparkResult(engine=self.name, session_id=session_id, **done)
 
     def stop(self) -> None:
         """Interrupt what runs, release its session, and refuse further jobs."""
@@ -132,9 +115,12 @@ class ConnectEngine:
         running.interrupted.wait(_STOP_SECONDS)
 
     def _run(
-        self, doing: str, run: Callable[[SparkSession, dict[str, Any]], dict[str, Any]], job: _Job
+        self,
+        run: Callable[[SparkSession, dict[str, Any]], dict[str, Any]],
+        job: SparkJob,
+        doing: str | None = None,
     ) -> tuple[dict[str, Any], str]:
-        what = f"{doing} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
+        what = f"{doing or job.doing} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
         self._check_stopped(what)
         running = _Running(self._remote, job)
         self._running = running
@@ -182,7 +168,7 @@ class _Running:
     :param job: that runs in it.
     """
 
-    def __init__(self, remote: str, job: _Job) -> None:
+    def __init__(self, remote: str, job: SparkJob) -> None:
         from pyspark.sql.connect.client import DefaultChannelBuilder
         from pyspark.sql.connect.session import SparkSession
 

@@ -23,7 +23,6 @@ import attrs
 
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
-    BufferLostError,
     CorruptLogError,
     ObjectNotFoundError,
 )
@@ -32,7 +31,6 @@ from airflow_provider_onelake.log.actions import (
     FileKey,
     dump_actions,
     file_key,
-    object_path,
     of_kind,
     parse_actions,
     total_rows,
@@ -40,7 +38,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.partitions import Partition
-from airflow_provider_onelake.staging.buffers import twin_metadata
+from airflow_provider_onelake.staging.buffers import check_files, twin_metadata
 from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -185,7 +183,9 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
         raise BufferInvalidError(str(error)) from error
     removes, adds = of_kind(actions, "remove"), of_kind(actions, "add")
     _check_only_moves(shadow, actions, removes, adds)
-    oldest = _check_files(store, shadow, adds)
+    present = {info.path: info for info in store.list(shadow.path)}
+    advice = "no row is lost, the table keeps its files as they were."
+    oldest = check_files(present, shadow.path, adds, f"the compaction {shadow.path}", advice)
     split = shadow.snapshot.partitioning
     sides: dict[Partition, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {}
     for remove in removes:
@@ -221,19 +221,6 @@ def _check_only_moves(
         problems.append(f"{outside[0]} lies outside of it")
     if problems:
         raise _invalid(shadow, "; ".join(problems))
-
-
-def _check_files(store: Store, shadow: Shadow, adds: list[dict[str, Any]]) -> datetime | None:
-    present = {info.path: info for info in store.list(shadow.path)}
-    for add in adds:
-        info = present.get(f"{shadow.path}/{object_path(add)}")
-        if info is None or info.size != int(add["size"]):
-            state = "is gone" if info is None else f"has {info.size} bytes instead of {add['size']}"
-            raise BufferLostError(
-                f"The file {add['path']} of the compaction {shadow.path} {state}: a VACUUM or a person removed it. "
-                "Nothing was published, and no row is lost: the table keeps its files as they were."
-            )
-    return min((present[f"{shadow.path}/{object_path(add)}"].modified for add in adds), default=None)
 
 
 def _invalid(shadow: Shadow, problem: str) -> BufferInvalidError:

@@ -7,20 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
-
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators.results import describe_compaction, size
+from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.maintenance.compaction import Plan, Terms
@@ -30,7 +25,7 @@ if TYPE_CHECKING:
 _MOST = 50
 
 
-class OneLakeOptimizeOperator(BaseOperator):
+class OneLakeOptimizeOperator(SparkTaskOperator):
     """Rewrite the files of those partitions where it pays, and put the new ones in the place of the old.
 
     Spark runs Delta's own OPTIMIZE on a private table over these files, so that Z-order, clustering, V-Order and row
@@ -54,10 +49,8 @@ class OneLakeOptimizeOperator(BaseOperator):
         Default: 0.1.
     :param abandoned_after: a writer that wrote nothing for this long no longer keeps files from being rewritten.
         Default: half of the table's ``delta.deletedFileRetentionDuration``, from when on it cannot be published.
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
-    :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
-    :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
-        Default: none; ``execution_timeout`` stops the Spark job too.
+    :param kwargs: the connections and ``spark_timeout`` of a
+        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator`, and what every operator takes.
     """
 
     template_fields: Collection[str] = ("table", "where", "partitions", "zorder_by")
@@ -74,9 +67,6 @@ class OneLakeOptimizeOperator(BaseOperator):
         min_files: int = 4,
         min_deleted: float = 0.1,
         abandoned_after: timedelta | None = None,
-        onelake_conn_id: str = OneLakeHook.default_conn_name,
-        spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
-        spark_timeout: float | timedelta | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -88,11 +78,6 @@ class OneLakeOptimizeOperator(BaseOperator):
         self.min_files = min_files
         self.min_deleted = min_deleted
         self.abandoned_after = abandoned_after
-        self.onelake_conn_id = onelake_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.spark_timeout = spark_timeout
-        self._engine: Engine | None = None
-        self._stopped = False
         if is_final(zorder_by):
             self._terms()
 
@@ -106,21 +91,14 @@ class OneLakeOptimizeOperator(BaseOperator):
         with terminal_errors_fail():
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
-            hook = OneLakeHook(self.onelake_conn_id)
-            log = hook.delta_log(self.table)
+            log = self.hook.delta_log(self.table)
             snapshot, plan = self._plan(log)
-            publication = self._compact(hook, log, snapshot, plan, TaskRun.of(context)) if plan.groups else None
+            publication = self._compact(log, snapshot, plan, TaskRun.of(context)) if plan.groups else None
             result = describe_compaction(plan, publication)
             for drop in result["dropped"]:
                 self.log.warning("%s: %s: the result is dropped: %s", log.table, drop["partition"], drop["reason"])
             self.log.info("%s: %s", log.table, result["summary"])
             return {"table": log.table, "read_version": snapshot.version, **result}
-
-    def on_kill(self) -> None:
-        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
-        self._stopped = True
-        if self._engine is not None:
-            self._engine.stop()
 
     def _plan(self, log: DeltaLog) -> tuple[Snapshot, Plan]:
         from airflow_provider_onelake.exceptions import TableNotFoundError
@@ -152,25 +130,21 @@ class OneLakeOptimizeOperator(BaseOperator):
             self.log.info("%s: and so on, %d more", log.table, len(found.left_out) - _MOST)
         return snapshot, found
 
-    def _compact(
-        self, hook: OneLakeHook, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun
-    ) -> Publication | None:
+    def _compact(self, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun) -> Publication | None:
         from airflow_provider_onelake.maintenance.rewrite import Publisher
         from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
         from airflow_provider_onelake.staging.buffers import close
 
-        address = hook.address(self.table)
-        name = f"{hook.namespace}/{run.dag}/{run.label}"
+        address = self.hook.address(self.table)
+        name = f"{self.hook.namespace}/{run.dag}/{run.label}"
         shadow = open_shadow(log, snapshot, plan, address.spark_uri, name, run.attempt)
         self._optimize(shadow, address.spark_uri, address.child(shadow.path).spark_uri, run)
         rewrite = read_rewrite(log.store, shadow)
-        # After a SIGTERM Airflow lets `execute` run on; what a person has stopped must not be published.
-        if self._stopped:
-            raise AirflowException("The task was stopped; its Spark work was interrupted and nothing was published.")
+        self.check_not_stopped()
         if rewrite is None or not rewrite.groups:
             close(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
             return None
-        committer = hook.committer(log, self.table)
+        committer = self.hook.committer(log, self.table)
         publisher = Publisher(
             log,
             referee=committer.referee,
@@ -182,12 +156,7 @@ class OneLakeOptimizeOperator(BaseOperator):
     def _optimize(self, shadow: Shadow, table_uri: str, shadow_uri: str, run: TaskRun) -> None:
         from airflow_provider_onelake.engines.maintenance import OptimizeJob
 
-        timeout = self.spark_timeout
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        self._engine = engine_for(self.spark_conn_id, seconds)
-        if self._stopped:
-            raise AirflowException("The task was stopped before Spark was asked; nothing was changed.")
-        self._engine.optimize(
+        self.engine().optimize(
             OptimizeJob(
                 table_uri=table_uri,
                 attempt=shadow.attempt,

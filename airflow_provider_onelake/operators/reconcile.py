@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -86,6 +87,11 @@ class OneLakeReconcileOperator(BaseOperator):
         for name in _CHOOSING:
             check_choice(name, getattr(self, name))
 
+    @cached_property
+    def hook(self) -> OneLakeHook:
+        """The lakehouse."""
+        return OneLakeHook(self.onelake_conn_id)
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile.
 
@@ -102,8 +108,7 @@ class OneLakeReconcileOperator(BaseOperator):
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
                 context["ti"].xcom_push(key="partitions", value=[])
                 return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
-            hook = OneLakeHook(self.onelake_conn_id)
-            report, txns, partitions = self._reconcile(hook, self._load(context, hook.namespace, tasks), roll)
+            report, txns, partitions = self._reconcile(self._load(context, tasks), roll)
             result = {**report.to_json(), "skipped": list(roll.skipped)}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
@@ -111,17 +116,15 @@ class OneLakeReconcileOperator(BaseOperator):
             report.raise_for_failures()
         return result
 
-    def _reconcile(
-        self, hook: OneLakeHook, load: Load, roll: Roll
-    ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
+    def _reconcile(self, load: Load, roll: Roll) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.commit.policy import Policy
         from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
         from airflow_provider_onelake.commit.touched import touched_partitions
         from airflow_provider_onelake.staging.spec import PublishMode
 
-        log = hook.delta_log(self.table)
+        log = self.hook.delta_log(self.table)
         report = reconcile(
-            hook.committer(log, self.table),
+            self.hook.committer(log, self.table),
             load,
             roll.named,
             publish=PublishMode(self.publish),
@@ -152,7 +155,7 @@ class OneLakeReconcileOperator(BaseOperator):
             raise InvalidWriteError(f"{self.task_id} has no writers: put it behind OneLakeWriteOperators.")
         return tasks
 
-    def _load(self, context: Context, namespace: str, tasks: Iterable[Any]) -> Load:
+    def _load(self, context: Context, tasks: Iterable[Any]) -> Load:
         from airflow_provider_onelake.staging.identity import Load
 
         groups = {write_group(task) for task in tasks}
@@ -161,7 +164,7 @@ class OneLakeReconcileOperator(BaseOperator):
                 f"{self.task_id} reconciles one write group, and its writers are of {', '.join(sorted(groups))}: put "
                 "them into one OneLakeWriteTaskGroup."
             )
-        return Load(namespace=namespace, dag=context["ti"].dag_id, group=groups.pop(), run=run_name(context))
+        return Load(namespace=self.hook.namespace, dag=context["ti"].dag_id, group=groups.pop(), run=run_name(context))
 
 
 def is_writer(task: Any) -> bool:

@@ -7,19 +7,14 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
-
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.maintenance.vacuum import Plan, Terms
 
@@ -30,7 +25,7 @@ _NAMES = 10
 Versions = Sequence[int | str] | str | int | None
 
 
-class OneLakeVacuumOperator(BaseOperator):
+class OneLakeVacuumOperator(SparkTaskOperator):
     """Delete the files that have not been in a table for longer than its retention.
 
     The retention is what the table's property ``delta.deletedFileRetentionDuration`` says; without it, 7 days. What
@@ -59,10 +54,8 @@ class OneLakeVacuumOperator(BaseOperator):
         spared. Default: 7 days; never less than the longest writer took.
     :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days; readers,
         and other engines' writers, that take longer than it says may then lose files. Default: no.
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
-    :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
-    :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
-        Default: none; ``execution_timeout`` stops the Spark job too.
+    :param kwargs: the connections and ``spark_timeout`` of a
+        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator`, and what every operator takes.
     """
 
     template_fields: Collection[str] = ("table", "keep_versions", "release_versions")
@@ -79,9 +72,6 @@ class OneLakeVacuumOperator(BaseOperator):
         keep_days: float | None = None,
         abandoned_after: timedelta = timedelta(days=7),
         allow_retention_below_seven_days: bool = False,
-        onelake_conn_id: str = OneLakeHook.default_conn_name,
-        spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
-        spark_timeout: float | timedelta | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -94,11 +84,6 @@ class OneLakeVacuumOperator(BaseOperator):
         self.keep_days = keep_days
         self.abandoned_after = abandoned_after
         self.allow_retention_below_seven_days = allow_retention_below_seven_days
-        self.onelake_conn_id = onelake_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.spark_timeout = spark_timeout
-        self._engine: Engine | None = None
-        self._stopped = False
         if is_final(keep_versions) and is_final(release_versions):
             self._terms()
 
@@ -115,19 +100,13 @@ class OneLakeVacuumOperator(BaseOperator):
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
             terms, run = self._terms(), TaskRun.of(context)
-            log = OneLakeHook(self.onelake_conn_id).delta_log(self.table)
+            log = self.hook.delta_log(self.table)
             if not self.only_dry_run:
                 self._record(log, terms, f"{run.dag}.{run.label}")
             todo = plan(log, terms)
             result = {"dry_run": self.only_dry_run, **describe(todo)}
             self._say(todo, result)
             return result if self.only_dry_run else {**result, **self._delete(log, todo, run)}
-
-    def on_kill(self) -> None:
-        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
-        self._stopped = True
-        if self._engine is not None:
-            self._engine.stop()
 
     def _record(self, log: DeltaLog, terms: Terms, by: str) -> None:
         from airflow_provider_onelake.maintenance.kept import keep_version, release_version
@@ -157,7 +136,7 @@ class OneLakeVacuumOperator(BaseOperator):
         from airflow_provider_onelake.maintenance.vacuum import carry_out
         from airflow_provider_onelake.staging.clean_up import clean_up
 
-        self._check_not_stopped()
+        self.check_not_stopped()
         cleaned = clean_up(log, todo.abandoned_after)
         result: dict[str, Any] = {"logs_deleted": len(cleaned)}
         if not todo.candidates:
@@ -171,13 +150,8 @@ class OneLakeVacuumOperator(BaseOperator):
     def _spark_vacuum(self, inventory: str, run: TaskRun) -> None:
         from airflow_provider_onelake.engines.maintenance import VacuumJob
 
-        address = OneLakeHook(self.onelake_conn_id).address(self.table)
-        timeout = self.spark_timeout
-        self._engine = engine_for(
-            self.spark_conn_id, timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        )
-        self._check_not_stopped()
-        self._engine.vacuum(
+        address = self.hook.address(self.table)
+        self.engine().vacuum(
             VacuumJob(
                 table_uri=address.spark_uri,
                 attempt=run.attempt,
@@ -186,10 +160,6 @@ class OneLakeVacuumOperator(BaseOperator):
                 label=f"{run.label} vacuum",
             )
         )
-
-    def _check_not_stopped(self) -> None:
-        if self._stopped:
-            raise AirflowException("The task was stopped before Spark was asked; no file of the table was deleted.")
 
     def _terms(self) -> Terms:
         from airflow_provider_onelake.maintenance.vacuum import Terms

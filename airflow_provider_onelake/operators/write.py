@@ -6,13 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
-
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import (
     check_choice,
     check_rendered,
@@ -28,9 +24,8 @@ from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 
 if TYPE_CHECKING:
     import jinja2
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
-    from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.staging.spec import WriteSpec
 
 WRITER_XCOM = "writer"
@@ -40,7 +35,7 @@ _CHOOSING = ("mode", "publish", "rows_outside", "on_rerun", "schema_evolution")
 _TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
 
 
-class OneLakeWriteOperator(BaseOperator):
+class OneLakeWriteOperator(SparkTaskOperator):
     """Write the rows of one writer into a Delta table that others write at the same time.
 
     Spark stages the rows into a buffer beside the table; a small commit makes them visible. A retry finds the buffer,
@@ -171,11 +166,9 @@ class OneLakeWriteOperator(BaseOperator):
         self.schema = schema or group.get("schema")
         self.schema_evolution = schema_evolution or group.get("schema_evolution") or "none"
         self.target_file_size = group.get("target_file_size") if target_file_size is None else target_file_size
-        self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
-        self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or DEFAULT_SPARK_CONN_ID
+        self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or self.onelake_conn_id
+        self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or self.spark_conn_id
         self.spark_timeout = group.get("spark_timeout") if spark_timeout is None else spark_timeout
-        self._engine: Engine | None = None
-        self._stopped = False
         self._check()
 
     def _check(self) -> None:
@@ -237,18 +230,11 @@ class OneLakeWriteOperator(BaseOperator):
             context["ti"].xcom_push(
                 key=WRITER_XCOM, value={**identity, "generation": run.generation, "map_index": run.map_index}
             )
-            hook = OneLakeHook(self.onelake_conn_id)
-            log = hook.delta_log(self.table)
-            spec = self._spec(run, hook.namespace, writer)
+            log = self.hook.delta_log(self.table)
+            spec = self._spec(run, self.hook.namespace, writer)
             self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
-            done = Writing(self, hook, log, self._spark, self._check_not_stopped).run(spec)
+            done = Writing(self, log).run(spec)
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
-
-    def on_kill(self) -> None:
-        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
-        self._stopped = True
-        if self._engine is not None:
-            self._engine.stop()
 
     def _check_rendered(self) -> None:
         for name in ("source", "steps", "partition_by", *_TEXTS, *_CHOOSING):
@@ -260,18 +246,6 @@ class OneLakeWriteOperator(BaseOperator):
         self.rows_outside = self.rows_outside or "set_aside"
         self.schema_evolution = self.schema_evolution or "none"
         self._check()
-
-    def _spark(self) -> Engine:
-        if self._engine is None:
-            timeout = self.spark_timeout
-            seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-            self._engine = engine_for(self.spark_conn_id, seconds)
-        return self._engine
-
-    def _check_not_stopped(self) -> None:
-        # After a SIGTERM Airflow lets `execute` run on; what a person has stopped must not be published.
-        if self._stopped:
-            raise AirflowException("The task was stopped; its Spark work was interrupted and nothing was published.")
 
     def _spec(self, run: TaskRun, namespace: str, writer: str) -> WriteSpec:
         from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec

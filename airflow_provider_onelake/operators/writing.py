@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,8 +13,7 @@ from airflow_provider_onelake.operators.results import describe_buffer, describe
 from airflow_provider_onelake.operators.terms import partition_columns
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.base import Engine, StageJob
-    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+    from airflow_provider_onelake.engines.base import StageJob
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -32,17 +31,11 @@ class Writing:
     """One writer's work in one task.
 
     :param task: whose parameters, rendered and checked, say what is written.
-    :param hook: of the lakehouse.
     :param log: of the table.
-    :param spark: returns the engine, when it is first needed.
-    :param check_not_stopped: raises where the task was stopped.
     """
 
     task: OneLakeWriteOperator
-    hook: OneLakeHook
     log: DeltaLog
-    spark: Callable[[], Engine]
-    check_not_stopped: Callable[[], None]
 
     def run(self, spec: WriteSpec) -> dict[str, Any]:
         """Stage and publish, again where the rows were computed from what another commit has changed since.
@@ -83,14 +76,14 @@ class Writing:
             buffer = decision.buffer
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, key, buffer.path)
         else:
-            staged = self.spark().stage(self._job(spec, buffer=decision.path, evolves=evolves))
-            self.check_not_stopped()
+            staged = self.task.engine().stage(self._job(spec, buffer=decision.path, evolves=evolves))
+            self.task.check_not_stopped()
             buffer = complete(self.log, decision.path, staged.reads_target)
             logger.info("%s: writer %s staged %s rows in %s", table, key, buffer.rows, buffer.path)
         result = {**describe_buffer(buffer, self.log), "reused": isinstance(decision, Reuse), "reruns": 0}
         if spec.publish is PublishMode.TOGETHER:
             return {"status": "staged", "version": None, **result}, buffer
-        self.check_not_stopped()
+        self.task.check_not_stopped()
         return {**result, **self._publish(buffer)}, buffer
 
     def _create(self, spec: WriteSpec) -> None:
@@ -101,7 +94,7 @@ class Writing:
         generated = self._generated()
         job = self._job(spec, generated=generated, schema=self.task.schema)
         try:
-            analysis = self.spark().analyze(job)
+            analysis = self.task.engine().analyze(job)
         except SparkQueryError as error:
             if job.table_uri.removeprefix("file://") not in str(error):
                 raise
@@ -109,7 +102,7 @@ class Writing:
                 f"{error}\nThere is no table at {self.log.table} yet. A job that reads the table that it writes needs "
                 "`schema`, the columns to create it with."
             ) from error
-        self.check_not_stopped()
+        self.task.check_not_stopped()
         schema = with_generated(analysis.schema_json, generated)
         snapshot = create_table(self.log, schema, columns, self.task.table_properties)
         logger.info(
@@ -131,13 +124,13 @@ class Writing:
         """Add the columns that only the rows have to the table, before the buffer becomes its twin."""
         from airflow_provider_onelake.commit.evolve import add_columns
 
-        analysis = self.spark().analyze(self._job(spec, evolves=True))
-        self.check_not_stopped()
-        follow_up = self.hook.committer(self.log, self.task.table).after_commit
+        analysis = self.task.engine().analyze(self._job(spec, evolves=True))
+        self.task.check_not_stopped()
+        follow_up = self.task.hook.committer(self.log, self.task.table).after_commit
         return add_columns(self.log, analysis.schema_json, generated=self._generated(), after_commit=follow_up)
 
     def _publish(self, buffer: Buffer) -> dict[str, Any]:
-        publication = self.hook.committer(self.log, self.task.table).publish([buffer])
+        publication = self.task.hook.committer(self.log, self.task.table).publish([buffer])
         result = describe_publication(publication)
         if publication.conflicts:
             return result
@@ -157,7 +150,7 @@ class Writing:
         """Set rows aside that were computed from what is no longer there (protocol, rule 19)."""
         from airflow_provider_onelake.staging.buffers import close
 
-        self.check_not_stopped()
+        self.task.check_not_stopped()
         conflicts = "; ".join(result["conflicts"])
         logger.warning(
             "%s: writer %s computed its rows from the table itself, and %s. They are not published; its Spark job runs "
@@ -181,7 +174,7 @@ class Writing:
     ) -> StageJob:
         from airflow_provider_onelake.engines.base import StageJob
 
-        task, address = self.task, self.hook.address(self.task.table)
+        task, address = self.task, self.task.hook.address(self.task.table)
         return StageJob(
             source=task.source.job(),
             where=task.where,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ from airflow_provider_onelake.storage.clock import milliseconds
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.clock import Clock
-    from airflow_provider_onelake.storage.stores import Store
+    from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 logger = logging.getLogger(__name__)
 
@@ -248,16 +248,8 @@ def read_buffer(store: Store, path: str) -> Buffer:
             path,
             later[0],
         )
-    for add in adds:
-        info = present.get(f"{path}/{object_path(add)}")
-        if info is None or info.size != int(add["size"]):
-            state = "is gone" if info is None else f"has {info.size} bytes instead of {add['size']}"
-            raise BufferLostError(
-                f"The file {add['path']} of the buffer {path} {state}: a VACUUM or a person removed it. Nothing was "
-                f"published: stage writer {opened.spec.identity.key!r} again by clearing "
-                f"{opened.spec.task or 'its task'}."
-            )
-    oldest = min((present[f"{path}/{object_path(add)}"].modified for add in adds), default=None)
+    advice = f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
+    oldest = check_files(present, path, adds, f"the buffer {path}", advice)
     return Buffer(
         path=path,
         spec=opened.spec,
@@ -269,6 +261,32 @@ def read_buffer(store: Store, path: str) -> Buffer:
         oldest=oldest,
         reads_target=_reads_target(actions),
     )
+
+
+def check_files(
+    present: Mapping[str, ObjectInfo], path: str, adds: Iterable[Mapping[str, Any]], what: str, advice: str
+) -> datetime | None:
+    """Check that every file which staging named is still there, and whole (protocol, rule 3).
+
+    :param present: what lies below the path, by its path relative to the table.
+    :param path: of the staging, relative to the table.
+    :param adds: files that its log names.
+    :param what: it is, for the message.
+    :param advice: what to do where one is lost, a sentence.
+    :returns: the modification time of the oldest file; ``None`` where there is none.
+    :raises BufferLostError: a file is gone or has another size.
+    """
+    times = []
+    for add in adds:
+        info = present.get(f"{path}/{object_path(add)}")
+        if info is None or info.size != int(add["size"]):
+            state = "is gone" if info is None else f"has {info.size} bytes instead of {add['size']}"
+            raise BufferLostError(
+                f"The file {add['path']} of {what} {state}: a VACUUM or a person removed it. Nothing was published: "
+                f"{advice}"
+            )
+        times.append(info.modified)
+    return min(times, default=None)
 
 
 def _reads_target(actions: list[dict[str, Any]]) -> bool:

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_onelake.engines.base import Engine
-from airflow_provider_onelake.engines.maintenance import OptimizeJob, OptimizeResult
+from airflow_provider_onelake.engines.jobs import SparkResult
+from airflow_provider_onelake.engines.maintenance import OptimizeJob
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import deltalake_referee
@@ -109,13 +110,13 @@ class OptimizeByHand:
         self.jobs: list[OptimizeJob] = []
         self.stopped = 0
 
-    def optimize(self, job: OptimizeJob) -> OptimizeResult:
+    def optimize(self, job: OptimizeJob) -> SparkResult:
         self.jobs.append(job)
         self.before(job)
         shadow = Path(job.shadow_uri.removeprefix("file://"))
         if not (shadow / version_path(1)).exists():
             optimize_by_hand(shadow)
-        return OptimizeResult(engine="by hand")
+        return SparkResult(engine="by hand")
 
     def stop(self) -> None:
         self.stopped += 1

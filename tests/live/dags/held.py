@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Collection
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,9 @@ class HeldWriter(OneLakeWriteOperator):
         super().__init__(**kwargs)
         self.flags = flags
 
-    def _publish(self, hook: OneLakeHook, log: Any, buffer: Any) -> dict[str, Any]:
-        held = HeldHook(hook.onelake_conn_id, self.flags, buffer.spec.identity.key)
-        return super()._publish(held, log, buffer)
+    @cached_property
+    def hook(self) -> OneLakeHook:
+        return HeldHook(self.onelake_conn_id, self.flags, str(self.writer))
 
 
 class HeldReconcile(OneLakeReconcileOperator):
@@ -86,8 +87,9 @@ class HeldReconcile(OneLakeReconcileOperator):
         super().__init__(**kwargs)
         self.flags = flags
 
-    def _reconcile(self, hook: OneLakeHook, *rest: Any) -> Any:
-        return super()._reconcile(HeldHook(hook.onelake_conn_id, self.flags, "reconcile"), *rest)
+    @cached_property
+    def hook(self) -> OneLakeHook:
+        return HeldHook(self.onelake_conn_id, self.flags, "reconcile")
 
 
 def held(dag_id: str, **writers: Any) -> DAG:

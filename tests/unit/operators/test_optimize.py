@@ -36,7 +36,7 @@ def log(lake: Path) -> DeltaLog:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> OptimizeByHand:
     by_hand = OptimizeByHand()
-    monkeypatch.setattr("airflow_provider_onelake.operators.optimize.engine_for", lambda *_: by_hand)
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: by_hand)
     return by_hand
 
 
@@ -144,7 +144,7 @@ def test_spark_may_find_nothing_to_do(log: DeltaLog, engine: OptimizeByHand, mon
 def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: OptimizeByHand) -> None:
     task = optimize()
     engine.before = lambda job: task.on_kill()
-    with pytest.raises(AirflowException, match="nothing was published"):
+    with pytest.raises(AirflowException, match="was stopped"):
         task.execute(context_of(task))
     assert engine.stopped == 1
     assert local_log(Path(log.table)).commit(5) is None
@@ -153,7 +153,7 @@ def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: Op
 def test_a_stop_before_spark_is_asked(log: DeltaLog, engine: OptimizeByHand) -> None:
     task = optimize()
     task.on_kill()
-    with pytest.raises(AirflowException, match="before Spark was asked"):
+    with pytest.raises(AirflowException, match="was stopped"):
         task.execute(context_of(task))
     assert engine.jobs == []
 

@@ -50,7 +50,7 @@ class Sweeper:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Sweeper:
     sweeper = Sweeper()
-    monkeypatch.setattr("airflow_provider_onelake.operators.vacuum.engine_for", lambda *_: sweeper)
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: sweeper)
     return sweeper
 
 

@@ -1,0 +1,72 @@
+"""What every operator has that gives Spark work: its connections, its engine, and that both stop with the task."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.base import Engine
+
+
+class SparkTaskOperator(BaseOperator):
+    """A task that gives work to Spark on a table of a lakehouse.
+
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
+    :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
+        Default: none; ``execution_timeout`` stops the Spark job too.
+    """
+
+    def __init__(
+        self,
+        *,
+        onelake_conn_id: str | None = None,
+        spark_conn_id: str | None = None,
+        spark_timeout: float | timedelta | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
+        self.spark_conn_id = spark_conn_id or DEFAULT_SPARK_CONN_ID
+        self.spark_timeout = spark_timeout
+        self._engine: Engine | None = None
+        self._stopped = False
+
+    @cached_property
+    def hook(self) -> OneLakeHook:
+        """The lakehouse."""
+        return OneLakeHook(self.onelake_conn_id)
+
+    def engine(self) -> Engine:
+        """Return the way to Spark, the same for all of the task.
+
+        :raises AirflowException: the task was stopped; Spark was not asked.
+        """
+        self.check_not_stopped()
+        if self._engine is None:
+            timeout = self.spark_timeout
+            seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+            self._engine = engine_for(self.spark_conn_id, seconds)
+        return self._engine
+
+    def check_not_stopped(self) -> None:
+        """Go on only where nobody stopped the task: after a SIGTERM Airflow lets ``execute`` run on.
+
+        :raises AirflowException: the task was stopped; what it has not published stays unpublished.
+        """
+        if self._stopped:
+            raise AirflowException("The task was stopped, its Spark work with it. Nothing was published after that.")
+
+    def on_kill(self) -> None:
+        """Stop the Spark work of a task that is stopped, timed out or marked by hand."""
+        self._stopped = True
+        if self._engine is not None:
+            self._engine.stop()
