@@ -36,7 +36,7 @@ from airflow_provider_onelake.log.referee import Referee
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.published import WAYS
+from airflow_provider_onelake.staging.published import WAYS, Publishing, undone
 from airflow_provider_onelake.staging.spec import OnRerun
 
 logger = logging.getLogger(__name__)
@@ -233,11 +233,16 @@ class _Attempts:
             )
         if spec.on_rerun is not OnRerun.SKIP:
             return True
-        if spec.fingerprint and self._fingerprint_of(spec.identity) == spec.fingerprint:
+        found = self._record_of(spec.identity)
+        same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint
+        why_not = undone(self._log, found, snapshot) if same and found else None
+        if same and why_not is None:
             return False
         raise RerunRefusedError(
             f"Generation {stored} of writer {spec.identity.key!r} came into {self._log.table} while generation "
-            f"{spec.generation} was staged, so publishing it would repeat rows. Nothing was published: {WAYS}."
+            f"{spec.generation} was staged, "
+            + (f"and {why_not}" if why_not else "so publishing it would repeat rows")
+            + f". Nothing was published: {WAYS}."
         )
 
     def _closed(self, buffer: Buffer) -> bool:
@@ -321,22 +326,18 @@ class _Attempts:
     def _ended(self, status: Status, version: int | None, **known: Any) -> Publication:
         return Publication(status, version, attempts=self._attempts, lost_races=self._lost, **known)
 
-    def _record_of(self, identity: WriterIdentity) -> tuple[int, PublishedWriter] | None:
+    def _record_of(self, identity: WriterIdentity) -> Publishing | None:
         records = (
-            (winner.version, writer)
+            Publishing(winner.version, writer)
             for winner in reversed(self._winners)
             for writer in winner.writers
             if writer.app_id == identity.app_id
         )
         return next(records, None)
 
-    def _fingerprint_of(self, identity: WriterIdentity) -> str | None:
-        found = self._record_of(identity)
-        return found[1].fingerprint if found else None
-
     def _version_of_txn(self) -> int | None:
         found = self._record_of(self._buffers[-1].spec.identity)
-        return found[0] if found else None
+        return found.version if found else None
 
     def _contention(self) -> CommitContentionError:
         return CommitContentionError(

@@ -191,7 +191,14 @@ class _Reconciliation:
         try:
             self._check_colleagues_live(ready, colleagues, snapshot)
         except TerminalError as error:
-            self._refuse(ready, error)
+            # Another reconciliation may have published them since they were read.
+            newest = self._newest()
+            left = [s for s in ready if newest.txns.get(s.identity.app_id) != s.generation]
+            for state in ready:
+                if state not in left:
+                    self._record(state, self._already(state, newest))
+            if left:
+                self._refuse(left, error)
             return
         self._publish_batch(ready, colleagues)
 

@@ -70,7 +70,7 @@ _NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 2000
 _LONGEST_CAUSE = 500
-_AGAIN = "The table is unchanged; a retry stages again."
+_AGAIN = "The table is unchanged; a retry starts again."
 
 
 def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
@@ -85,9 +85,7 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     if kind is SparkUnavailableError:
         return SparkUnavailableError(f"Spark at {where} went away while {doing}. {_AGAIN} Spark said: {said}")
     if kind is SparkJobError:
-        return SparkJobError(
-            f"Spark failed while {doing}. The table is unchanged; a retry stages again. Spark said: {said}"
-        )
+        return SparkJobError(f"Spark failed while {doing}. {_AGAIN} Spark said: {said}")
     return kind(f"Spark refused {doing}. The table is unchanged. Spark said: {said}")
 
 

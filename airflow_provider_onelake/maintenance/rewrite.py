@@ -169,7 +169,10 @@ class _Attempts:
         reason = self._unfit(snapshot)
         if reason is not None:
             return self._drop_all(reason)
-        self._drop_groups(snapshot)
+        try:
+            self._drop_groups(snapshot)
+        except LogGapError as error:
+            return self._drop_all(f"the log was cleaned up while it was read: {error}")
         if not self._groups:
             return self._drop_all("")
         self._put = tuple(self._groups.values())

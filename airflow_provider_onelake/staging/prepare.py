@@ -270,20 +270,35 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
 def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer | None:
     try:
         buffer = read_buffer(log.store, path)
-        buffer.check_age(log.clock.now(), snapshot.retention_days)
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
         return None
-    if not _same_work(buffer.spec, spec) or closed(log.store, path) is not None:
+    if closed(log.store, path) is not None:
         return None
-    if buffer.table_id != snapshot.table_id or any(misfits(buffer.metadata, snapshot.metadata)):
-        return None
+    why_not = _why_not_reusable(log, buffer, spec, snapshot)
+    if why_not is None:
+        return buffer
+    logger.info("The buffer %s is not reused: %s", path, why_not)
+    if buffer.spec.generation == spec.generation and spec.fingerprint:
+        # Closed, as reconcile takes the first complete buffer of a generation, and this one is not what is wanted now.
+        close(log.store, path, {"reason": f"set aside: its writer was staged again, as {why_not}"})
+    return None
+
+
+def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: Snapshot) -> str | None:
+    if not _same_work(buffer.spec, spec):
+        return "its source, code or terms are others now"
+    if buffer.table_id != snapshot.table_id:
+        return "the table was replaced by another"
+    if misfit := next(misfits(buffer.metadata, snapshot.metadata), None):
+        return f"the table changed: {misfit}"
+    try:
+        buffer.check_age(log.clock.now(), snapshot.retention_days)
+    except BufferLostError as error:
+        return f"it is too old: {error}"
     if buffer.reads_target and _changed_since(log, buffer.read_version, snapshot.version):
-        # Closed, as reconcile takes the first complete buffer of a writer: this one can never be published.
-        close(log.store, path, {"reason": "set aside: computed from the table itself, which has changed since"})
-        logger.info("The buffer %s is not reused: the table that it was computed from has changed since", path)
-        return None
-    return buffer
+        return "the table that it was computed from has changed since"
+    return None
 
 
 def _changed_since(log: DeltaLog, read_version: int, newest: int) -> bool:

@@ -377,6 +377,22 @@ def test_rule_10_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_
     assert table_ids(log) == [10]
 
 
+def test_rule_10_skip_that_meets_the_same_work_taken_back_by_a_restore_is_refused(log: DeltaLog) -> None:
+    first = stage(log, writer_spec(generation=1, fingerprint="same"), HERE)
+    again = stage(log, writer_spec(generation=2, fingerprint="same"), {"2019-01": [11]})
+
+    def published_and_restored() -> None:
+        committer(log).publish([first])
+        (add,) = live(log)
+        gone = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
+        foreign_commit(log, [{"commitInfo": {"operation": "RESTORE"}}, {"remove": gone}])
+
+    held = LoserHeld(log.store, published_and_restored)
+    with pytest.raises(RerunRefusedError, match="RESTORE in version 2 took its rows back"):
+        committer(log, held).publish([again])
+    assert table_ids(log) == []
+
+
 # -- rule 13 -------------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter, check_committed, reconcile
+from airflow_provider_onelake.commit.reconcile import OnMissingWriter, _Reconciliation, check_committed, reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
@@ -331,6 +331,26 @@ def test_rule_20_together_a_colleague_whose_files_were_merged_since_makes_the_la
     with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
         report.raise_for_failures()
     assert table_ids(log) == [10]
+
+
+def test_together_what_another_reconciliation_published_meanwhile_is_not_refused(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    staged(log, "b", 11, **OVERWRITE)
+
+    def held(self: _Reconciliation, *arguments: Any) -> None:
+        # Another is first, and a compaction rewrites what it published before this one looks.
+        monkeypatch.undo()
+        settle(log, "a", "b", publish=PublishMode.TOGETHER)
+        raise ConflictError("cannot be told")
+
+    monkeypatch.setattr(_Reconciliation, "_check_colleagues_live", held)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "already_published", "b": "already_published"}
+    report.raise_for_failures()
+    assert table_ids(log) == [10, 11]
 
 
 def test_rule_20_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:

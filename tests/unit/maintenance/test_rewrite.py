@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.exceptions import CorruptLogError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -280,6 +280,18 @@ def test_a_log_that_was_cleaned_up_drops_the_rewrite(log: DeltaLog) -> None:
     for version in range(5):
         Path(log.table, version_path(version)).unlink()
     assert "cleaned up" in publish(local_log(table(log)), shadow).dropped[0].reason
+
+
+def test_a_log_that_is_cleaned_up_while_files_are_looked_at_drops_the_rewrite(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow = rewritten(log)
+
+    def gone(*_: Any) -> None:
+        raise LogGapError("version 3 is gone")
+
+    monkeypatch.setattr(DeltaLog, "live_files", gone)
+    assert "while it was read: version 3 is gone" in publish(log, shadow).dropped[0].reason
 
 
 def test_old_files_are_not_published(log: DeltaLog) -> None:

@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close, closed
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
@@ -356,6 +356,17 @@ def test_rule_7_a_buffer_of_other_work_is_not_reused(log: DeltaLog, changed: dic
     assert isinstance(prepare(log, writer_spec(**changed)), Stage)
 
 
+def test_rule_7_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged_again(log: DeltaLog) -> None:
+    old = stage(log, writer_spec(), {"2019-01": [1]})
+    new = writer_spec(fingerprint="another")
+    task = prepare(log, new)
+    assert isinstance(task, Stage)
+    assert "set aside: its writer was staged again" in (closed(log.store, old.path) or {})["reason"]
+    # The older generation's stays: a rerun that appends again does not make it wrong.
+    prepare(log, writer_spec(fingerprint="third", generation=2, on_rerun=OnRerun.APPEND))
+    assert closed(log.store, task.path) is None
+
+
 def test_rule_7_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(fingerprint="", attempt="a-1"), {"2019-01": [1]})
     assert isinstance(prepare(log, writer_spec(fingerprint="", attempt="a-2")), Stage)
@@ -380,6 +391,7 @@ def test_rule_4_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) 
     instant = (datetime.now(UTC) - timedelta(days=4)).timestamp()
     os.utime(file, (instant, instant))
     assert isinstance(prepare(log, writer_spec()), Stage)
+    assert "too old" in (closed(log.store, buffer.path) or {})["reason"]
 
 
 def test_rule_17_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> None:
