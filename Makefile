@@ -10,8 +10,12 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 LOCAL := $(BIN)/python -m include.local
 
-# Suites that need Python and Java only; more tests for one run by ARGS, e.g. make test ARGS="-k conflict -x".
-SUITES := $(wildcard tests/unit tests/simulation tests/integration tests/airflow tests/live)
+# More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests of the first kind share nothing, so they run on
+# every core; the others share a Spark server or a live Airflow.
+ALONE := tests/unit tests/simulation
+SHARING := tests/integration tests/airflow tests/live
+# pytest's 5: nothing was selected.
+PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
 .PHONY: help setup lock jars format lint test test-unit up down status demo bench stress clean distclean
@@ -42,10 +46,11 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/lint-imports
 
 test: jars ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
-	$(BIN)/pytest $(SUITES) $(ARGS)
+	@$(PYTEST) --numprocesses auto $(ALONE)
+	@$(PYTEST) $(SHARING)
 
 test-unit: setup ## The unit tests: seconds
-	$(BIN)/pytest tests/unit $(ARGS)
+	@$(PYTEST) --numprocesses auto tests/unit
 
 up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background; prints the address when healthy
 	@$(LOCAL) up
