@@ -10,26 +10,23 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import (
-    CorruptLogError,
     InvalidWriteError,
     TableNotFoundError,
     VacuumRefusedError,
 )
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
-from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
 from airflow_provider_onelake.maintenance.kept import KeptVersion, files_of, kept_versions, lost_files, referenced
+from airflow_provider_onelake.maintenance.named import Limit, Named
 from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
-from airflow_provider_onelake.storage.clock import from_milliseconds, milliseconds
+from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
@@ -42,8 +39,6 @@ SAFE_DAYS = 7.0
 INVENTORY = "_vacuum"
 """The directory of inventories; VACUUM skips its name."""
 
-# A remove carries its writer's time, a log entry the store's, and clocks differ.
-_CLOCKS_DIFFER = timedelta(hours=1)
 # Delta's own exceptions from "names beginning with _ or . are hidden" that hold files of a version.
 _VACUUMED = ("_change_data",)
 _ICEBERG_METADATA = "metadata"
@@ -58,7 +53,8 @@ class Terms:
     :param keep_days: spare what was part of the table in these days, if that is longer than its retention.
     :param keep_versions: versions to keep in this vacuum, beside those with a record.
     :param release_versions: versions whose record does not count in this vacuum.
-    :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned. Default: 7 days.
+    :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned. Default: 7 days,
+        or, if that is longer, half of the table's retention, until when a buffer may be published (protocol, rule 4).
     :param allow_retention_below_seven_days: whether a table whose property says less may be vacuumed. Default: no.
     :raises InvalidWriteError: an age is not above zero.
     """
@@ -67,11 +63,12 @@ class Terms:
     keep_days: float | None = None
     keep_versions: tuple[int, ...] = ()
     release_versions: tuple[int, ...] = ()
-    abandoned_after: timedelta = timedelta(days=SAFE_DAYS)
+    abandoned_after: timedelta | None = None
     allow_retention_below_seven_days: bool = False
 
     def __attrs_post_init__(self) -> None:
-        check_age(self.abandoned_after)
+        if self.abandoned_after is not None:
+            check_age(self.abandoned_after)
         if self.keep_days is not None and self.keep_days <= 0:
             raise InvalidWriteError(f"keep_days={self.keep_days!r}: days, above 0. Nothing was deleted.")
 
@@ -155,16 +152,18 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
         raise TableNotFoundError(f"There is no Delta table at {log.table}, so there is nothing to vacuum.")
     retention = _retention(snapshot, terms, log.table)
     present, abandoned_after = _survey(log, snapshot, listing, terms)
-    before, held_by = _before(now, retention, present, terms)
+    limits = _limits(now, retention, present, terms)
+    first = min(limits, key=lambda limit: limit.before)
+    before, held_by = first.before, first.held_by
     kept = _kept(log, terms)
-    named = _Named(log, snapshot, listing)
-    named.check_reaches(before, now - timedelta(days=retention))
+    named = Named(log, snapshot, listing)
+    notes = named.check_reaches(limits, now - timedelta(days=retention))
     alive = named.alive(before)
     removed = named.ever_removed() if terms.lite else None
     in_flight = [staged for staged in present if staged.state in (State.IN_FLIGHT, State.STRANGE)]
     directories = {staged.path for staged in in_flight}
     needed: set[str] = set()
-    notes = [f"{staged.path} is spared: {staged.owner}" for staged in in_flight if staged.state is State.STRANGE]
+    notes += [f"{staged.path} is spared: {staged.owner}" for staged in in_flight if staged.state is State.STRANGE]
     seen = {info.path for info in listing}
     for version in kept:
         files = files_of(log, version.version)
@@ -262,10 +261,12 @@ def _survey(
     log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo], terms: Terms
 ) -> tuple[list[Staged], timedelta]:
     """Return what stands below ``staged``, and after which time of silence it counts as abandoned."""
-    present = survey(log, snapshot, listing, terms.abandoned_after)
+    usual = max(timedelta(days=SAFE_DAYS), timedelta(days=snapshot.retention_days) / 2)
+    silence = usual if terms.abandoned_after is None else terms.abandoned_after
+    present = survey(log, snapshot, listing, silence)
     longest = _longest(present)
-    if longest <= terms.abandoned_after:
-        return present, terms.abandoned_after
+    if longest <= silence:
+        return present, silence
     # Writers of this table are known to take longer, so silence that short proves nothing.
     return survey(log, snapshot, listing, longest), longest
 
@@ -277,21 +278,26 @@ def _longest(present: Iterable[Staged]) -> timedelta:
     return max(took, default=timedelta(0))
 
 
-def _before(now: datetime, retention: float, present: Iterable[Staged], terms: Terms) -> tuple[datetime, str | None]:
-    """Return the instant from which on everything is spared, and what set it where it was not the table's property."""
-    present = list(present)
-    limits: list[tuple[datetime, str | None]] = [(now - timedelta(days=retention), None)]
+def _limits(now: datetime, retention: float, present: list[Staged], terms: Terms) -> list[Limit]:
+    limits = [Limit(now - timedelta(days=retention), None, None)]
     if terms.keep_days is not None:
-        limits.append((now - timedelta(days=terms.keep_days), f"keep_days={terms.keep_days:g}"))
+        asked = f"keep_days={terms.keep_days:g}"
+        limits.append(Limit(now - timedelta(days=terms.keep_days), asked, "ask for fewer days"))
     longest = _longest(present)
-    limits.append((now - longest, f"the longest writer took {timedelta(seconds=round(longest.total_seconds()))}"))
+    # Others may take as long: a guess, for which nothing is refused.
+    slowest = f"the longest writer took {timedelta(seconds=round(longest.total_seconds()))}"
+    limits.append(Limit(now - longest, slowest, None))
     # Who is at work reads the table as it was when it began.
     limits += (
-        (staged.began, f"{staged.owner} is in flight in {staged.path} since {staged.began.isoformat()}")
+        Limit(
+            staged.began,
+            f"{staged.owner} is in flight in {staged.path} since {staged.began.isoformat()}",
+            "vacuum again when it is settled; if its task is dead, clear it, or give a shorter abandoned_after",
+        )
         for staged in present
         if staged.state is State.IN_FLIGHT and staged.began is not None
     )
-    return min(limits, key=lambda limit: limit[0])
+    return limits
 
 
 def _kept(log: DeltaLog, terms: Terms) -> list[KeptVersion]:
@@ -299,74 +305,6 @@ def _kept(log: DeltaLog, terms: Terms) -> list[KeptVersion]:
     asked = {version: KeptVersion(version, "this vacuum", log.clock.now()) for version in terms.keep_versions}
     both = {**asked, **recorded}
     return [both[version] for version in sorted(both) if version not in terms.release_versions]
-
-
-class _Named:
-    """The files that a table's log names: live, removed lately, ever removed."""
-
-    def __init__(self, log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo]) -> None:
-        self._log = log
-        self._snapshot = snapshot
-        entries = [info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/")]
-        end = version_path(snapshot.version + 1).removesuffix(".json")
-        self._files = LogFiles.of(info for info in entries if info.path < end)
-        self._modified = {info.path: info.modified for info in entries}
-
-    def check_reaches(self, before: datetime, by_property: datetime) -> None:
-        """Refuse to spare by a longer time than the table's own where the log does not say what was removed in it.
-
-        :param before: the instant from which on everything is to be spared.
-        :param by_property: the same, if only the table's property counted; checkpoints reach that far.
-        :raises VacuumRefusedError: the log begins later.
-        """
-        oldest = min(self._files.versions, default=0)
-        if before >= by_property or oldest == 0 or self._time(oldest) < before:
-            return
-        raise VacuumRefusedError(
-            f"{self._log.table}: everything since {before:%Y-%m-%d %H:%M} is to be spared, but the log before version "
-            f"{oldest} was cleaned up, so nobody knows what was removed since. Nothing was deleted: ask for fewer "
-            "days, or raise delta.deletedFileRetentionDuration."
-        )
-
-    def alive(self, before: datetime) -> set[str]:
-        """Return every path that is in the table, or was at an instant or later."""
-        snapshot = self._snapshot
-        alive = set(referenced(self._log.live_files(lambda add: True, snapshot.version)))
-        since = before - _CLOCKS_DIFFER
-        removes = []
-        after = -1
-        for checkpoint in self._files.checkpoints:
-            try:
-                removes = [body for _, body in read_checkpoint(self._log.store, checkpoint, ["remove"])]
-            except CorruptLogError as error:
-                logger.warning("%s: a checkpoint is passed over: %s", self._log.table, error)
-                continue
-            after = checkpoint.version
-            break
-        for commit in self._commits(lambda version: version > after or self._time(version) >= since):
-            removes += commit.removes
-        # As Delta has it, a remove without a time is as old as can be.
-        late = (r for r in removes if from_milliseconds(int(r.get("deletionTimestamp") or 0)) >= before)
-        alive.update(referenced(late))
-        return alive
-
-    def ever_removed(self) -> set[str]:
-        """Return every path that an entry of the log removes, or keeps changes in."""
-        removed: set[str] = set()
-        for commit in self._commits(lambda version: True):
-            removed.update(referenced([*commit.removes, *of_kind(commit.actions, "cdc")]))
-        return removed
-
-    def _commits(self, wanted: Callable[[int], bool]) -> Iterator[Commit]:
-        """Yield the listed entries that are wanted, and all that came between the listing and the snapshot."""
-        for version in filter(wanted, self._files.versions):
-            commit = self._log.commit(version)
-            if commit is not None:
-                yield commit
-        yield from self._log.commits_between(self._files.latest, self._snapshot.version)
-
-    def _time(self, version: int) -> datetime:
-        return self._modified[version_path(version)]
 
 
 def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:

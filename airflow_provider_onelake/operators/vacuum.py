@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Where Spark's own commit is safe with several drivers, so that it may record the VACUUM (protocol, rule 22).
 _LOGGED_ON = ("onelake", "adls")
 _NAMES = 10
+_MOST = 50
 
 Versions = Sequence[int | str] | str | int | None
 
@@ -36,8 +37,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
 
     The result, in XCom: ``dry_run``, ``files`` and ``bytes`` (that would go, or went), ``left`` (that Spark spared),
     ``oldest``, ``newest``, ``examples``, ``before`` (nothing needed since then goes) and ``held_by`` (why, if not by
-    the property), ``in_flight``, ``abandoned``, ``kept_versions``, ``spared_files``, ``spared_bytes``,
-    ``logs_deleted`` (of buffers), ``notes``.
+    the property), ``in_flight`` and ``abandoned`` (the first ones, with ``in_flight_count`` and ``abandoned_count`` of
+    all), ``kept_versions``, ``spared_files``, ``spared_bytes``, ``logs_deleted`` (of buffers), ``notes``.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param dry_run: only say what would go. Default: no.
@@ -51,7 +52,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     :param keep_days: spare whatever was part of the table within these days, where that is longer than its retention.
         Default: the table's retention.
     :param abandoned_after: a buffer that nobody closed and that got no file for this long is abandoned: it is not
-        spared. Default: 7 days; never less than the longest writer took.
+        spared. Default: 7 days, or half of the table's retention, until when it can be published, if that is longer;
+        never less than the longest writer took.
     :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days; readers,
         and other engines' writers, that take longer than it says may then lose files. Default: no.
     :param kwargs: the connections and ``spark_timeout`` of a
@@ -70,7 +72,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         keep_versions: Versions = None,
         release_versions: Versions = None,
         keep_days: float | None = None,
-        abandoned_after: timedelta = timedelta(days=7),
+        abandoned_after: timedelta | None = None,
         allow_retention_below_seven_days: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -123,13 +125,13 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             say("The oldest is of %s, the newest of %s", result["oldest"], result["newest"])
             say("Such as %s", ", ".join(result["examples"]))
         say("Nothing that was needed since %s goes: %s", result["before"], todo.held_by or "the table's retention")
-        for staged in todo.in_flight:
+        for staged in todo.in_flight[:_MOST]:
             say("Spared: %s (%s)", staged.path, staged.owner)
         for kept in todo.kept:
             say("Spared: %s", kept)
-        for staged in todo.abandoned:
+        for staged in todo.abandoned[:_MOST]:
             self.log.warning("%s of %s was abandoned %s ago", staged.path, staged.owner, staged.age)
-        for note in todo.notes:
+        for note in todo.notes[:_MOST]:
             self.log.warning("%s", note)
 
     def _delete(self, log: DeltaLog, todo: Plan, run: TaskRun) -> dict[str, Any]:
@@ -199,11 +201,13 @@ def describe(todo: Plan) -> dict[str, Any]:
         "examples": [info.path for info in todo.candidates[:_NAMES]],
         "spared_files": todo.spared_files,
         "spared_bytes": todo.spared_bytes,
-        "in_flight": [{"path": staged.path, "owner": staged.owner} for staged in todo.in_flight],
-        "abandoned": [{"path": staged.path, "owner": staged.owner} for staged in todo.abandoned],
+        "in_flight": [{"path": staged.path, "owner": staged.owner} for staged in todo.in_flight[:_MOST]],
+        "in_flight_count": len(todo.in_flight),
+        "abandoned": [{"path": staged.path, "owner": staged.owner} for staged in todo.abandoned[:_MOST]],
+        "abandoned_count": len(todo.abandoned),
         "kept_versions": [kept.version for kept in todo.kept],
         "logs_deleted": 0,
-        "notes": list(todo.notes),
+        "notes": list(todo.notes[:_MOST]),
     }
 
 

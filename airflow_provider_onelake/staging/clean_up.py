@@ -7,7 +7,7 @@ table's; those of an abandoned one belong to nobody, and a full VACUUM of the ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
@@ -18,8 +18,9 @@ import attrs
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
-from airflow_provider_onelake.staging.buffers import CLOSED
+from airflow_provider_onelake.staging.buffers import CLOSED, close
 from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Staged:
     :param began: the store's time of its version 0, ``None`` where there is none.
     :param ended: the store's time of its version 1, ``None`` where there is none.
     :param entries: the objects of its log.
+    :param unmarked: the terms of a writer that is settled, by the table's word, where its marker is missing.
     """
 
     path: str
@@ -63,6 +65,7 @@ class Staged:
     began: datetime | None
     ended: datetime | None
     entries: tuple[str, ...] = attrs.field(repr=False)
+    unmarked: WriteSpec | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen
@@ -84,7 +87,8 @@ class Remains:
 def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
     """Delete the logs of closed buffers and compactions, and of open or complete ones that were abandoned.
 
-    The markers of closed buffers stay: a rerun asks them where its rows are. Calling again is safe.
+    The markers of closed buffers stay, and one that could not be written is made up: a rerun asks them where its rows
+    are. Calling again is safe.
 
     :param log: of the table.
     :param older_than: nothing younger is touched; above the longest time that a writer takes from its first to its last
@@ -105,6 +109,8 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
         if staged.state is State.STRANGE:
             logger.info("%s: %s is left alone: %s", log.table, staged.path, staged.owner)
             continue
+        if staged.unmarked is not None:
+            _mark(log, snapshot, staged.path, staged.unmarked)
         # Version 0 last: an interrupted clean-up is carried on by the next.
         for entry in sorted(staged.entries, reverse=True):
             log.store.delete(entry)
@@ -145,8 +151,9 @@ def survey(
     """
     now = log.clock.now()
     below = (info for info in listing if info.path.startswith(f"{STAGED_DIRECTORY}/"))
-    found = []
-    for path, objects in groupby(below, lambda info: "/".join(info.path.split("/")[:_DEPTH])):
+    found: list[Staged] = []
+    compactions: set[str] = set()
+    for path, objects in groupby(below, lambda info: _staged_at(info.path)):
         present = {info.path: info for info in objects}
         entries = tuple(entry for entry in present if entry.startswith(f"{path}/{LOG_DIRECTORY}/"))
         if not entries:
@@ -156,34 +163,55 @@ def survey(
         age = now - max(info.modified for info in present.values())
         marked = f"{path}/{CLOSED}" in present
         # Most are closed and young; whose they are, nobody asks.
-        owner, state = (path, State.CLOSED) if marked and age < abandoned_after else _state(log.store, path, snapshot)
+        owner, state, spec = (
+            (path, State.CLOSED, None) if marked and age < abandoned_after else _state(log.store, path, snapshot)
+        )
+        unmarked = spec if state is State.CLOSED and not marked else None
         if state is State.IN_FLIGHT and marked:
             state = State.CLOSED
         elif state is State.IN_FLIGHT and age >= abandoned_after:
             state = State.ABANDONED
-        found.append(
-            Staged(
-                path, owner, state, age, began.modified if began else None, ended.modified if ended else None, entries
-            )
-        )
-    return found
+            compactions.update({path} if spec is None else ())
+        times = (began.modified if began else None, ended.modified if ended else None)
+        found.append(Staged(path, owner, state, age, *times, entries, unmarked))
+    live = _with_live_files(log, snapshot, compactions)
+    return [attrs.evolve(staged, state=State.CLOSED) if staged.path in live else staged for staged in found]
 
 
-def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State]:
-    """Return whose it is, and whether the table knows its rows."""
+def _with_live_files(log: DeltaLog, snapshot: Snapshot, compactions: Collection[str]) -> set[str]:
+    """Return those compactions whose files are the table's: published, but the marker was not written."""
+    if not compactions:
+        return set()
+    files = log.live_files(lambda add: _staged_at(add["path"]) in compactions, snapshot.version)
+    return {_staged_at(file["path"]) for file in files}
+
+
+def _staged_at(path: str) -> str:
+    return "/".join(path.split("/")[:_DEPTH])
+
+
+def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None:
+    """Write the marker that a committer could not write, as long as the log says where the rows are."""
+    found = find_published(log, spec.identity, spec.generation, snapshot.version)
+    if found is not None and found.record.buffer == path:
+        close(log.store, path, {"version": found.version, "writer": found.record.to_json()})
+
+
+def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, WriteSpec | None]:
+    """Return whose it is, whether the table knows its rows, and a writer's terms."""
     try:
         actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
         infos = of_kind(actions, "commitInfo")
         record: dict[str, Any] = (infos[0].get(STAGED) if infos else None) or {}
         if record.get("format") != FORMAT:
-            return f"no buffer of this format (wanted {FORMAT})", State.STRANGE
+            return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
         if _COMPACTION in record:
-            return f"compaction {record[_COMPACTION].get('name') or path}", State.IN_FLIGHT
+            return f"compaction {record[_COMPACTION].get('name') or path}", State.IN_FLIGHT, None
         spec = WriteSpec.from_json(record["spec"])
     except ObjectNotFoundError:
-        return "it has a log without a version 0", State.STRANGE
+        return "it has a log without a version 0", State.STRANGE, None
     except (CorruptLogError, KeyError, TypeError, ValueError) as error:
-        return f"its version 0 cannot be read: {error}", State.STRANGE
+        return f"its version 0 cannot be read: {error}", State.STRANGE, None
     # A marker can be missing where the store did not answer; the txn is what counts.
     settled = snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation
-    return f"writer {spec.identity.key}", State.CLOSED if settled else State.IN_FLIGHT
+    return f"writer {spec.identity.key}", State.CLOSED if settled else State.IN_FLIGHT, spec

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError, VacuumRefusedError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
@@ -274,7 +274,9 @@ def test_keep_days_beyond_the_log_is_refused(log: DeltaLog) -> None:
     for entry in range(gone):
         log.store.delete(version_path(entry))
     fresh = DeltaLog(log.store, log.table)
-    with pytest.raises(VacuumRefusedError, match=f"the log before version {gone} was cleaned up"):
+    with pytest.raises(
+        VacuumRefusedError, match=rf"\(keep_days=14\), but the log before version {gone} was .*ask for fewer days"
+    ):
         plan(fresh, Terms(keep_days=14))
     assert plan(fresh, Terms(keep_days=9)).held_by == "keep_days=9"
 
@@ -338,6 +340,54 @@ def test_an_abandoned_buffer_goes_after_the_retention_and_is_reported(log: Delta
     clean_up(log, todo.abandoned_after)
     assert names(plan(log)) == of_buffer(buffer)
     assert names(plan(log, Terms(lite=True))) == set()
+
+
+def test_a_buffer_that_may_still_be_published_is_not_abandoned(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{RETENTION: "interval 30 days"})
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    grow_old(log, days=14)
+    todo = plan(log)
+    assert ([staged.path for staged in todo.in_flight], todo.abandoned_after) == ([buffer.path], timedelta(days=15))
+    clean_up(log, todo.abandoned_after)
+    assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    late = stage(log, writer_spec("late"), {"2019-01": [2]})
+    grow_old(log, late.path, days=16)
+    assert [staged.path for staged in plan(log).abandoned] == [late.path]
+
+
+def without_log_before(log: DeltaLog, version: int) -> DeltaLog:
+    from deltalake import DeltaTable
+
+    DeltaTable(log.table).create_checkpoint()
+    for entry in range(version):
+        log.store.delete(version_path(entry))
+    return DeltaLog(log.store, log.table)
+
+
+def test_a_slow_writer_of_the_past_refuses_nothing_where_the_log_does_not_reach_as_far(log: DeltaLog) -> None:
+    slow = published(log, "slow")
+    grow_old(log, slow.path, days=10)
+    grow_old(log, f"{slow.path}/{version_path(0)}", days=20)
+    begun = foreign_append(log, {"2019-01": [2]})
+    log.store.put("old", b"x")
+    grow_old(log, "old", days=11)
+    todo = plan(without_log_before(log, begun))
+    assert names(todo) == {"old"}
+    assert "the longest writer took 10 days" in (todo.held_by or "")
+    [note] = todo.notes
+    assert note.startswith(f"the longest writer took 10 days, 0:00:00, but the log before version {begun} was")
+
+
+def test_a_writer_in_flight_since_before_the_log_is_named_by_the_refusal(log: DeltaLog) -> None:
+    task = prepare(log, writer_spec("open"))
+    assert isinstance(task, Stage)
+    grow_old(log, task.path, days=9)
+    append_files(log.store, task.path, {"2019-01": [99]})
+    begun = foreign_append(log, {"2019-01": [2]})
+    with pytest.raises(
+        VacuumRefusedError, match=rf"writer open is in flight in {task.path} .*version {begun} was .*clear"
+    ):
+        plan(without_log_before(log, begun))
 
 
 def test_writers_that_take_long_are_not_taken_for_abandoned(hasty: DeltaLog) -> None:

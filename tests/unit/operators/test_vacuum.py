@@ -14,6 +14,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow_provider_onelake.engines.maintenance import VacuumJob
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.actions import dump_actions
+from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.kept import kept_versions
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
@@ -88,6 +90,23 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
     said = capfd.readouterr().out
     assert f"3 files of {result['bytes']} bytes are to go" in said
     assert "was abandoned 8 days" in said
+
+
+def test_the_result_names_the_first_ones_only(
+    log: DeltaLog, engine: Sweeper, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(60):
+        log.store.put(f"staged/people/{number:02d}/_delta_log/{1:020d}.json", b"{}")
+        log.store.put(
+            f"staged/compaction-1a2b/{number:02d}/_delta_log/{0:020d}.json",
+            dump_actions([{"commitInfo": {STAGED: {"format": FORMAT, "compaction": {"name": "upkeep"}}}}]),
+        )
+    grow_old(log, "staged/compaction-1a2b")
+    result = run(dry_run=True)
+    assert (result["in_flight_count"], result["abandoned_count"]) == (60, 60)
+    assert (len(result["in_flight"]), len(result["abandoned"]), len(result["notes"])) == (50, 50, 50)
+    said = capfd.readouterr().out
+    assert (said.count("Spared: "), said.count("was abandoned"), said.count("is spared: ")) == (50, 50, 50)
 
 
 def test_what_would_go_goes_and_spark_is_asked_once(log: DeltaLog, engine: Sweeper) -> None:

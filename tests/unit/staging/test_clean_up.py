@@ -14,12 +14,13 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavaila
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close, closed
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from tests.support.ages import files, grow_old
+from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
-from tests.support.tables import append_files, ids, local_log, make_table, stage, writer_spec
+from tests.support.tables import append_files, foreign_append, ids, local_log, make_table, stage, writer_spec
 
 WEEK = timedelta(days=7)
 
@@ -72,6 +73,33 @@ def test_a_published_buffer_whose_marker_was_lost_is_known_by_its_txn(log: Delta
     (remains,) = clean_up(log, WEEK)
     assert not remains.abandoned
     assert ids(Path(log.table)) == [1]
+
+
+def test_a_marker_that_was_lost_is_made_up_before_the_log_goes(log: DeltaLog) -> None:
+    buffer = published(log)
+    foreign_append(log, {"2019-01": [2]})
+    marker = closed(log.store, buffer.path)
+    Path(log.table, buffer.path, CLOSED).unlink()
+    grow_old(log, buffer.path)
+    clean_up(log, WEEK)
+    assert closed(log.store, buffer.path) == marker
+    assert marker is not None
+    assert marker["version"] == 1
+
+
+def test_a_buffer_whose_writer_is_settled_by_another_gets_no_marker(log: DeltaLog) -> None:
+    first = stage(log, writer_spec(attempt="first"), {"2019-01": [1]})
+    second = stage(log, writer_spec(attempt="second", fingerprint="other"), {"2019-01": [2]})
+    Committer(log).publish([second])
+    Path(log.table, second.path, CLOSED).unlink()
+    Path(log.table, first.path, CLOSED).unlink(missing_ok=True)
+    grow_old(log, "staged")
+    assert {remains.path: remains.abandoned for remains in clean_up(log, WEEK)} == {
+        first.path: False,
+        second.path: False,
+    }
+    assert closed(log.store, first.path) is None
+    assert closed(log.store, second.path) is not None
 
 
 def test_an_abandoned_open_buffer_is_reported_and_a_full_vacuum_takes_its_files(
@@ -159,6 +187,21 @@ def test_the_log_of_a_published_compaction_goes_and_nothing_is_reported_as_aband
     (remains,) = clean_up(log, WEEK)
     assert not remains.abandoned
     assert f"{path}/{CLOSED}" in files(log, path)
+
+
+def test_a_published_compaction_whose_marker_was_lost_is_not_reported_as_abandoned(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for row in range(4):
+        foreign_append(log, {"2019-01": [row]})
+    assert compact(log).version == 5
+    [marker] = Path(log.table, "staged").rglob(CLOSED)
+    marker.unlink()
+    grow_old(log, "staged")
+    (remains,) = clean_up(log, WEEK)
+    assert not remains.abandoned
+    assert "abandoned" not in caplog.text
+    assert ids(Path(log.table)) == [0, 1, 2, 3]
 
 
 def test_what_stands_below_staged_is_told_apart(log: DeltaLog) -> None:
