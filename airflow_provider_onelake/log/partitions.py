@@ -86,6 +86,10 @@ def _number(value: float, *, single: bool) -> float:
         return math.copysign(math.inf, value)
 
 
+def _without_zone(value: PartitionValue, kind: Any) -> bool:
+    return kind == "timestamp" and isinstance(value, datetime) and value.tzinfo is None
+
+
 @attrs.frozen
 class Partitioning:
     """How a table is partitioned: the partition columns and their types, in order.
@@ -128,10 +132,7 @@ class Partitioning:
 
         :param partition: typed.
         """
-        return any(
-            kind == "timestamp" and isinstance(value, datetime) and value.tzinfo is None
-            for value, kind in zip(partition, self.types.values(), strict=True)
-        )
+        return any(_without_zone(value, kind) for value, kind in zip(partition, self.types.values(), strict=True))
 
     def describe(self, partition: Partition) -> str:
         """Return a partition as people write it: ``month=2019-01``.
@@ -173,6 +174,8 @@ class PartitionPredicate:
 
     def covers(self, partition: Partition) -> bool:
         """Say whether the predicate is true for a partition; unknown, as for NULL, is not true.
+
+        An instant whose time zone nobody knows compares as unknown.
 
         :param partition: typed.
         """
@@ -250,7 +253,7 @@ class _Compiler:
 
         def test(row: _Row) -> bool | None:
             value = row[name]
-            if value is None or literal is None:
+            if value is None or literal is None or _without_zone(value, kind):
                 return None
             return compare(literal, value) if flipped else compare(value, literal)
 

@@ -18,6 +18,7 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import attrs
 
@@ -30,7 +31,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.staging.buffers import CLOSED, closed, read_open_buffer
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, Load
 from airflow_provider_onelake.staging.spec import Mode
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class WritersInFlight:
     _log: DeltaLog = attrs.field(repr=False)
     _snapshot: Snapshot = attrs.field(repr=False)
     _claims: dict[str, str] = attrs.field(repr=False)
-    _load_of: dict[str, str | None] = attrs.field(factory=dict, repr=False)
+    _load_of: dict[str, str | None] = attrs.field(repr=False)
 
     @property
     def read_version(self) -> int | None:
@@ -122,6 +123,8 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     """
     age = timedelta(days=snapshot.retention_days) / 2 if abandoned_after is None else abandoned_after
     now = log.clock.now()
+    # The table itself knows most writers: only what it does not know is asked of the store, one object at a time.
+    known = dict(_known(snapshot))
     claims: dict[str, str] = {}
     loads: set[str] = set()
     formed: list[Formed] = []
@@ -134,15 +137,26 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
         claims[directory] = claim
         if now - max(info.modified for info in objects) >= age or any(m[:2] == ("skipped", generation) for m in marks):
             continue
-        app_id = _app_id(log, claim)
-        closed_paths, pending = _buffers(objects)
+        app_id = known.get(directory) or _app_id(log, claim)
         if app_id is None or snapshot.txns.get(app_id, 0) >= generation:
             continue
+        closed_paths, pending = _buffers(objects)
         if not pending and any(_is_of(log, path, generation) for path in closed_paths):
             continue
         loads.add(_load_in(app_id))
         formed += (write for path in sorted(pending) for write in _formed(log, path, snapshot))
-    return WritersInFlight(frozenset(loads), tuple(formed), log, snapshot, claims)
+    load_of: dict[str, str | None] = {directory: _load_in(app_id) for directory, app_id in known.items()}
+    return WritersInFlight(frozenset(loads), tuple(formed), log, snapshot, claims, load_of)
+
+
+def _known(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield the directories of the writers that the table knows, with their application ids."""
+    for app_id in snapshot.txns:
+        # onelake/<namespace>/<dag>/<group>/<run>/<writer>, each part quoted: no slash in any.
+        ours, *parts = app_id.split("/")
+        if ours == "onelake" and len(parts) == 5 and all(part.strip() for part in map(unquote, parts)):
+            *load, key = map(unquote, parts)
+            yield Load(*load).writer(key).directory, app_id
 
 
 def _directories(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
@@ -202,5 +216,4 @@ def _load_id(log: DeltaLog, claim: str) -> str | None:
 
 
 def _load_in(app_id: str) -> str:
-    # onelake/<load>/<writer>, each part quoted: no slash in any.
     return app_id.removeprefix("onelake/").rpartition("/")[0]

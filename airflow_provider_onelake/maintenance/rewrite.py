@@ -1,6 +1,6 @@
 """Publishing a compaction: the new files take the old ones' place, if those are all still there; else nothing does.
 
-It gives way to everybody: writers are never waited for, nor made to fail, and what met another's change is dropped.
+It gives way to everybody: no writer in flight waits or fails because of it, and what met another's change is dropped.
 """
 
 from __future__ import annotations

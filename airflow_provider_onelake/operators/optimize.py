@@ -31,8 +31,8 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     Spark runs Delta's own OPTIMIZE on a private table over these files, so that Z-order, clustering, V-Order and row
     ids are Delta's; a small commit without a change of data makes the result visible, partition by partition, where
     every old file is still as it was. Where one is not, that partition's result is dropped, never anybody's rows. Files
-    that writers at work may still need stay as they are; nothing waits for writers, and none fails because of it. Where
-    nothing pays, Spark is not asked.
+    that writers in flight may still need stay as they are; none of them waits, or fails because of it. Where nothing
+    pays, Spark is not asked.
 
     The result, in XCom: ``status`` (``published``, ``dropped`` or ``nothing_to_do``), ``version``, files and bytes
     before and after, in all and by partition, ``left_out`` and ``dropped`` with the reasons.
@@ -90,7 +90,10 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         """
         with terminal_errors_fail():
             for name in self.template_fields:
-                check_rendered(name, getattr(self, name))
+                value = getattr(self, name)
+                # A list of partitions is data from the table, whose values may be anything.
+                if name != "partitions" or isinstance(value, str):
+                    check_rendered(name, value)
             log = self.hook.delta_log(self.table)
             snapshot, plan = self._plan(log)
             publication = self._compact(log, snapshot, plan, TaskRun.of(context)) if plan.groups else None
@@ -115,7 +118,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         files = log.live_files(lambda add: chosen(split.partition(add["partitionValues"])), snapshot.version)
         needed = writers_in_flight(log, snapshot, self.abandoned_after)
         found = plan(files, snapshot, terms, needed.why_needed)
-        for group in found.groups:
+        for group in found.groups[:_MOST]:
             self.log.info(
                 "%s: %s: %d files of %s are rewritten: %s",
                 log.table,

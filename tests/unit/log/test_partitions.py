@@ -236,6 +236,22 @@ def test_rule_18_literals_are_compared_by_the_columns_type(text: str, kind: str,
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "p = TIMESTAMP '2019-01-01 12:00:00'",
+        "p >= '2018-01-01'",
+        "'2018-01-01' < p",
+        "NOT (p < '2020-01-01')",
+        "p IN ('2019-01-01 12:00:00')",
+        "p BETWEEN '2018-01-01' AND '2020-01-01'",
+    ],
+)
+def test_rule_18_an_instant_without_a_zone_compares_as_unknown(text: str) -> None:
+    assert not covers(text, NOON.replace(tzinfo=None), types={"p": "timestamp"})
+    assert covers(f"{text} OR p IS NOT NULL", NOON.replace(tzinfo=None), types={"p": "timestamp"})
+
+
+@pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("fare > 10", "'fare' is no partition column .the table's are: month, vendor_id, day"),

@@ -19,8 +19,8 @@ from airflow_provider_onelake.staging.prepare import claim, prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned
-from tests.support.stores import through
-from tests.support.tables import LOAD, foreign_append, ids, local_log, make_table, stage, writer_spec
+from tests.support.stores import Counted, through
+from tests.support.tables import LOAD, foreign_append, foreign_commit, ids, local_log, make_table, stage, writer_spec
 
 OTHER = Load("test", "taxi", "load", "2019-02-01T00:00:00+00:00")
 
@@ -151,6 +151,32 @@ def settle_by_cleaning_up(log: DeltaLog) -> None:
 )
 def test_a_settled_writer_needs_nothing(log: DeltaLog, settle: object) -> None:
     settle(log)  # type: ignore[operator]
+    assert look(log).loads == frozenset()
+
+
+def test_writers_that_the_table_knows_cost_one_listing_and_no_more(log: DeltaLog) -> None:
+    strange = Load("deployment one", "dag.1", "group/with slash", "scheduled__2019-01-01T00:00:00+00:00")
+    for load in (LOAD, OTHER, strange):
+        for writer in ("a", "Ünï cödé / 100%", "ß"):
+            Committer(log).publish([stage(log, writer_spec(writer, load), {"2019-01": [2]})])
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    store = Counted(log.store)
+    found = writers_in_flight(through(store, log), snapshot)
+    assert found.loads == frozenset()
+    assert store.calls == {"list": 1}
+    # Nor for telling whose files they are, once somebody is at work.
+    claim(log.store, writer_spec("b"))
+    store = Counted(log.store)
+    found = writers_in_flight(through(store, log), snapshot)
+    needed = [found.why_needed(add) is not None for commit in log.commits_since(1) for add in commit.adds]
+    assert needed == [True] * 3 + [False] * 6
+    assert store.calls == {"list": 1, "get": 1}
+
+
+def test_an_application_id_of_somebody_else_is_passed_over(log: DeltaLog) -> None:
+    strange = ["onelake", "onelake/a/b", "onelake//b/c/d/e", "spark/a/b/c/d/e", "onelake/a/b/c/d/e/f"]
+    foreign_commit(log, [{"txn": {"appId": app_id, "version": 1}} for app_id in strange])
     assert look(log).loads == frozenset()
 
 

@@ -106,6 +106,22 @@ def test_only_some_partitions(log: DeltaLog, engine: OptimizeByHand, arguments: 
     assert [found["partition"] for found in run(**arguments)["partitions"]] == ["month=2019-01"]
 
 
+@pytest.mark.parametrize("value", ["{{ no template }}", "{% raw", "{# 1"])
+def test_a_partitions_value_may_look_like_a_template(log: DeltaLog, engine: OptimizeByHand, value: str) -> None:
+    for row in range(4):
+        foreign_append(log, {value: [100 + row]})
+    assert [found["partition"] for found in run(partitions=[{"month": value}])["partitions"]] == [f"month={value}"]
+
+
+def test_the_log_names_the_first_partitions_only(
+    log: DeltaLog, engine: OptimizeByHand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for row in range(2):
+        foreign_append(log, {f"{year}": [row] for year in range(1900, 1960)})
+    assert run(min_files=2)["partitions_compacted"] == 62
+    assert capsys.readouterr().out.count("files of") == 51  # 50 partitions, and the summary
+
+
 def test_a_run_that_touched_nothing_compacts_nothing(log: DeltaLog, engine: OptimizeByHand) -> None:
     assert run(partitions=[])["status"] == "nothing_to_do"
     assert engine.jobs == []
