@@ -24,6 +24,10 @@ _MADE_BY_SPARK = {
     "delta.columnMapping.mode": "id",
 }
 
+# What looks like a switch of the protocol and is none.
+_PLAIN = ("delta.enableExpiredLogCleanup", "delta.enableFullRetentionRollback")
+_OF_PROTOCOL = ("delta.feature.", "delta.minreaderversion", "delta.minwriterversion")
+
 
 def new_protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str], table: str) -> dict[str, Any]:
     """Return the least protocol that a new table needs; features are named, so that other engines can read it.
@@ -31,13 +35,20 @@ def new_protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str],
     :param fields: of the schema's JSON.
     :param configuration: the table's properties.
     :param table: what messages call the table.
-    :raises UnsupportedFeatureError: a property asks for what only Spark can set up.
+    :raises UnsupportedFeatureError: a property asks for what only Spark can set up, or for a feature by name.
     """
     for name, value in _MADE_BY_SPARK.items():
         if str(configuration.get(name, "")).lower() == value:
             raise UnsupportedFeatureError(
                 f"{table} cannot be created with {name}={value}: it is set up by more than a property. Nothing was "
                 "created: make the table with Spark (CREATE TABLE), and write to it from here."
+            )
+    for name, value in configuration.items():
+        if _would_stay_words(name, str(value)):
+            raise UnsupportedFeatureError(
+                f"{table} cannot be created with {name}={value}: a feature of the protocol is switched on here by the "
+                f"columns that need it and by {', '.join(sorted(_SWITCHES))}. Nothing was created: leave it out, or "
+                "make the table with Spark (CREATE TABLE), and write to it from here."
             )
     writer = {"appendOnly", "invariants", *_by_columns(fields)}
     reader = {"timestampNtz"} & writer
@@ -51,6 +62,14 @@ def new_protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str],
         return {"minReaderVersion": 1, "minWriterVersion": 2}
     protocol = {"minReaderVersion": 3 if reader else 1, "minWriterVersion": 7, "writerFeatures": sorted(writer)}
     return {**protocol, "readerFeatures": sorted(reader)} if reader else protocol
+
+
+def _would_stay_words(name: str, value: str) -> bool:
+    """Say whether a property is about the protocol, and would be written down without changing it."""
+    if name.lower().startswith(_OF_PROTOCOL):
+        return True
+    switch = name.lower().startswith("delta.enable") and value.lower() != "false"
+    return switch and name not in (*_SWITCHES, *_PLAIN)
 
 
 def _by_columns(fields: list[dict[str, Any]]) -> Iterator[str]:

@@ -158,6 +158,41 @@ def test_a_property_that_switches_on_what_we_do_not_write_is_refused(
     assert log.snapshot() is None
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "delta.feature.timestampNtz",
+        "delta.enableIcebergCompatV1",
+        "delta.enableIcebergCompatV3",
+        "delta.enableVariantShredding",
+        "delta.minWriterVersion",
+        "delta.minReaderVersion",
+        "delta.enablechangedatafeed",
+    ],
+)
+def test_a_property_that_would_be_written_down_without_its_feature_is_refused(log: DeltaLog, name: str) -> None:
+    value = "7" if name.endswith("Version") else "supported" if "feature" in name else "true"
+    with pytest.raises(UnsupportedFeatureError, match=f"cannot be created with {name}={value}: .*Nothing was created"):
+        create_table(log, SCHEMA, properties={name: value})
+    assert log.snapshot() is None
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"delta.enableExpiredLogCleanup": "true"},
+        {"delta.enableFullRetentionRollback": "true"},
+        {"delta.enableIcebergCompatV3": "false"},
+        {"delta.enableDeletionVectors": "false"},
+    ],
+)
+def test_a_property_that_asks_nothing_of_the_protocol_is_written_down(
+    log: DeltaLog, properties: dict[str, str]
+) -> None:
+    snapshot = create_table(log, SCHEMA, properties=properties)
+    assert (snapshot.configuration, snapshot.protocol["minWriterVersion"]) == (properties, 2)
+
+
 def test_a_mapped_table_gives_every_column_and_every_field_inside_an_id_and_a_name(log: DeltaLog) -> None:
     inner = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
     nested = {"type": "array", "elementType": inner, "containsNull": True}
