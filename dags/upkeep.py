@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Param, task
+from airflow.sdk import DAG, Param, task, task_group
 
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
@@ -13,8 +13,9 @@ from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 DOC = """
 ### Upkeep
 
-Every Sunday night each of `tables` is compacted, and vacuumed afterwards. Loads may run all the while: compaction never
-makes a writer wait or fail, and a vacuum spares what writers have staged.
+Every Sunday night each of `tables` is compacted, and vacuumed afterwards; a table that is refused does not stop the
+others. Loads may run all the while: compaction never makes a writer in flight wait or fail, and a vacuum spares what
+writers have staged.
 
 **Parameters**
 
@@ -53,17 +54,25 @@ with DAG(
             raise ValueError("keep_versions is about one table's versions, so name one table in `tables`.")
         return [table.strip() for table in params["tables"]]
 
-    found = tables()
     # [START howto_upkeep]
-    optimize = OneLakeOptimizeOperator.partial(
-        task_id="optimize",
-        where="{{ params.where }}",
-        zorder_by="{{ params.zorder_by }}",
-        max_active_tis_per_dagrun=1,
-    ).expand(table=found)
-    what_would_go = OneLakeVacuumOperator.partial(task_id="what_would_go", dry_run=True).expand(table=found)
-    vacuum = OneLakeVacuumOperator.partial(
-        task_id="vacuum", keep_versions="{{ params.keep_versions }}", max_active_tis_per_dagrun=1
-    ).expand(table=found)
-    optimize >> what_would_go >> vacuum
+    @task_group
+    def upkeep(table: str) -> None:
+        """Keep one table up; one that is refused does not stop the others."""
+        optimize = OneLakeOptimizeOperator(
+            task_id="optimize",
+            table=table,
+            where="{{ params.where }}",
+            zorder_by="{{ params.zorder_by }}",
+            max_active_tis_per_dagrun=1,
+        )
+        keep_versions = "{{ params.keep_versions }}"
+        what_would_go = OneLakeVacuumOperator(
+            task_id="what_would_go", table=table, keep_versions=keep_versions, dry_run=True
+        )
+        vacuum = OneLakeVacuumOperator(
+            task_id="vacuum", table=table, keep_versions=keep_versions, max_active_tis_per_dagrun=1
+        )
+        optimize >> what_would_go >> vacuum
+
+    upkeep.expand(table=tables())
     # [END howto_upkeep]

@@ -60,7 +60,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param committed: whether to add the sensor. Default: yes.
     :param committed_timeout: how long the sensor waits. Default: 1 hour.
     :param optimize: whether to compact, at the end, the partitions that the run touched, where that pays; or parameters
-        of the :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator` that does it. Default: no.
+        of the :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator` that does it. Appended rows
+        that were compacted can no longer be taken back (``on_rerun="replace"``). What stands behind the group waits for
+        this task and for ``vacuum``, and does not run where one fails, though all rows are committed. Default: no.
     :param vacuum: whether to vacuum the table after that; or parameters of the
         :class:`~airflow_provider_onelake.operators.vacuum.OneLakeVacuumOperator` that does it. Default: no.
     """

@@ -30,8 +30,8 @@ def run(api: AirflowApi, console: Console, table: str, zorder_by: str) -> bool:
     if ended["state"] != "success":
         console.print(f"[red]The upkeep ended as {ended['state']}.[/]")
         return False
-    console.print(_compaction(api.xcom(DAG, run_id, "optimize", map_index=0)))
-    vacuumed = api.xcom(DAG, run_id, "vacuum", map_index=0)
+    console.print(_compaction(api.xcom(DAG, run_id, "upkeep.optimize", map_index=0)))
+    vacuumed = api.xcom(DAG, run_id, "upkeep.vacuum", map_index=0)
     console.print(
         f"A vacuum has {vacuumed['files']} files to delete: nothing goes that was part of the table since "
         f"{str(vacuumed['before'])[:10]}."
