@@ -455,7 +455,6 @@ def test_an_append_only_table_is_appended_to_and_nothing_else(
     table.insert((1, "a"))
     table.write("append", (2, "a"), (3, "b"))
     for each in (table, cleaned_up(table)):
-        assert "appendOnly" in each.snapshot.writer_features or each.snapshot.protocol["minWriterVersion"] >= 2
         assert each.snapshot.append_only
         version = each.version
         each.engine = NOBODY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.engines.maintenance import OptimizeJob
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.log.actions import deletion_vector_id, of_kind
+from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
 from airflow_provider_onelake.maintenance.rewrite import Publication, Status
@@ -34,14 +36,15 @@ class Table:
 
     path: Path
     spark: Any
+    month: str = "concat('2019 ', id % 2)"
 
     @property
     def sql(self) -> str:
         return f"delta.`{self.path}`"
 
-    def append(self, start: int, end: int, months: int = 2) -> None:
+    def append(self, start: int, end: int) -> None:
         self.run(
-            f"INSERT INTO {self.sql} (id, month, v) SELECT id, concat('2019 ', id % {months}), sha(string(id)) "
+            f"INSERT INTO {self.sql} (id, month, v) SELECT id, {self.month}, sha(string(id)) "
             f"FROM range({start}, {end}, 1, 1)"
         )
 
@@ -71,12 +74,16 @@ class Table:
 
 @pytest.fixture
 def new_table(spark: SparkSession, tmp_path: Path) -> Callable[..., Table]:
-    def make(properties: str = "", layout: str = "PARTITIONED BY (month)", appends: int = 3) -> Table:
-        table = Table(tmp_path / "a lake" / "trips", spark)
+    def make(
+        properties: str = "",
+        layout: str = "PARTITIONED BY (month)",
+        appends: int = 3,
+        columns: str = "id BIGINT, month STRING, v STRING",
+        **fields: str,
+    ) -> Table:
+        table = Table(tmp_path / "a lake" / "trips", spark, **fields)
         with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
-        table.run(
-            f"CREATE TABLE {table.sql} (id BIGINT, month STRING, v STRING) USING delta {layout} {with_properties}"
-        )
+        table.run(f"CREATE TABLE {table.sql} ({columns}) USING delta {layout} {with_properties}")
         for start in range(0, 10 * appends, 10):
             table.append(start, start + 10)
         return table
@@ -90,13 +97,13 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
     snapshot = log.snapshot()
     assert snapshot is not None
     versions = range(snapshot.version + 1)
-    before = {version: table.rows(version) for version in versions}
+    before = {version: table.rows(version, "*") for version in versions}
     files = table.live()
     publication = compact_with(engine, log, **terms)
     assert publication is not None
     assert (publication.status, publication.version) == (Status.PUBLISHED, snapshot.version + 1)
-    assert {version: table.rows(version) for version in versions} == before
-    assert table.rows() == before[snapshot.version]
+    assert {version: table.rows(version, "*") for version in versions} == before
+    assert table.rows(columns="*") == before[snapshot.version]
     assert table.by_deltalake() == [row[0] for row in before[snapshot.version]]
     assert table.by_deltalake(snapshot.version) == table.by_deltalake()
     assert len(table.live()) < len(files)
@@ -137,6 +144,58 @@ def test_only_files_change(
     new_table: Callable[..., Table], engine: ConnectEngine, properties: str, layout: str
 ) -> None:
     compacted(engine, new_table(properties, layout))
+
+
+@pytest.mark.parametrize(
+    ("fields", "feature"),
+    [
+        pytest.param(
+            {
+                "columns": "id BIGINT NOT NULL, month STRING, v STRING, twice BIGINT GENERATED ALWAYS AS (id * 2), "
+                "state STRING DEFAULT 'new'",
+                "properties": "'delta.feature.allowColumnDefaults'='supported','delta.constraints.small'='id < 2000'",
+            },
+            {"generatedColumns", "invariants", "checkConstraints", "allowColumnDefaults"},
+            id="generated, NOT NULL, CHECK, default",
+        ),
+        pytest.param(
+            {
+                "columns": "id BIGINT, month TIMESTAMP_NTZ, v STRING, at TIMESTAMP_NTZ GENERATED ALWAYS AS (month)",
+                "month": "IF(id % 2 = 0, TIMESTAMP_NTZ'2019-03-10 02:30:00', TIMESTAMP_NTZ'2019-01-01 00:00:00.5')",
+            },
+            {"timestampNtz"},
+            id="timestampNtz",
+        ),
+    ],
+)
+def test_rows_are_the_same_after_a_checkpoint_too(
+    new_table: Callable[..., Table], engine: ConnectEngine, fields: dict[str, str], feature: set[str]
+) -> None:
+    table = new_table(**fields)
+    compacted(engine, table)
+    rows = table.rows(columns="*")
+    assert len(rows) == 32
+    cleaned = without_earlier_log(table)
+    snapshot = cleaned.log().snapshot()
+    assert snapshot is not None
+    assert feature <= snapshot.writer_features
+    assert cleaned.rows(columns="*") == rows
+    assert cleaned.by_deltalake() == [row[0] for row in rows]
+
+
+def without_earlier_log(table: Table) -> Table:
+    """A copy of the table, new to Spark, whose log begins with a checkpoint of the newest version."""
+    snapshot = table.log().snapshot()
+    assert snapshot is not None
+    checkpointer(str(table.path), interval=1)(snapshot, snapshot.version)
+    copy = attrs.evolve(table, path=table.path.with_name("cleaned"))
+    shutil.copytree(table.path, copy.path)
+    for file in (copy.path / "_delta_log").iterdir():
+        number = file.name.lstrip(".").partition(".")[0]
+        if number.isdecimal() and (int(number) < snapshot.version or file.name.endswith(".crc")):
+            file.unlink()
+    assert any(file.name.endswith(".checkpoint.parquet") for file in (copy.path / "_delta_log").iterdir())
+    return copy
 
 
 def test_rows_that_a_vector_hides_stay_hidden(new_table: Callable[..., Table], engine: ConnectEngine) -> None:

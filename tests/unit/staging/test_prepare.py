@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,17 @@ from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 from tests.support.stores import Counted, through
-from tests.support.tables import LOAD, finish, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
+from tests.support.tables import (
+    LOAD,
+    finish,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    stage,
+    writer_spec,
+)
 
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
 OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
@@ -197,6 +208,19 @@ def test_rule_10_skip_says_loudly_in_which_version_the_rows_are(log: DeltaLog) -
     assert prepare(log, writer_spec(generation=2)) == Skip(2, "already in version 2, with the same source and code")
     mark = Path(log.table, LOAD.writer("w").directory, "_skipped-2.json")
     assert json.loads(mark.read_text())["version"] == 2
+
+
+def test_a_copied_table_remembers_what_was_written_to_the_original(log: DeltaLog, tmp_path: Path) -> None:
+    published(log)
+    shutil.copytree(log.table, tmp_path / "copy")
+    copy = local_log(tmp_path / "copy")
+    skipped = prepare(copy, writer_spec(generation=2))
+    assert isinstance(skipped, Skip)
+    assert skipped.version == 1
+    # And is a table of its own: what is written to it is not written to the original.
+    Committer(copy).publish([stage(copy, writer_spec("other"), {"2019-01": [2]})])
+    assert (ids(Path(copy.table)), ids(Path(log.table))) == ([1, 2], [1])
+    assert isinstance(prepare(log, writer_spec("other")), Stage)
 
 
 @pytest.mark.parametrize("fingerprint", ["another", ""])
