@@ -13,13 +13,16 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.batch import Batch, replaced_partition
+from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
+
+# Operations whose new files hold nothing of the files that they remove.
+_AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
 
 
 @attrs.frozen
@@ -143,11 +146,12 @@ def winner_changed_files(batch: Batch, winner: Commit, partitioning: Partitionin
     if any(file.get("partitionValues") is None for file in changed):
         yield Conflict(None, winner, None)
         return
-    removed = {replaced_partition(partitioning, file["partitionValues"]) for file in changed}
+    read = read_partition(batch.mode, partitioning)
+    removed = {read(file["partitionValues"]) for file in changed}
     added: dict[Partition, list[str]] = {}
     for add in winner.adds:
         if add.get("dataChange", True):
-            added.setdefault(replaced_partition(partitioning, add["partitionValues"]), []).append(add["path"])
+            added.setdefault(read(add["partitionValues"]), []).append(add["path"])
     for partition in sorted(removed | added.keys(), key=_order):
         if batch.replaces(partition):
             blind = winner.blind_append and partition not in removed
@@ -174,19 +178,24 @@ def winner_replaced_range(batch: Batch, winner: Commit, partitioning: Partitioni
             yield Conflict(partition, winner, None)
 
 
-def merged_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
-    """Return a file of some directories that a compaction merged with others', if any.
+def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
+    """Return a file of some directories whose rows a commit moved into files of its own, if any.
 
-    What is in the new file can no longer be told apart by its path.
+    A compaction does, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. Whose rows are
+    in the new files can no longer be told by their paths.
 
-    :param commit: that may be a compaction.
+    :param commit: to look at.
     :param directories: of buffers, with the slash at their ends.
     """
+    added = {add["path"] for add in commit.adds}
+    moves = bool(added) and not commit.writers and commit.operation not in _AFRESH
     return next(
         (
             file["path"]
             for file in commit.removes
-            if not file.get("dataChange", True) and file["path"].startswith(directories)
+            if file["path"].startswith(directories)
+            # A file that is added again has another deletion vector, and is the same file.
+            and (not file.get("dataChange", True) or (moves and file["path"] not in added))
         ),
         None,
     )

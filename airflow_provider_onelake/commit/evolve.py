@@ -133,7 +133,7 @@ def _check(rows: dict[str, Any], new: list[Field], snapshot: Snapshot, generated
         )
     grown = {"type": "struct", "fields": [*_schema(snapshot)["fields"], *map(_plain, new)]}
     try:
-        fit(rows, grown, table, missing_as_null=True)
+        fit(rows, grown, table, missing_as_null=True, partition_columns=list(snapshot.partitioning.types))
     except RowsDoNotFitError as error:
         raise SchemaMismatchError(
             f"{error} No column was added and nothing was staged. Evolution adds whole columns; it changes no type and "

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import attrs
 
-from airflow_provider_onelake.commit.conflicts import merged_file
+from airflow_provider_onelake.commit.conflicts import rewritten_file
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
@@ -26,7 +26,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, attempts, close, closed, read_buffer
+from airflow_provider_onelake.staging.buffers import Buffer, attempts, closed, read_buffer, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.prepare import standing
 from airflow_provider_onelake.staging.published import find_published
@@ -153,8 +153,7 @@ class _Reconciliation:
         # A zombie may have completed a second buffer of the same work: the first one counts, the other is set aside.
         complete.sort(key=lambda buffer: buffer.finished)
         for extra in complete[1:]:
-            set_aside = f"set aside: {complete[0].path} of the same writer was complete first"
-            close(self._log.store, extra.path, {"reason": set_aside})
+            set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if lost and not complete:
             path, reason = lost[-1]
             self._failures.append(reason)
@@ -228,7 +227,7 @@ class _Reconciliation:
         except LogGapError:
             live = self._log.live_files(lambda add: add["path"].startswith(directory), snapshot.version)
             return total_rows(live) != found.record.rows
-        return any(merged_file(commit, (directory,)) for commit in since)
+        return any(rewritten_file(commit, (directory,)) for commit in since)
 
     def _newest(self) -> Snapshot:
         snapshot = self._log.snapshot()

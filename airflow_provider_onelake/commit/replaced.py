@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.commit.conflicts import merged_file
+from airflow_provider_onelake.commit.conflicts import rewritten_file
 from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import is_absolute
 from airflow_provider_onelake.log.commits import Commit
@@ -60,7 +60,7 @@ class Replaced:
                 f"were formed, and version {snapshot.version} was cleaned up, so nobody knows what they would replace. "
                 "Nothing was published: clear the writers to run them on the newest version (protocol, rule 20)."
             )
-        self._check_colleagues_not_merged(batch, colleagues, winners)
+        self._check_colleagues_not_rewritten(batch, colleagues, winners)
         files = self._live_files(batch, snapshot, winners)
         return [file for file in files if not file["path"].startswith(colleagues)]
 
@@ -71,6 +71,11 @@ class Replaced:
             stored = snapshot.txns.get(spec.identity.app_id)
             if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE and stored is not None:
                 files += files_to_take_back(self._log, spec.identity, stored, snapshot)
+        if files and snapshot.append_only:
+            raise RerunRefusedError(
+                f"{self._log.table} is append-only, so what writers {batch.names} appended before is not taken back. "
+                "Nothing was published: on_rerun='append' adds the rows beside it."
+            )
         if files and self._referee is not None:
             split = snapshot.partitioning
             touched = {split.partition(file["partitionValues"]) for file in files}
@@ -80,15 +85,15 @@ class Replaced:
             self._referee(snapshot.version, split, touched.__contains__, live)
         return files
 
-    def _check_colleagues_not_merged(
+    def _check_colleagues_not_rewritten(
         self, batch: Batch, colleagues: tuple[str, ...], winners: Sequence[Commit]
     ) -> None:
         for winner in winners:
-            merged = merged_file(winner, colleagues)
-            if merged is not None:
+            rewritten = rewritten_file(winner, colleagues)
+            if rewritten is not None:
                 raise ConflictError(
-                    f"Version {winner.version} of {self._log.table} merged {merged}, of a colleague of writers "
-                    f"{batch.names}, with other files, so its rows cannot be told from those that they replace. "
+                    f"Version {winner.version} of {self._log.table} wrote the rows of {rewritten}, of a colleague of "
+                    f"writers {batch.names}, into another file, so they cannot be told from those that they replace. "
                     "Nothing was published: clear all writers of the load."
                 )
 

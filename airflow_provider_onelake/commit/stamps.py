@@ -32,7 +32,13 @@ def stamp(info: dict[str, Any], adds: Iterable[dict[str, Any]], snapshot: Snapsh
         # Monotonic, whatever the clocks of the committers say.
         previous = snapshot.in_commit_timestamp
         info["inCommitTimestamp"] = max(milliseconds(now), -1 if previous is None else previous + 1)
-    return _assign_row_ids(adds, snapshot) if snapshot.has_row_tracking else []
+    if snapshot.has_row_tracking:
+        return _assign_row_ids(adds, snapshot)
+    for add in adds:
+        # Staged while the table still tracked rows: switched on again, it would take these ids for its own.
+        add.pop("baseRowId", None)
+        add.pop("defaultRowCommitVersion", None)
+    return []
 
 
 def _assign_row_ids(adds: Iterable[dict[str, Any]], snapshot: Snapshot) -> list[Action]:

@@ -130,7 +130,7 @@ class Engine(Protocol):
         """
 
     def vacuum(self, job: VacuumJob) -> SparkResult:
-        """Delete files that the table no longer names, or list them. Doing it twice is safe.
+        """Delete files that the table no longer names. Doing it twice is safe.
 
         :param job: of one table.
         :raises OneLakeError: as for :meth:`stage`.

@@ -148,7 +148,7 @@ class Writing:
 
     def _give_up(self, buffer: Buffer, result: Mapping[str, Any], rerun: int) -> None:
         """Set rows aside that were computed from what is no longer there (protocol, rule 19)."""
-        from airflow_provider_onelake.staging.buffers import close
+        from airflow_provider_onelake.staging.buffers import set_aside
 
         self.task.check_not_stopped()
         conflicts = "; ".join(result["conflicts"])
@@ -161,7 +161,7 @@ class Writing:
             rerun,
             MOST_RERUNS,
         )
-        close(self.log.store, buffer.path, {"reason": f"set aside: computed from the table itself, and {conflicts}"})
+        set_aside(self.log.store, buffer.path, f"computed from the table itself, and {conflicts}")
 
     def _job(
         self,

@@ -13,6 +13,7 @@ lets a ``bigint`` into an ``int`` and a ``timestamp`` into a ``date``), and than
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 # Spark's JSON form of a type: a name such as "long", or an object for struct, array and map.
@@ -37,7 +38,14 @@ class RowsDoNotFitError(ValueError):
     """The rows do not have the columns or types of the table."""
 
 
-def fit(rows: dict[str, Any], table: dict[str, Any], where: str, *, missing_as_null: bool = False) -> list[str]:
+def fit(
+    rows: dict[str, Any],
+    table: dict[str, Any],
+    where: str,
+    *,
+    missing_as_null: bool = False,
+    partition_columns: Sequence[str] = (),
+) -> list[str]:
     """Return the expressions that turn rows into the table's columns.
 
     :param rows: schema of the rows, as Spark's JSON.
@@ -45,6 +53,8 @@ def fit(rows: dict[str, Any], table: dict[str, Any], where: str, *, missing_as_n
     :param where: the table's name for messages.
     :param missing_as_null: whether rows may lack a nullable column, which Spark then fills with NULL: writers of an
         old and of a new shape work side by side where a table's schema evolves. Default: no.
+    :param partition_columns: of the table, which are never filled so: a misspelt one would put every row into the
+        partition of NULL, and replace what is there. Default: none.
     :returns: one SQL expression for each column of the rows, with the table's spelling of its name.
     :raises RowsDoNotFitError: names every column that is missing, unknown, there twice or of the wrong type.
     """
@@ -70,8 +80,10 @@ def fit(rows: dict[str, Any], table: dict[str, Any], where: str, *, missing_as_n
                 "cast it in a step"
             )
         seen.add(key)
+    needed = {name.lower() for name in partition_columns}
     for key, column in columns.items():
-        filled = {GENERATED, DEFAULT} & set(column.get("metadata") or ()) or (missing_as_null and column["nullable"])
+        null = missing_as_null and column["nullable"] and key not in needed
+        filled = {GENERATED, DEFAULT} & set(column.get("metadata") or ()) or null
         if key not in seen and not filled:
             problems.append(f"column {column['name']} {ddl(column['type'])} of the table is missing in the rows")
     if problems:

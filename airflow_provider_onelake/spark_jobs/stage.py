@@ -87,9 +87,14 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     _configure(spark, job)
     view = _views(spark, job)
     rows = spark.table(quoted(view))
-    table = _schema_of(spark, job["buffer_uri"])
-    evolves = bool(job.get("evolves"))
-    expressions = fit(json.loads(rows.schema.json()), table, job["table_uri"], missing_as_null=evolves)
+    metadata = _metadata_of(spark, job["buffer_uri"])
+    expressions = fit(
+        json.loads(rows.schema.json()),
+        json.loads(metadata["schemaString"]),
+        job["table_uri"],
+        missing_as_null=bool(job.get("evolves")),
+        partition_columns=metadata["partitionColumns"],
+    )
     reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
     if reads_target:
         forget_cached(spark, view, job["table_uri"], _texts(job))
@@ -162,13 +167,13 @@ def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
     return rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
 
 
-def _schema_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
-    """Return the schema in a buffer's version 0: reading the buffer would hide generation expressions and defaults."""
+def _metadata_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
+    """Return what a buffer's version 0 says: reading the buffer would hide generation expressions and defaults."""
     for row in spark.read.text(f"{buffer_uri}/_delta_log/{0:020d}.json").collect():
         action = json.loads(row[0]) if row[0].strip() else {}
         if "metaData" in action:
-            schema: dict[str, Any] = json.loads(action["metaData"]["schemaString"])
-            return schema
+            metadata: dict[str, Any] = action["metaData"]
+            return metadata
     raise ValueError(f"{buffer_uri} has no metadata in its version 0: it is no buffer.")
 
 

@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -319,13 +320,24 @@ def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> No
 
 
 def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
-    """Mark a buffer as published or set aside (protocol, rule 13).
+    """Mark a buffer as done with (protocol, rule 13), whatever was said of it before.
 
     :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
     :param outcome: what happened to it: the commit's version and record, or the reason.
     """
     store.put(f"{path}/{CLOSED}", json.dumps(outcome).encode())
+
+
+def set_aside(store: Store, path: str, reason: str) -> None:
+    """Mark a buffer as one that is not to be published, unless it is closed already.
+
+    :param store: rooted at the table.
+    :param path: of the buffer, relative to the table.
+    :param reason: for people.
+    """
+    with suppress(ObjectExistsError):
+        store.create(f"{path}/{CLOSED}", json.dumps({"reason": f"set aside: {reason}"}).encode())
 
 
 def closed(store: Store, path: str) -> dict[str, Any] | None:

@@ -28,12 +28,12 @@ from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     attempts,
-    close,
     closed,
     open_buffer,
     read_buffer,
     read_open_buffer,
     seal_if_empty,
+    set_aside,
 )
 from airflow_provider_onelake.staging.published import WAYS, files_to_take_back, find_published, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
@@ -196,6 +196,11 @@ def standing(store: Store, identity: WriterIdentity) -> Standing:
 def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     spec.range(snapshot)
     if spec.mode is Mode.APPEND:
+        if spec.on_rerun is OnRerun.REPLACE and snapshot.append_only:
+            raise InvalidWriteError(
+                f"{log.table} is append-only (delta.appendOnly), so on_rerun='replace', which takes rows back, is "
+                "refused. Nothing was staged."
+            )
         return
     if snapshot.append_only:
         raise InvalidWriteError(
@@ -281,7 +286,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
     logger.info("The buffer %s is not reused: %s", path, why_not)
     if buffer.spec.generation == spec.generation and spec.fingerprint:
         # Closed, as reconcile takes the first complete buffer of a generation, and this one is not what is wanted now.
-        close(log.store, path, {"reason": f"set aside: its writer was staged again, as {why_not}"})
+        set_aside(log.store, path, f"its writer was staged again, as {why_not}")
     return None
 
 

@@ -79,7 +79,10 @@ def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
         prefix = f"{found.record.buffer}/"
         if not found.record.rows or len(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version)):
             return None
-        return "the log since then was cleaned up and none of its files is live"
+        return (
+            "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
+            "nobody knows which, so look before you append"
+        )
     undoing = next((commit for commit in since if commit.operation in _UNDOING), None)
     return f"{undoing.operation} in version {undoing.version} took its rows back" if undoing is not None else None
 
@@ -112,6 +115,9 @@ def files_to_take_back(
     elif found.record.rows is None or total_rows(live) != found.record.rows:
         reason = f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
         raise _refused(log, identity, generation, snapshot, reason)
+    if not live and (why := undone(log, found, snapshot)):
+        # A generation without files cannot be missed, so what was taken back before it may be there again.
+        raise _refused(log, identity, generation, snapshot, why)
     changed = next((file["path"] for file in live if file.get("deletionVector")), None)
     if changed is not None:
         raise _refused(log, identity, generation, snapshot, f"rows of {changed} were deleted or updated since")

@@ -23,6 +23,14 @@ JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
 
 
+class Both(OptimizeByHand):
+    """Stages as the one engine does, and compacts as the other."""
+
+    def __init__(self, writers: FakeEngine) -> None:
+        super().__init__()
+        self.analyze, self.stage = writers.analyze, writers.stage
+
+
 def taxi(**optimize: Any) -> DAG:
     compaction = {"min_files": 2, **optimize}
     with (
@@ -38,7 +46,7 @@ def taxi(**optimize: Any) -> DAG:
 def test_what_a_run_touched_is_compacted_behind_it(
     lakehouse: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_hand = OptimizeByHand()
+    by_hand = Both(engine)
     monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: by_hand)
     run = run_dag(taxi(), logical_date=JANUARY)
 
@@ -53,6 +61,8 @@ def test_what_a_run_touched_is_compacted_behind_it(
     assert commit.operation == "OPTIMIZE"
     assert [job.label for job in by_hand.jobs] == ["load.optimize compaction"]
 
-    # A second run skips its writers' rows, and finds nothing that pays.
-    again = run_dag(taxi(where="month < '2020'"), logical_date=JANUARY.add(months=1))
+    # Another run appends the rows again; with three small files in a partition, a fourth is waited for.
+    again = run_dag(taxi(min_files=4), logical_date=JANUARY.add(months=1))
     assert set(states(again).values()) == {"success"}
+    assert xcom(again, "load.optimize")["status"] == "nothing_to_do"
+    assert ids(path) == sorted([1, 2, 3, 11, 12, 13] * 2)

@@ -94,6 +94,12 @@ def _decide(
         return [{"remove": removed(add, change=True)} for add in mine] or None
     if plan.kind == "erase":
         return _erase(deployment, mine, info)
+    if plan.kind == "update":
+        info["operation"] = "UPDATE"
+        if not mine:
+            return None
+        old = random.choice(mine)
+        return [{"remove": removed(old, change=True)}, {"add": _anew(deployment, plan, state, [old])}]
     if plan.kind == "restore":
         return _restore(deployment, state, info)
     if plan.kind == "compact":
@@ -101,14 +107,19 @@ def _decide(
         if len(mine) < 2:
             return None
         chosen = mine if random.random() < 0.6 else random.sample(mine, 2)
-        columns = set(data_columns(state.metadata))
-        rows = [(n, tuple(c for c in had if c in columns)) for add in chosen for n, had in deployment.rows_of(add)]
-        add = deployment.file(plan.partition, rows, prefix="", spelling=spelling_of(chosen[0]), metadata=state.metadata)
-        return [*({"remove": removed(old, change=False)} for old in chosen), {"add": {**add, "dataChange": False}}]
+        merged = {**_anew(deployment, plan, state, chosen), "dataChange": False}
+        return [*({"remove": removed(old, change=False)} for old in chosen), {"add": merged}]
     deployment.columns += 1
     metadata = altered(state.metadata, plan.kind, deployment.columns)
     info["operation"] = "ALTER TABLE"
     return None if metadata is None else [{"metaData": metadata}]
+
+
+def _anew(deployment: Deployment, plan: ForeignPlan, state: State, files: list[dict[str, Any]]) -> dict[str, Any]:
+    """Write the rows of some files into a new one, and return its ``add``."""
+    columns = set(data_columns(state.metadata))
+    rows = [(n, tuple(c for c in had if c in columns)) for add in files for n, had in deployment.rows_of(add)]
+    return deployment.file(plan.partition, rows, prefix="", spelling=spelling_of(files[0]), metadata=state.metadata)
 
 
 def _erase(deployment: Deployment, mine: list[dict[str, Any]], info: dict[str, Any]) -> Actions | None:

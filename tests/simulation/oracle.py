@@ -726,7 +726,9 @@ class Judge:
         }
         if not allowed.get(type(error), False):
             _fail(f"{said.actor} fails with {type(error).__name__}: {error}")
-        if isinstance(error, ConflictError) and any(text in str(error) for text in ("merged", "rewritten since")):
+        if isinstance(error, ConflictError) and any(
+            text in str(error) for text in ("wrote the rows of", "rewritten since")
+        ):
             self._check_not_by_compaction(said, error)
         if found := _TAKEN_BACK.match(str(error)):
             self._check_rightly_refused(said, found[1], int(found[2]))
@@ -736,7 +738,11 @@ class Judge:
         plan = said.plan
         by_others = any(not add.get("dataChange", True) for c in self.commits if not c.compaction for add in c.adds)
         # Where days go by, what nobody settled for half of the retention counts as abandoned.
-        if by_others or self.d.scenario.vacuums or any(f.kind == "restore" for f in self.d.scenario.foreign):
+        if (
+            by_others
+            or self.d.scenario.vacuums
+            or any(f.kind in ("restore", "update") for f in self.d.scenario.foreign)
+        ):
             return
         self.counters["refused because of a compaction of ours"] += 1
         identities = [plan.load.writer(w.key) for w in plan.writers]
@@ -760,6 +766,10 @@ class Judge:
         identity = said.plan.load.writer(key)
         commit = next((c for c in self.commits if c.generations.get(identity.app_id) == generation), None)
         mine = [a["path"] for a in commit.adds if a["path"].startswith(f"{identity.directory}/")] if commit else []
+        since = self.commits[commit.version :] if commit else []
+        if not mine and any(later.info.get("operation") == "RESTORE" for later in since):
+            # Without files, nobody can tell whether what was there before came back.
+            return
         if not self.d.scenario.checkpoints and not self.changed & set(mine):
             _fail(f"{said.actor} may not take back {mine}, though nobody changed it")
 

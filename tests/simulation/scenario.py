@@ -121,8 +121,8 @@ class LoadPlan:
 class ForeignPlan:
     """One commit of somebody else.
 
-    :param kind: ``append``, ``overwrite``, ``delete``, ``erase`` (by a deletion vector), ``compact``, ``restore``, ``add
-        check``, ``add column``, and under column mapping ``rename``, ``rename partition`` or ``swap column`` (dropped,
+    :param kind: ``append``, ``overwrite``, ``delete``, ``update`` (which writes a file anew), ``erase`` (by a deletion vector),
+        ``compact``, ``restore``, ``add check``, ``add column``, and under column mapping ``rename``, ``rename partition`` or ``swap column`` (dropped,
         and added again).
     :param partition: that it is about.
     :param start: seconds from the beginning.
@@ -309,7 +309,7 @@ def _kinds(random: Random, table: TablePlan, slow: bool) -> tuple[str, ...]:
 
 
 def _foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow: bool) -> ForeignPlan:
-    return ForeignPlan(
+    drawn = ForeignPlan(
         kind=random.choice(kinds),
         partition=random.choice(hot),
         start=random.uniform(0, 8 * 86_400)
@@ -321,6 +321,8 @@ def _foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow:
         ahead=random.choice((0.0, 0.0, random.uniform(-5, 5))),
         compacts=random.random() < 0.3,
     )
+    # Without a draw of its own, so that seeds keep their histories.
+    return attrs.evolve(drawn, kind="update") if drawn.kind == "delete" and not drawn.blind else drawn
 
 
 def _compaction(random: Random, slow: bool) -> CompactionPlan:

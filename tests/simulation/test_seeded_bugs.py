@@ -103,6 +103,14 @@ BUGS = [
         id="colleagues-rows-in-a-compacted-file-replaced",
     ),
     pytest.param(
+        [
+            Change(module, "rewritten_file", {"moves = bool(added)": "moves = False and bool(added)"})
+            for module in (reconcile, replaced)
+        ],
+        "of a colleague",
+        id="colleagues-rows-in-an-updated-file-replaced",
+    ),
+    pytest.param(
         [Change(entry, "_published", {"if partition not in yielded:": "if True:"})],
         "adds",
         id="rows-published-in-a-yielded-partition",

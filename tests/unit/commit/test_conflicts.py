@@ -16,7 +16,7 @@ from airflow_provider_onelake.commit.conflicts import (
     check_fits,
     check_no_path_twice,
     find_conflicts,
-    merged_file,
+    rewritten_file,
 )
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
@@ -225,8 +225,25 @@ def test_rule_15_a_file_that_was_ever_in_the_table_is_not_added_again(log: Delta
     check_no_path_twice([buffer], [namesake], "trips")
 
 
-def test_a_compaction_that_merged_a_colleagues_file_is_found() -> None:
-    compaction = winner({"remove": file("2019-01", "staged/w-1/a/x", dataChange=False)})
-    assert merged_file(compaction, ("staged/v-1/", "staged/w-1/")) == "staged/w-1/a/x"
-    assert merged_file(compaction, ("staged/v-1/",)) is None
-    assert merged_file(winner({"remove": file("2019-01", "staged/w-1/a/x")}), ("staged/w-1/",)) is None
+GONE = {"remove": file("2019-01", "staged/w-1/a/x")}
+AGAIN = {"add": file("2019-01", "staged/w-1/a/x", deletionVector={"storageType": "u"})}
+NEW = {"add": file("2019-01", "new")}
+
+
+@pytest.mark.parametrize(
+    ("operation", "actions", "found"),
+    [
+        pytest.param("OPTIMIZE", [{"remove": file("2019-01", "staged/w-1/a/x", dataChange=False)}], True, id="merged"),
+        pytest.param("UPDATE", [GONE, NEW], True, id="updated"),
+        pytest.param(None, [GONE, NEW], True, id="by nobody knows what"),
+        pytest.param("DELETE", [GONE], False, id="all rows deleted"),
+        pytest.param("DELETE", [GONE, AGAIN], False, id="rows deleted by a vector"),
+        pytest.param("WRITE", [GONE, NEW], False, id="overwritten"),
+        pytest.param("UPDATE", [{"remove": file("2019-01", "staged/v-1/a/x")}, NEW], False, id="another's"),
+    ],
+)
+def test_a_commit_that_moved_a_colleagues_rows_into_files_of_its_own_is_found(
+    operation: str | None, actions: list[Any], found: bool
+) -> None:
+    commit = winner(*actions, operation=operation)
+    assert rewritten_file(commit, ("staged/w-1/", "staged/w-2/")) == ("staged/w-1/a/x" if found else None)

@@ -307,6 +307,12 @@ def test_rows_that_lack_what_may_not_be_null_add_nothing(tmp_path: Path) -> None
     assert add_columns(log, json.dumps(struct(field("id", "long"), field("n", "long")))).version == 1
 
 
+def test_a_misspelt_partition_column_is_no_new_column(log: DeltaLog) -> None:
+    with pytest.raises(SchemaMismatchError, match="column month STRING of the table is missing"):
+        add_columns(log, json.dumps(struct(field("id", "long"), field("mnth", "string"))))
+    assert [column["name"] for column in schema_of(log)] == ["id", "month"]
+
+
 def test_a_column_that_is_to_be_generated_is_refused(log: DeltaLog) -> None:
     with pytest.raises(SchemaMismatchError, match="column Year is to be generated, and a table gets generated columns"):
         add_columns(log, rows(("Year", "integer")), generated=["year"])

@@ -662,6 +662,15 @@ def test_rule_18_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path
     ]
 
 
+def test_rule_18_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_means(tmp_path: Path) -> None:
+    log = by_instant(tmp_path / "t")
+    winner = respelled(stage(log, writer_spec("b"), {"b": [1]}), "2019-01-01 12:00:01")
+    late = stage(log, writer_spec("a", mode=Mode.OVERWRITE), {"2019-01-01T12:00:00.000000Z": [2]})
+    committer(log).publish([winner])
+    publication = committer(log).publish([late], Policy.FIRST_WRITER_WINS)
+    assert [settlement.outcome for settlement in publication.settlements] == ["set_aside"]
+
+
 def test_rule_18_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
     committer(log).publish([respelled(stage(log, writer_spec("a"), {"a": [1]}), "2019-01-01 12:00:00")])
@@ -762,7 +771,7 @@ def test_rule_20_a_colleagues_rows_merged_by_a_compaction_are_not_replaced_unsee
     foreign_commit(
         log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"remove": gone}, {"add": {**merged, "path": name}}]
     )
-    with pytest.raises(ConflictError, match=r"merged .* of a colleague"):
+    with pytest.raises(ConflictError, match=r"wrote the rows of .* of a colleague"):
         committer(log).publish([late], Policy.LAST_WRITER_WINS, colleagues=[LOAD.writer("early")])
     assert table_ids(log) == [11]
 

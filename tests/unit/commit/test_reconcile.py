@@ -333,6 +333,23 @@ def test_rule_20_together_a_colleague_whose_files_were_merged_since_makes_the_la
     assert table_ids(log) == [10]
 
 
+def test_rule_20_together_a_colleague_whose_rows_were_updated_since_makes_the_late_one_refused(log: DeltaLog) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    staged(log, "b", 11, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    add = next(add for add in log.commits_since(0)[0].adds if "/b-" in add["path"])
+    log.store.put("month=2019-01/updated.parquet", log.store.get(add["path"]))
+    gone = {**add, "dataChange": True, "deletionTimestamp": 1}
+    updated = {**add, "path": "month=2019-01/updated.parquet", "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"operation": "UPDATE"}}, {"remove": gone}, {"add": updated}])
+    staged(log, "a", 20, generation=2, **OVERWRITE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report)["a"] == "refused"
+    with pytest.raises(ConflictError, match=r"'b'.* rewritten since"):
+        report.raise_for_failures()
+    assert table_ids(log) == [10, 11]
+
+
 def test_together_what_another_reconciliation_published_meanwhile_is_not_refused(
     log: DeltaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import deltalake_referee
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from airflow_provider_onelake.storage.stores import Store
@@ -29,6 +30,12 @@ def log(tmp_path: Path) -> DeltaLog:
 
 def committer(log: DeltaLog, store: Store | None = None) -> Committer:
     return Committer(through(store or log.store, log), referee=deltalake_referee(log.table))
+
+
+def newest(log: DeltaLog) -> Snapshot:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return snapshot
 
 
 def table_ids(log: DeltaLog) -> list[int]:
@@ -119,6 +126,29 @@ def test_rule_11_a_writer_that_never_published_has_nothing_to_take_back(log: Del
     foreign_append(log, {"2019-01": [1]})
     committer(log).publish([stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})])
     assert table_ids(log) == [1, 20]
+
+
+def test_rule_11_after_a_restore_an_empty_generation_is_not_taken_for_the_newest_state(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec(), {"2019-01": [10, 11]})])
+    committer(log).publish([stage(log, writer_spec(generation=2, **REPLACE), {})])
+    (add,) = log.commits_since(0)[0].adds
+    foreign_commit(log, [{"commitInfo": {"operation": "RESTORE"}}, {"add": {**add, "dataChange": True}}])
+    again = writer_spec(generation=3, **{**REPLACE, "fingerprint": "third"})
+    with pytest.raises(RerunRefusedError, match="RESTORE in version 3 took its rows back"):
+        stage(log, again, {"2019-01": [10, 11]})
+    assert table_ids(log) == [10, 11]
+
+
+def test_rule_11_an_append_only_table_gives_nothing_back(log: DeltaLog) -> None:
+    appended(log)
+    again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
+    metadata = newest(log).metadata
+    foreign_commit(log, [{"metaData": {**metadata, "configuration": {"delta.appendOnly": "true"}}}])
+    with pytest.raises(RerunRefusedError, match="append-only"):
+        committer(log).publish([again])
+    with pytest.raises(InvalidWriteError, match=r"append-only .* on_rerun='replace'"):
+        prepare(log, writer_spec("other", on_rerun=OnRerun.REPLACE))
+    assert table_ids(log) == [1, 2, 10, 11, 12]
 
 
 def test_rule_11_a_lost_race_looks_again(log: DeltaLog) -> None:

@@ -43,6 +43,14 @@ def test_a_table_without_either_gets_nothing(tmp_path: Path) -> None:
     assert (info, adds) == ({"operation": "WRITE"}, [of(3)])
 
 
+def test_ids_staged_while_the_table_still_tracked_rows_are_left_out(tmp_path: Path) -> None:
+    adds = [of(3, baseRowId=7, defaultRowCommitVersion=2)]
+    snapshot = make_table(tmp_path / "t").snapshot()
+    assert snapshot is not None
+    stamp({}, adds, snapshot, NOW)
+    assert adds == [of(3)]
+
+
 @pytest.mark.parametrize(
     ("previous", "expected"),
     [(None, 1767225600000), (5, 1767225600000), (1767225600000, 1767225600001), (9767225600000, 9767225600001)],

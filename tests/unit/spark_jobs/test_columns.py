@@ -121,6 +121,9 @@ def test_where_a_table_evolves_rows_may_lack_what_may_be_null() -> None:
     assert "column b" not in str(caught.value)
     with pytest.raises(RowsDoNotFitError, match="column d BIGINT is not in the table"):
         fit(schema(a="long", c="long", d="long"), table, "t", missing_as_null=True)
+    # Rows without it would all go to the partition of NULL.
+    with pytest.raises(RowsDoNotFitError, match="column b BIGINT of the table is missing"):
+        fit(schema(a="long", c="long"), table, "t", missing_as_null=True, partition_columns=["B"])
 
 
 def test_a_table_needs_types_and_unique_names() -> None:

@@ -25,6 +25,7 @@ from airflow_provider_onelake.staging.buffers import (
     read_buffer,
     read_open_buffer,
     seal_if_empty,
+    set_aside,
 )
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.clocks import HeldClock
@@ -282,6 +283,12 @@ def test_rule_4_an_empty_buffer_has_nothing_that_a_vacuum_could_take(log: DeltaL
 def test_rule_13_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
     buffer: Buffer = stage(log, writer_spec(), ROWS)
     assert closed(log.store, buffer.path) is None
+    set_aside(log.store, buffer.path, "a person does not want it")
+    assert closed(log.store, buffer.path) == {"reason": "set aside: a person does not want it"}
+    # What is published is published, whoever set it aside at the same time, before or after.
+    close(log.store, buffer.path, {"version": 3})
+    set_aside(log.store, buffer.path, "another does not either")
+    assert closed(log.store, buffer.path) == {"version": 3}
     close(log.store, buffer.path, {"reason": "set aside"})
     assert closed(log.store, buffer.path) == {"reason": "set aside"}
     assert json.loads(Path(log.table, buffer.path, "_closed.json").read_text()) == {"reason": "set aside"}
