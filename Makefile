@@ -14,7 +14,7 @@ LOCAL := $(BIN)/python -m include.local
 SUITES := $(wildcard tests/unit tests/simulation tests/integration tests/airflow tests/live)
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars format lint test test-unit up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores format lint test test-unit up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1
 jars: setup ## Fetch the Delta JARs for Spark (once)
 	@$(LOCAL) jars
 
+stores: setup ## Install an S3 server and an Azure Blob server for tests (once; the first time five minutes)
+	@$(LOCAL) stores
+
 format: setup ## Format the code, mend what ruff can
 	$(BIN)/ruff check --fix $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
@@ -41,7 +44,7 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/mypy -p airflow_provider_onelake -p include.local
 	$(BIN)/lint-imports
 
-test: jars ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
+test: jars stores ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
 	$(BIN)/pytest $(SUITES) $(ARGS)
 
 test-unit: setup ## The unit tests: seconds
@@ -66,7 +69,7 @@ bench: jars ## Seven staged writers beside one Spark job; commits per second (tw
 stress: jars ## Writers, a backfill, compaction, foreign Spark and a reader at one table, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)
 
-clean: down ## Stop everything; remove what ran and what was built, but not .venv and not the fetched JARs
+clean: down ## Stop everything; remove what ran and what was built, but not .venv and not what was fetched
 	@if [[ -x $(BIN)/python ]]; then $(LOCAL) clean; fi
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist bench-results
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
