@@ -28,7 +28,7 @@ lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1
 	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --python-version 3.11 --extra dev --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
 
-jars: setup ## Fetch the Delta JARs for Spark (once)
+jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 	@$(LOCAL) jars
 
 stores: setup ## Install an S3 server and an Azure Blob server for tests (once; the first time five minutes)

@@ -87,8 +87,8 @@ def _sign_in_fields() -> dict[str, Any]:
         "sign_in": {
             "label": "Sign in to Azure by",
             "description": (
-                "Empty: by service principal where there is a client id and a password, by account key where there is a "
-                "password only, else by what the machine offers."
+                "Empty: by service principal where there is a client id and a password, by account key where there is "
+                "a password only, else by what the machine offers."
             ),
             "schema": {"type": ["string", "null"], "enum": ["", *ways]},
         },

@@ -104,7 +104,7 @@ def demo(
 
 @app.command()
 def jars() -> None:
-    """Fetch the JARs that Spark needs for Delta tables, once."""
+    """Fetch the JARs that Spark needs for Delta tables and for stores, once."""
     _fetch_jars(from_environment())
 
 
@@ -143,7 +143,9 @@ def _fetch_jars(settings: Settings) -> None:
     fetched = (settings.jars / "jars" / "resolved.json").exists()
     try:
         with console.status(
-            "Looking for Delta's JARs …" if fetched else "Fetching Delta's JARs, 87 MB, about a minute …"
+            "Looking for Spark's JARs …"
+            if fetched
+            else "Fetching JARs for Delta, S3 and Azure, 120 MB, about a minute …"
         ):
             found = spark_jars.resolve(settings.jars)
     except spark_jars.SetUpError as error:
