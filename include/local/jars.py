@@ -103,10 +103,8 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     :raises SetUpError: Java is missing, or the packages cannot be downloaded.
     """
     state = state.absolute()
-    wanted = {
-        "packages": sorted(packages or [delta_package(), *store_packages()]),
-        "spark": importlib.metadata.version("pyspark"),
-    }
+    chosen = sorted(packages or [delta_package(), *store_packages()])
+    wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
     jars, stamp = state / "jars", state / "jars" / "resolved.json"
     state.mkdir(parents=True, exist_ok=True)
     with _lock(state / "jars.lock"):
@@ -115,7 +113,7 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
             found = [jars / name for name in known["jars"]]
             if {key: known[key] for key in wanted} == wanted and all(jar.exists() for jar in found):
                 return found
-        retrieved = _download(wanted["packages"], state / "ivy")
+        retrieved = _download(chosen, state / "ivy")
         shipped = {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
         fresh = state / "jars.new"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -137,16 +135,8 @@ def _download(packages: Sequence[str], ivy: Path) -> list[Path]:
 
     command = [
         str(spark_home() / "bin" / "spark-submit"),
-        *(
-            "--packages",
-            ",".join(packages),
-            "--exclude-packages",
-            ",".join(EXCLUDED),
-            "--conf",
-            f"spark.jars.ivy={ivy}",
-            "--master",
-            "local[1]",
-        ),
+        *("--packages", ",".join(packages), "--exclude-packages", ",".join(EXCLUDED)),
+        *("--conf", f"spark.jars.ivy={ivy}", "--master", "local[1]"),
         # Something harmless to run once the packages are there: spark-submit itself, asked for its version.
         *("--class", "org.apache.spark.deploy.SparkSubmit", "spark-internal", "--version"),
     ]

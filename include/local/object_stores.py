@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -205,6 +206,38 @@ class BlobServer(_Server):
     def environment(self) -> Mapping[str, str]:
         """See :meth:`_Server.environment`."""
         return {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.account_key}"}
+
+    def spark_settings(self, hosts: Path) -> dict[str, str]:
+        """Return settings with which a Spark on this machine reaches OneLake's addresses here, beside its access.
+
+        Spark knows no other endpoint than the real one, so its JVM takes this server for its proxy. They are for the
+        whole application, and all of its addresses at OneLake lead here.
+
+        :param hosts: file that gets the names which the JVM may look up.
+        """
+        names = [f"onelake.{side}.fabric.microsoft.com" for side in ("dfs", "blob")]
+        hosts.write_text(f"{HOST} localhost {socket.gethostname()} {' '.join(names)}\n")
+        options = {
+            "jdk.net.hosts.file": hosts,
+            "http.proxyHost": HOST,
+            "http.proxyPort": self.port,
+            # Or the S3 client would ask here as well.
+            "http.nonProxyHosts": "localhost|127.*",
+        }
+        java = " ".join(f"-D{name}={value}" for name, value in options.items())
+        azure = "spark.hadoop.fs.azure"
+        return {
+            "spark.driver.extraJavaOptions": java,
+            "spark.executor.extraJavaOptions": java,
+            # There is no TLS here: the class of abfs:// for abfss:// too.
+            "spark.hadoop.fs.abfss.impl": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
+            f"{azure}.always.use.https": "false",
+            # No hierarchical namespace, and the Blob endpoint only.
+            f"{azure}.account.hns.enabled": "false",
+            f"{azure}.fns.account.service.type": "BLOB",
+            f"{azure}.ingress.service.type": "BLOB",
+            f"{azure}.networking.library": "JDK_HTTP_URL_CONNECTION",
+        }
 
     def make_container(self, name: str) -> None:
         """Make a container, if there is none.

@@ -20,7 +20,6 @@ from tests.support.object_stores import Lake
 from tests.support.store_proxy import DROP, LOSE_ANSWER, SILENCE, Proxy, first, proxy_to
 from tests.support.tables import stage, writer_spec
 
-
 pytestmark = pytest.mark.parametrize("lake", ["s3", "azure"], indirect=True)
 
 
