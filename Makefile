@@ -18,7 +18,7 @@ SHARING := tests/integration tests/airflow tests/live
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars format lint test test-unit up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores format lint test test-unit up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +32,11 @@ lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1
 	VENV=$(VENV) .ci/uv pip compile --quiet $(if $(UPGRADE),--upgrade) --python-version 3.11 --extra dev --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
 
-jars: setup ## Fetch the Delta JARs for Spark (once)
+jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 	@$(LOCAL) jars
+
+stores: setup ## Install an S3 server and an Azure Blob server for tests (once; the first time five minutes)
+	@$(LOCAL) stores
 
 format: setup ## Format the code, mend what ruff can
 	$(BIN)/ruff check --fix $(CHECKED)
@@ -45,7 +48,7 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/mypy -p airflow_provider_onelake -p include.local
 	$(BIN)/lint-imports
 
-test: jars ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
+test: jars stores ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
 	@$(PYTEST) --numprocesses auto $(ALONE)
 	@$(PYTEST) $(SHARING)
 
@@ -71,7 +74,7 @@ bench: jars ## Seven staged writers beside one Spark job; commits per second (tw
 stress: jars ## Writers, a backfill, compaction, foreign Spark and a reader at one table, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)
 
-clean: down ## Stop everything; remove what ran and what was built, but not .venv and not the fetched JARs
+clean: down ## Stop everything; remove what ran and what was built, but not .venv and not what was fetched
 	@if [[ -x $(BIN)/python ]]; then $(LOCAL) clean; fi
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist bench-results
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -31,6 +31,14 @@ class UnsupportedStoreError(TerminalError):
     """The address is well formed, but this version does not write to that kind of store."""
 
 
+class CredentialsError(TerminalError):
+    """A connection's way to sign in is incomplete or contradictory, or needs an extra that is not installed."""
+
+
+class StoreNotFoundError(TerminalError):
+    """There is no bucket, container or workspace at the address."""
+
+
 class AccessDeniedError(TerminalError):
     """The store refused the credentials, or they do not allow the operation."""
 

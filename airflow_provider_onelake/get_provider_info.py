@@ -50,7 +50,8 @@ def get_provider_info() -> dict[str, Any]:
                         "label": "Lakehouse",
                         "description": (
                             "The directory that every table of this connection lies in: "
-                            "onelake://workspace/item.Lakehouse, or a local directory. Empty: any address is taken."
+                            "onelake://workspace/item.Lakehouse, abfss://…, s3://bucket/path, or a local directory. "
+                            "Empty: any address is taken."
                         ),
                         "schema": {"type": ["string", "null"]},
                     },
@@ -62,9 +63,66 @@ def get_provider_info() -> dict[str, Any]:
                         ),
                         "schema": {"type": ["string", "null"], "default": "default"},
                     },
+                    **_sign_in_fields(),
                 },
                 # `port` is not hidden: without it the form's Test button gets a 400 from Airflow 3.3.
-                "ui-field-behaviour": {"hidden-fields": ["host", "schema", "login", "password"], "relabeling": {}},
+                "ui-field-behaviour": {
+                    "hidden-fields": ["host", "schema"],
+                    "relabeling": {
+                        "login": "Access key or client id",
+                        "password": "Secret key, client secret, account key or token",
+                    },
+                },
             }
         ],
+    }
+
+
+def _sign_in_fields() -> dict[str, Any]:
+    """Return the form's fields about signing in; secrets are in the password, which Airflow encrypts and masks."""
+    text: dict[str, Any] = {"type": ["string", "null"]}
+    flag: dict[str, Any] = {"type": ["boolean", "null"]}
+    ways = ["default", "account_key", "service_principal", "workload_identity", "managed_identity", "cli", "token"]
+    return {
+        "sign_in": {
+            "label": "Sign in to Azure by",
+            "description": (
+                "Empty: by service principal where there is a client id and a password, by account key where there is "
+                "a password only, else by what the machine offers."
+            ),
+            "schema": {"type": ["string", "null"], "enum": ["", *ways]},
+        },
+        "tenant_id": {"label": "Azure: tenant id", "schema": text},
+        "authority": {
+            "label": "Azure: authority",
+            "description": "Where tokens come from, in other clouds. Empty: https://login.microsoftonline.com",
+            "schema": text,
+        },
+        "region": {"label": "S3: region", "schema": text},
+        "profile": {"label": "S3: profile", "description": "Of AWS's configuration files.", "schema": text},
+        "role_arn": {
+            "label": "S3: role",
+            "description": "ARN of a role to assume, and to assume again before it expires.",
+            "schema": text,
+        },
+        "session_token": {
+            "label": "S3: session token",
+            "description": "Of temporary keys, which are not renewed.",
+            "schema": {**text, "format": "password"},
+        },
+        "endpoint": {
+            "label": "Endpoint",
+            "description": "Of a store that is not AWS, or of an emulator of Azure.",
+            "schema": text,
+        },
+        "path_style": {
+            "label": "S3: bucket in the path",
+            "description": "Rather than in the host name. Empty: with an endpoint.",
+            "schema": flag,
+        },
+        "allow_http": {
+            "label": "Allow http",
+            "description": "Speak to the endpoint without TLS: on this machine only.",
+            "schema": flag,
+        },
     }

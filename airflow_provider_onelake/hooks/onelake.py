@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 
-from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError
+from airflow_provider_onelake.exceptions import OneLakeError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Committer
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.spark import SparkAccess
     from airflow_provider_onelake.storage.stores import Store
 
 DEFAULT_NAMESPACE = "default"
@@ -25,9 +27,10 @@ DEFAULT_NAMESPACE = "default"
 class OneLakeHook(BaseHook):
     """Opens the tables of one lakehouse.
 
-    The connection's extra holds two fields, both optional: ``lakehouse``, the directory that every table of the
-    connection must lie in, and ``namespace``, this Airflow deployment's name in the tables' logs. Two deployments that
-    write one table need two namespaces: with one, a run of the second is taken for a rerun of the first's.
+    The connection's extra holds ``lakehouse``, the directory that every table of the connection must lie in, and
+    ``namespace``, this Airflow deployment's name in the tables' logs. Two deployments that write one table need two
+    namespaces: with one, a run of the second is taken for a rerun of the first's. How it signs in is said by login,
+    password and the other fields of the extra (``docs/stores.md``). All are optional.
 
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
     """
@@ -85,12 +88,53 @@ class OneLakeHook(BaseHook):
         :returns: its log.
         :raises AddressError: malformed, or outside the lakehouse.
         :raises UnsupportedStoreError: this version does not write to that kind of store.
+        :raises CredentialsError: the connection's sign-in is incomplete or contradictory.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
         from airflow_provider_onelake.storage.stores import open_store
 
         address = self.address(table)
-        return DeltaLog(open_store(address), str(address))
+        return DeltaLog(open_store(address, self.credentials(address)), str(address))
+
+    def credentials(self, address: TableAddress) -> Credentials | None:
+        """Read how the connection signs in to the store of an address.
+
+        :param address: of a table or a lakehouse.
+        :returns: the credentials; ``None`` for a local disk.
+        :raises CredentialsError: incomplete or contradictory.
+        """
+        from airflow_provider_onelake.hooks.sign_in import credentials_of
+
+        return credentials_of(self.connection, address.kind)
+
+    def spark_access(self, table: str) -> SparkAccess:
+        """Say what a Spark application needs to reach a table as this connection does.
+
+        :param table: an address, or a path inside the lakehouse.
+        :returns: settings without secrets, an environment with them, and packages.
+        :raises AddressError: malformed, or outside the lakehouse.
+        :raises CredentialsError: incomplete, contradictory, or of a kind that Spark cannot use.
+        """
+        from airflow_provider_onelake.storage.spark import spark_access
+
+        address = self.address(table)
+        return spark_access(address, self.credentials(address))
+
+    def preflight(self, table: str) -> list[str]:
+        """Try what a commit needs at a scratch path below a table: create-only put, read, list, delete.
+
+        :param table: an address, or a path inside the lakehouse. There need not be a table yet.
+        :returns: what does not work, for people; empty where all does.
+        """
+        from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
+        from airflow_provider_onelake.storage.stores import open_store
+
+        try:
+            address = self.address(table)
+            store = open_store(address, self.credentials(address))
+        except OneLakeError as error:
+            return [str(error)]
+        return problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(address))
 
     def committer(self, log: DeltaLog, table: str) -> Committer:
         """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and keeps the log short.
@@ -103,10 +147,17 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.log.referee import deltalake_referee
         from airflow_provider_onelake.maintenance.kept import keep_from
+        from airflow_provider_onelake.storage.sign_in import deltalake_options
 
-        uri = self.address(table).deltalake_uri
-        after_commit = checkpointer(uri, log=log, keep_from=keep_from)
-        return Committer(log, referee=deltalake_referee(uri), after_commit=after_commit)
+        address = self.address(table)
+        credentials, uri = self.credentials(address), address.deltalake_uri
+
+        def options() -> dict[str, str]:
+            # Asked for whenever deltalake opens the table: a token of the task's beginning may have expired.
+            return deltalake_options(address, credentials)
+
+        after_commit = checkpointer(uri, options, log=log, keep_from=keep_from)
+        return Committer(log, referee=deltalake_referee(uri, options), after_commit=after_commit)
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.
@@ -123,7 +174,7 @@ class OneLakeHook(BaseHook):
         # Opening a local store makes its directory, and a test that makes what it looks for proves nothing.
         if root.kind == "local" and not Path(root.path).is_dir():
             raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")
-        return open_store(root)
+        return open_store(root, self.credentials(root))
 
     def test_connection(self) -> tuple[bool, str]:
         """List, read and write the lakehouse, and prove that its store refuses a second create-only put.
@@ -135,27 +186,14 @@ class OneLakeHook(BaseHook):
                 True,
                 "The connection has no lakehouse, so there is nothing to try; tables are named by whole addresses.",
             )
+        from airflow_provider_onelake.storage.preflight import problems_of
+
         # OneLake lets nobody make a directory beside Tables and Files.
         path = f"Files/airflow-connection-test-{uuid.uuid4()}"
         try:
-            store = self.get_conn()
-            store.create(path, b"first")
-            try:
-                return self._try(store, path)
-            finally:
-                store.delete(path)
+            problems = problems_of(self.get_conn(), path, self.lakehouse)
         except OneLakeError as error:
             return False, str(error)
-
-    def _try(self, store: Store, path: str) -> tuple[bool, str]:
-        try:
-            store.create(path, b"second")
-        except ObjectExistsError:
-            pass
-        else:
-            return False, f"{self.lakehouse} let a second create-only put through, so commits to it would be lost."
-        if store.get(path) != b"first":
-            return False, f"{self.lakehouse} gave back other bytes than were written."
-        if not any(info.path == path for info in store.list("Files")):
-            return False, f"{self.lakehouse} does not list what was just written."
+        if problems:
+            return False, " ".join(problems)
         return True, f"{self.lakehouse} can be listed, read and written, and refuses a second create-only put."

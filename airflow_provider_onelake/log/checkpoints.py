@@ -23,7 +23,7 @@ _INTERVAL = "delta.checkpointInterval"
 
 def checkpointer(
     table_uri: str,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: Callable[[], Mapping[str, str]] = dict,
     interval: int = DEFAULT_INTERVAL,
     log: DeltaLog | None = None,
     keep_from: Callable[[DeltaLog], int | None] | None = None,
@@ -31,7 +31,7 @@ def checkpointer(
     """Return what writes a checkpoint whenever one is due, and then cleans up the log.
 
     :param table_uri: the table's address as deltalake wants it.
-    :param storage_options: credentials, as deltalake wants them.
+    :param storage_options: gives the credentials of now, as deltalake wants them. Default: none.
     :param interval: versions from one checkpoint to the next, where ``delta.checkpointInterval`` is not set.
     :param log: of the table; without one, nothing is cleaned up.
     :param keep_from: says which is the oldest version that somebody asked to keep readable.
@@ -42,7 +42,7 @@ def checkpointer(
             return
         from deltalake import DeltaTable
 
-        DeltaTable(table_uri, version=version, storage_options=dict(storage_options or {})).create_checkpoint()
+        DeltaTable(table_uri, version=version, storage_options=dict(storage_options())).create_checkpoint()
         logger.info("%s: checkpoint of version %d written", table_uri, version)
         if log is None:
             return

@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, object_path
 from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.storage.errors import SignInError, as_store_error
 
 # Says whether deltalake sees the same live files of some partitions at a version, by raising where it does not.
 Referee = Callable[[int, Partitioning, Callable[[Partition], bool], Iterable[Mapping[str, Any]]], None]
 
 
-def deltalake_referee(table_uri: str, storage_options: Mapping[str, str] | None = None) -> Referee:
+def deltalake_referee(table_uri: str, storage_options: Callable[[], Mapping[str, str]] = dict) -> Referee:
     """Return a referee that asks deltalake.
 
     :param table_uri: the table's address as deltalake wants it.
-    :param storage_options: credentials, as deltalake wants them.
+    :param storage_options: gives the credentials of now, as deltalake wants them. Default: none.
     """
 
     def check(
@@ -29,9 +30,12 @@ def deltalake_referee(table_uri: str, storage_options: Mapping[str, str] | None 
     ) -> None:
         from deltalake import DeltaTable
 
-        table = DeltaTable(table_uri, version=version, storage_options=dict(storage_options or {}))
-        # The list holds one column a field; rows are needed.
-        listed = table.get_add_actions()
+        try:
+            table = DeltaTable(table_uri, version=version, storage_options=dict(storage_options()))
+            # The list holds one column a field; rows are needed.
+            listed = table.get_add_actions()
+        except (OSError, SignInError) as error:
+            raise as_store_error(error, LOG_DIRECTORY, table_uri) from error
         paths = listed.column("path").to_pylist()
         values: Any = listed.column("partition").to_pylist() if partitioning.types else [{}] * len(paths)
         theirs = {

@@ -5,11 +5,12 @@ Every path is relative to the table's directory, with ``/`` between segments and
 
 from __future__ import annotations
 
-import errno
+import random
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 
@@ -20,13 +21,14 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     StoreFullError,
     StoreUnavailableError,
-    UnsupportedStoreError,
 )
+from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as ObstoreStore
 
     from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.credentials import Credentials
 
 
 @attrs.frozen
@@ -67,7 +69,7 @@ class Store(Protocol):
 
         :param path: relative to the root.
         :param data: the whole content.
-        :raises ObjectExistsError: somebody else's object, or this caller's own whose answer was lost, is there.
+        :raises ObjectExistsError: an object is there: somebody else's, or this caller's own of another call.
         :raises StoreUnavailableError: the outcome is unknown.
         """
 
@@ -95,8 +97,8 @@ class Store(Protocol):
         """
 
 
-# What the operating system says through obstore when a disk is full or must not be written.
-_NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
+# Waits between the tries of a create, in seconds: the bound of the first, and of every later one.
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
 class ObjectStore:
@@ -104,11 +106,17 @@ class ObjectStore:
 
     :param store: obstore's own store, rooted at the table's directory.
     :param name: what messages call it.
+    :param creating: obstore's store for create-only puts: one that never tries again by itself. Default: ``store``.
+    :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: none.
     """
 
-    def __init__(self, store: ObstoreStore, name: str) -> None:
+    def __init__(
+        self, store: ObstoreStore, name: str, creating: ObstoreStore | None = None, patience: float = 0.0
+    ) -> None:
         self._store = store
         self._name = name
+        self._creating = store if creating is None else creating
+        self._patience = patience
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
@@ -117,7 +125,7 @@ class ObjectStore:
         try:
             return bytes(obstore.get(self._store, path).bytes())
         except Exception as error:
-            self._raise(error, path)
+            raise as_store_error(error, path, self._name) from error
 
     def head(self, path: str) -> ObjectInfo:
         """See :meth:`Store.head`."""
@@ -126,16 +134,34 @@ class ObjectStore:
         try:
             meta = obstore.head(self._store, path)
         except Exception as error:
-            self._raise(error, path)
+            raise as_store_error(error, path, self._name) from error
         return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
 
     def create(self, path: str, data: bytes) -> None:
-        """See :meth:`Store.create`."""
-        self._put(path, data, create=True)
+        """See :meth:`Store.create`.
+
+        After an answer that was lost the put is tried again, still create-only, so that it lands once at most. Where an
+        object then stands there already, its bytes tell whether it is this one: whoever has to know that it was the one
+        puts bytes of its own, as every commit does (protocol, rule 14).
+        """
+        deadline = time.monotonic() + self._patience
+        bound, again = _FIRST_WAIT, False
+        while True:
+            try:
+                return self._put(self._creating, path, data, mode="create")
+            except ObjectExistsError:
+                if again and self._holds(path, data):
+                    return None
+                raise
+            except StoreUnavailableError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(random.uniform(0.0, bound))  # noqa: S311 - jitter, no secret
+            bound, again = min(2 * bound, _LONGEST_WAIT), True
 
     def put(self, path: str, data: bytes) -> None:
         """See :meth:`Store.put`."""
-        self._put(path, data, create=False)
+        self._put(self._store, path, data, mode="overwrite")
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """See :meth:`Store.list`."""
@@ -148,7 +174,7 @@ class ObjectStore:
                 for meta in chunk
             ]
         except Exception as error:
-            self._raise(error, prefix)
+            raise as_store_error(error, prefix, self._name, writing=True) from error
         # Local disks list in any order; object stores in this one already.
         yield from sorted(found, key=lambda info: info.path)
 
@@ -161,53 +187,47 @@ class ObjectStore:
         except FileNotFoundError:
             return
         except Exception as error:
-            self._raise(error, path)
+            raise as_store_error(error, path, self._name) from error
 
-    def _put(self, path: str, data: bytes, *, create: bool) -> None:
+    def _put(self, store: ObstoreStore, path: str, data: bytes, *, mode: Literal["create", "overwrite"]) -> None:
         import obstore
 
         try:
-            obstore.put(self._store, path, data, mode="create" if create else "overwrite", use_multipart=False)
+            obstore.put(store, path, data, mode=mode, use_multipart=False)
         except Exception as error:
-            self._raise(error, path)
+            raise as_store_error(error, path, self._name, writing=True) from error
 
-    def _raise(self, error: Exception, path: str) -> NoReturn:
-        from obstore import exceptions
-
-        where = f"{path} in {self._name}"
-        if isinstance(error, FileNotFoundError):
-            raise ObjectNotFoundError(f"There is no {where}.") from error
-        if isinstance(error, exceptions.AlreadyExistsError):
-            raise ObjectExistsError(f"There is {where} already.") from error
-        text = str(error)
-        if isinstance(error, OSError | exceptions.BaseError) and any(f"os error {n})" in text for n in _NO_ROOM):
-            raise StoreFullError(
-                f"Cannot write {where}: the disk is full or read-only. Nothing was published; make room or make it "
-                f"writable, and clear this task. ({text})"
-            ) from error
-        if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError) or (
-            f"os error {errno.EACCES})" in text or f"os error {errno.EPERM})" in text
-        ):
-            raise AccessDeniedError(
-                f"Access to {where} was refused. Check the rights of the connection. ({text})"
-            ) from error
-        raise StoreUnavailableError(f"{self._name} did not answer for {path}: {text}") from error
+    def _holds(self, path: str, data: bytes) -> bool:
+        try:
+            return self.get(path) == data
+        except ObjectNotFoundError:
+            return False
 
 
-def open_store(address: TableAddress) -> Store:
+def open_store(address: TableAddress, credentials: Credentials | None = None) -> Store:
     """Open the store that holds a table.
 
+    Busy answers (429, 503) and lost ones are tried again, later each time; after a minute at most, a create-only put
+    after two, a store that does not answer is given up on.
+
     :param address: of the table.
+    :param credentials: of the same kind of store. Default: what the environment of this process offers.
     :returns: a store rooted at the table's directory; a local directory is made if there is none.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
+    :raises CredentialsError: the credentials are another store's, or need an extra that is not installed.
     :raises AddressError: a file stands where the address wants a directory.
     :raises AccessDeniedError: the local directory must not be made.
     :raises StoreFullError: the local directory cannot be made.
     """
-    if address.kind != "local":
-        raise UnsupportedStoreError(
-            f"{address} is on {address.kind}; this version writes to local disk only. Use a path or a file:// address."
-        )
+    if address.kind == "local":
+        return _open_local(address)
+    from airflow_provider_onelake.storage.remote import PATIENCE, open_remote
+
+    again, once = open_remote(address, credentials)
+    return ObjectStore(again, str(address), creating=once, patience=PATIENCE)
+
+
+def _open_local(address: TableAddress) -> Store:
     from obstore.store import LocalStore
 
     path = Path(f"/{address.path.lstrip('/')}")

@@ -1,4 +1,4 @@
-"""The command line behind ``make up``, ``down``, ``status``, ``demo`` and ``jars``."""
+"""The command line behind ``make up``, ``down``, ``status``, ``demo``, ``jars`` and ``stores``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import jars as spark_jars
-from . import postgres, stack
+from . import postgres, stack, tools
 from . import supervisor as background
 from .settings import USER, Settings, from_environment, known_ports, load_secrets
 
@@ -104,13 +104,25 @@ def demo(
 
 @app.command()
 def jars() -> None:
-    """Fetch the JARs that Spark needs for Delta tables, once."""
+    """Fetch the JARs that Spark needs for Delta tables and for stores, once."""
     _fetch_jars(from_environment())
 
 
 @app.command()
+def stores() -> None:
+    """Install the S3 server and the Blob server that tests and the local stack write to, once."""
+    state = from_environment().jars
+    try:
+        tools.install_azurite(state, console.print)
+        tools.install_versitygw(state, console.print)
+    except spark_jars.SetUpError as error:
+        console.print(f"[red]Set-up failed.[/] {escape(str(error))}")
+        raise typer.Exit(SET_UP_FAILED) from None
+
+
+@app.command()
 def clean() -> None:
-    """Delete the state of a stopped stack, but for the fetched JARs."""
+    """Delete the state of a stopped stack, but for the fetched JARs and the installed stores."""
     settings = from_environment()
     if not settings.state.exists():
         return
@@ -119,7 +131,7 @@ def clean() -> None:
         raise typer.Exit(1)
     postgres.remove(settings.state)
     for entry in settings.state.iterdir():
-        if entry.name in ("jars", "ivy", "jars.lock"):
+        if entry.name in ("jars", "ivy", "jars.lock", "tools"):
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -131,7 +143,9 @@ def _fetch_jars(settings: Settings) -> None:
     fetched = (settings.jars / "jars" / "resolved.json").exists()
     try:
         with console.status(
-            "Looking for Delta's JARs …" if fetched else "Fetching Delta's JARs, 87 MB, about a minute …"
+            "Looking for Spark's JARs …"
+            if fetched
+            else "Fetching JARs for Delta, S3 and Azure, 120 MB, about a minute …"
         ):
             found = spark_jars.resolve(settings.jars)
     except spark_jars.SetUpError as error:

@@ -88,7 +88,7 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
         f"partitioned by {plan.partition_by}, into {plan.table}"
     )
     try:
-        with console.status("Looking for Delta's JARs …"):
+        with console.status("Looking for Spark's JARs …"):
             jars.resolve(settings.jars)
         _start(settings)
         with stack.open_api(settings, known_ports(settings)) as api:

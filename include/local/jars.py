@@ -85,18 +85,26 @@ def delta_package() -> str:
     return f"io.delta:delta-spark_{spark}_{SCALA}:{importlib.metadata.version('delta-spark')}"
 
 
+def store_packages() -> tuple[str, ...]:
+    """Return the Maven coordinates of the file systems for S3 and Azure: 31 MB without what is excluded."""
+    from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES
+
+    return (*S3_PACKAGES, *AZURE_PACKAGES)
+
+
 def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     """Return the JARs for ``packages``, downloading them on the first call only.
 
     Several processes may call this at once: one downloads, the others wait for it.
 
     :param state: directory that keeps what is downloaded, in ``jars/`` and ``ivy/``.
-    :param packages: Maven coordinates. Default: Delta Lake for the installed versions.
+    :param packages: Maven coordinates. Default: Delta Lake for the installed versions, and the file systems of stores.
     :returns: paths of the JARs, sorted.
     :raises SetUpError: Java is missing, or the packages cannot be downloaded.
     """
     state = state.absolute()
-    wanted = {"packages": sorted(packages or [delta_package()]), "spark": importlib.metadata.version("pyspark")}
+    chosen = sorted(packages or [delta_package(), *store_packages()])
+    wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
     jars, stamp = state / "jars", state / "jars" / "resolved.json"
     state.mkdir(parents=True, exist_ok=True)
     with _lock(state / "jars.lock"):
@@ -105,7 +113,7 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
             found = [jars / name for name in known["jars"]]
             if {key: known[key] for key in wanted} == wanted and all(jar.exists() for jar in found):
                 return found
-        retrieved = _download(wanted["packages"], state / "ivy")
+        retrieved = _download(chosen, state / "ivy")
         shipped = {_artifact(jar.name) for jar in (spark_home() / "jars").glob("*.jar")}
         fresh = state / "jars.new"
         shutil.rmtree(fresh, ignore_errors=True)
@@ -123,9 +131,12 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
 
 
 def _download(packages: Sequence[str], ivy: Path) -> list[Path]:
+    from airflow_provider_onelake.storage.spark import EXCLUDED
+
     command = [
         str(spark_home() / "bin" / "spark-submit"),
-        *("--packages", ",".join(packages), "--conf", f"spark.jars.ivy={ivy}", "--master", "local[1]"),
+        *("--packages", ",".join(packages), "--exclude-packages", ",".join(EXCLUDED)),
+        *("--conf", f"spark.jars.ivy={ivy}", "--master", "local[1]"),
         # Something harmless to run once the packages are there: spark-submit itself, asked for its version.
         *("--class", "org.apache.spark.deploy.SparkSubmit", "spark-internal", "--version"),
     ]

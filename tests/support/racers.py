@@ -54,3 +54,30 @@ def publish_where_files_may_not_grow(path: str, buffer: str, limit: int, said: A
         said.put((type(error).__name__, str(error)))
     else:
         said.put(("nothing", ""))
+
+
+def race_commits(lake: Any, number: int, rounds: int, begun: Any, put: Any, said: Any) -> None:
+    """Commit one row a round, each time lined up with the rival before the put; says version and lost races of each."""
+    from airflow_provider_onelake.commit.publish import Committer
+    from tests.support.stores import PassingOn, through
+    from tests.support.tables import stage, writer_spec
+
+    class LinedUp(PassingOn):
+        waits = False
+
+        def create(self, path: str, data: bytes) -> None:
+            if self.waits and path.startswith("_delta_log/"):
+                self.waits = False
+                put.wait(timeout=60)
+            super().create(path, data)
+
+    log = lake.log()
+    store = LinedUp(log.store)
+    outcomes = []
+    for index in range(rounds):
+        buffer = stage(log, writer_spec(f"{number}-{index}"), {f"2019-0{number + 1}": [10 * index + number]})
+        begun.wait(timeout=60)
+        store.waits = True
+        publication = Committer(through(store, log)).publish([buffer])
+        outcomes.append((publication.version, publication.lost_races))
+    said.put((number, outcomes))

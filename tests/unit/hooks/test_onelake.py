@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ from airflow_provider_onelake.exceptions import AddressError, InvalidWriteError,
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.storage.credentials import AZURE_SIGN_INS
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.contexts import connect
 
 
 def test_the_provider_info_is_what_airflow_expects() -> None:
-    import json
     from importlib.resources import files
 
     import jsonschema
@@ -30,8 +31,43 @@ def test_airflow_finds_the_connection_type_and_its_form() -> None:
 
     manager = ProvidersManager()
     assert "onelake" in manager.hooks
-    assert {"extra__onelake__lakehouse", "extra__onelake__namespace"} <= set(manager.connection_form_widgets)
-    assert "port" not in manager.field_behaviours["onelake"]["hidden_fields"]
+    fields = {"lakehouse", "namespace", "sign_in", "tenant_id", "region", "profile", "role_arn", "endpoint"}
+    assert {f"extra__onelake__{name}" for name in fields} <= set(manager.connection_form_widgets)
+    assert not {"port", "login", "password"} & set(manager.field_behaviours["onelake"]["hidden_fields"])
+
+
+def test_the_form_offers_each_way_to_sign_in() -> None:
+    (kind,) = get_provider_info()["connection-types"]
+    assert kind["conn-fields"]["sign_in"]["schema"]["enum"] == ["", *AZURE_SIGN_INS]
+
+
+def test_airflow_masks_what_the_form_holds_in_secret() -> None:
+    from airflow.sdk._shared.secrets_masker import should_hide_value_for_key
+
+    (kind,) = get_provider_info()["connection-types"]
+    hidden = [name for name, field in kind["conn-fields"].items() if field["schema"].get("format") == "password"]
+    assert hidden == ["session_token"]
+    assert all(should_hide_value_for_key(name) for name in (*hidden, "password"))
+
+
+def test_spark_gets_the_access_that_the_connection_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = {
+        "conn_type": "onelake",
+        "login": "c",
+        "password": "hush",
+        "extra": {"lakehouse": "onelake://taxi/raw.Lakehouse", "tenant_id": "t"},
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
+    access = OneLakeHook().spark_access("Tables/trips")
+    assert access.environment == {"AZURE_CLIENT_SECRET": "hush"}
+    assert "hush" not in repr(access)
+
+
+def test_the_preflight_says_what_is_wrong_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    assert OneLakeHook().preflight("Tables/trips") == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert "outside the lakehouse" in OneLakeHook().preflight("/elsewhere/trips")[0]
 
 
 def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -183,8 +183,8 @@ def test_opening_makes_the_directory(tmp_path: Path) -> None:
 
 
 def test_opening_another_kind_of_store_is_refused_with_the_way_out() -> None:
-    with pytest.raises(UnsupportedStoreError, match="local disk only"):
-        open_store(TableAddress.parse("s3://bucket/table"))
+    with pytest.raises(UnsupportedStoreError, match="local disk, S3, OneLake and ADLS"):
+        open_store(TableAddress.parse("gs://bucket/table"))
 
 
 def test_opening_a_path_that_leads_through_a_file_is_refused_as_an_address(tmp_path: Path) -> None:

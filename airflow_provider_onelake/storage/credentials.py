@@ -1,0 +1,124 @@
+"""Who asks the store: plain values, which never show a secret.
+
+How they become obstore's, deltalake's and Spark's is the business of :mod:`~airflow_provider_onelake.storage.sign_in`
+and :mod:`~airflow_provider_onelake.storage.spark`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import attrs
+
+from airflow_provider_onelake.exceptions import CredentialsError
+
+AzureSignIn = Literal[
+    "default", "account_key", "service_principal", "workload_identity", "managed_identity", "cli", "token"
+]
+AZURE_SIGN_INS: tuple[AzureSignIn, ...] = get_args(AzureSignIn)
+"""Ways to sign in to Azure, by name."""
+
+PUBLIC_AUTHORITY = "https://login.microsoftonline.com"
+
+
+@attrs.frozen(kw_only=True)
+class S3Credentials:
+    """How to reach a bucket.
+
+    With neither keys nor a profile, the store's own chain is asked: environment variables, web identity, container and
+    instance metadata.
+
+    :param access_key: id of the key.
+    :param secret_key: belongs to ``access_key``.
+    :param session_token: of temporary keys. They are not renewed: prefer ``role_arn`` for work that may outlast them.
+    :param profile: of AWS's configuration files, also for single sign-on. Needs the extra ``s3``.
+    :param role_arn: a role to assume, and to assume again before it expires. Needs the extra ``s3``.
+    :param region: of the bucket. Default: AWS's own settings, else us-east-1.
+    :param endpoint: of a store that is not AWS.
+    :param path_style: whether the bucket comes in the path, not in the host name. Default: with an endpoint.
+    :param allow_http: whether the endpoint may be spoken to without TLS.
+    :raises CredentialsError: incomplete or contradictory.
+    """
+
+    access_key: str | None = None
+    secret_key: str | None = attrs.field(default=None, repr=False)
+    session_token: str | None = attrs.field(default=None, repr=False)
+    profile: str | None = None
+    role_arn: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+    path_style: bool = attrs.field()
+    allow_http: bool = False
+
+    @path_style.default
+    def _path_style_with_an_endpoint(self) -> bool:
+        return self.endpoint is not None
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.access_key) != bool(self.secret_key):
+            missing = "the secret key" if self.access_key else "the access key"
+            raise CredentialsError(f"Of the S3 key, {missing} is missing. Set both in the connection, or neither.")
+        if self.session_token and not self.access_key:
+            raise CredentialsError("A session token belongs to temporary keys: set the access key and the secret key.")
+        if self.access_key and self.profile:
+            raise CredentialsError("The connection has an S3 key and a profile: leave one of them out.")
+        _check_endpoint(self.endpoint, allow_http=self.allow_http)
+
+
+@attrs.frozen(kw_only=True)
+class AzureCredentials:
+    """How to sign in to OneLake or to a storage account.
+
+    All but ``account_key`` need the extra ``azure``, and all but ``token`` are renewed by themselves.
+
+    :param sign_in: the way. ``default`` is azure-identity's chain: environment, workload and managed identity, CLI.
+    :param tenant_id: of the service principal or the workload identity.
+    :param client_id: of the service principal, the workload identity, or a managed identity of the user's own.
+    :param client_secret: of the service principal.
+    :param account_key: of the storage account. OneLake itself takes none; emulators do.
+    :param token: a bearer token that somebody else renews. It ends after about an hour, and the work with it.
+    :param authority: where tokens come from, for other clouds.
+    :param endpoint: of an emulator, with the account in its path.
+    :param allow_http: whether the endpoint may be spoken to without TLS.
+    :raises CredentialsError: incomplete or contradictory.
+    """
+
+    sign_in: AzureSignIn = "default"
+    tenant_id: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = attrs.field(default=None, repr=False)
+    account_key: str | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    authority: str = PUBLIC_AUTHORITY
+    endpoint: str | None = None
+    allow_http: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.sign_in not in AZURE_SIGN_INS:
+            raise CredentialsError(f"{self.sign_in!r} is no way to sign in to Azure: {', '.join(AZURE_SIGN_INS)}.")
+        needed = {
+            "account_key": ("account_key",),
+            "service_principal": ("tenant_id", "client_id", "client_secret"),
+            "token": ("token",),
+        }.get(self.sign_in, ())
+        missing = [name for name in needed if not getattr(self, name)]
+        if missing:
+            raise CredentialsError(f"To sign in by {self.sign_in}, the connection lacks {', '.join(missing)}.")
+        _check_endpoint(self.endpoint, allow_http=self.allow_http)
+
+
+Credentials = S3Credentials | AzureCredentials
+
+
+def _check_endpoint(endpoint: str | None, *, allow_http: bool) -> None:
+    if endpoint is None:
+        return
+    if not endpoint.startswith(("https://", "http://")):
+        raise CredentialsError(f"The endpoint {endpoint!r} does not begin with https:// or http://.")
+    if "@" in endpoint or "?" in endpoint:
+        raise CredentialsError("The endpoint holds a user or a query: keys have fields of their own.")
+    if endpoint.startswith("http://") and not allow_http:
+        raise CredentialsError(
+            f"The endpoint {endpoint} is without TLS, so that keys and rows could be read on the way. Use https://, or "
+            "allow http in the connection."
+        )

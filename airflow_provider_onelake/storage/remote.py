@@ -1,0 +1,108 @@
+"""obstore's stores for S3, OneLake and storage accounts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.exceptions import UnsupportedStoreError
+from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.sign_in import azure_provider, check_kind, s3_provider
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import ObjectStore as ObstoreStore
+
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.credentials import Credentials
+
+PATIENCE = 30.0
+"""Seconds from the first try of a request after which it is not tried again."""
+
+SILENCE = 20.0
+"""Seconds that a store may say nothing in the middle of a request."""
+
+# obstore tries again after 5xx, 429, a refused or a dropped connection; after a time-out only what is safe to repeat.
+_AGAIN: RetryConfig = {
+    "max_retries": 50,
+    "retry_timeout": timedelta(seconds=PATIENCE),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2},
+}
+# A create-only put that obstore repeats by itself meets its own object, and cannot be told from a lost race.
+_ONCE: RetryConfig = {"max_retries": 0}
+
+
+def open_remote(address: TableAddress, credentials: Credentials | None) -> tuple[ObstoreStore, ObstoreStore]:
+    """Open a store twice: once for requests that are tried again, once for create-only puts, which are not.
+
+    :param address: of the table.
+    :param credentials: of the same kind of store. Default: what the environment of this process offers.
+    :raises UnsupportedStoreError: this version does not write to that kind of store.
+    :raises CredentialsError: the credentials are another store's, or need an extra that is not installed.
+    """
+    if address.kind not in ("s3", "onelake", "adls"):
+        raise UnsupportedStoreError(
+            f"{address} is on {address.kind}; this version writes to local disk, S3, OneLake and ADLS Gen2. Use an "
+            "address of one of them."
+        )
+    check_kind(address, credentials)
+    if isinstance(credentials, S3Credentials) or address.kind == "s3":
+        s3 = credentials if isinstance(credentials, S3Credentials) else S3Credentials()
+        return _s3(address, s3, _AGAIN), _s3(address, s3, _ONCE)
+    azure = credentials if isinstance(credentials, AzureCredentials) else AzureCredentials()
+    return _azure(address, azure, _AGAIN), _azure(address, azure, _ONCE)
+
+
+def _client(*, allow_http: bool) -> ClientConfig:
+    # The whole request may take long where an object is large, but never in silence.
+    return {
+        "allow_http": allow_http,
+        "connect_timeout": timedelta(seconds=5),
+        "read_timeout": timedelta(seconds=SILENCE),
+        "timeout": timedelta(seconds=120),
+    }
+
+
+def _s3(address: TableAddress, credentials: S3Credentials, retries: RetryConfig) -> ObstoreStore:
+    from obstore.store import S3Store
+
+    named = {"region": credentials.region, "endpoint": credentials.endpoint}
+    if not credentials.path_style and credentials.endpoint:
+        # obstore takes the endpoint as it is, so the bucket goes into its host.
+        scheme, _, host = credentials.endpoint.partition("://")
+        named["endpoint"] = f"{scheme}://{address.authority}.{host}"
+    return S3Store(
+        address.authority,
+        prefix=address.path or None,
+        client_options=_client(allow_http=credentials.allow_http),
+        retry_config=retries,
+        credential_provider=s3_provider(credentials),
+        virtual_hosted_style_request=not credentials.path_style,
+        **_given(named),
+    )
+
+
+def _azure(address: TableAddress, credentials: AzureCredentials, retries: RetryConfig) -> ObstoreStore:
+    from obstore.store import AzureStore
+
+    if address.kind == "onelake":
+        container = address.authority
+        account = f"{address.region}-onelake" if address.region else "onelake"
+        endpoint = f"https://{account}.blob.fabric.microsoft.com"
+    else:
+        container, _, rest = address.authority.partition("@")
+        account, _, cloud = rest.partition(".")
+        endpoint = f"https://{account}.blob.core.{cloud}"
+    return AzureStore(
+        container,
+        prefix=address.path or None,
+        account_name=account,
+        endpoint=credentials.endpoint or endpoint,
+        client_options=_client(allow_http=credentials.allow_http),
+        retry_config=retries,
+        credential_provider=azure_provider(credentials),
+    )
+
+
+def _given(values: dict[str, str | None]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,159 @@
+"""What Spark needs to reach the same table: settings without a secret, secrets for its environment, and packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import CredentialsError, UnsupportedStoreError
+from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.sign_in import check_kind
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.credentials import Credentials
+
+HADOOP = "3.5.0"
+"""The Hadoop inside pip's pyspark 4.2; its file systems must be of the same version."""
+
+_AWS_SDK = "2.35.4"
+_AWS = "software.amazon.awssdk"
+S3_PACKAGES = (
+    f"org.apache.hadoop:hadoop-aws:{HADOOP}",
+    f"{_AWS}:s3:{_AWS_SDK}",
+    f"{_AWS}:s3-transfer-manager:{_AWS_SDK}",
+    f"{_AWS}:sts:{_AWS_SDK}",
+)
+AZURE_PACKAGES = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
+EXCLUDED = (f"{_AWS}:bundle",)
+"""What hadoop-aws asks for, 686 MB, and the parts named above replace."""
+
+_OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
+
+
+@attrs.frozen
+class SparkAccess:
+    """How a Spark application reaches a table.
+
+    :param settings: Spark's, without any secret: they are shown in its UI and in its event log. Where a secret is
+        needed, they name a variable of the environment, which Hadoop looks up when it is needed.
+    :param environment: for the processes of the driver and of the executors. It holds the secrets.
+    :param packages: Maven coordinates, for ``spark.jars.packages``; what they pull in needlessly is excluded by the
+        settings.
+    """
+
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+    environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    packages: tuple[str, ...] = ()
+
+
+def spark_access(address: TableAddress, credentials: Credentials | None = None) -> SparkAccess:
+    """Return what Spark needs to reach a table as the committer does.
+
+    :param address: of the table.
+    :param credentials: of the same kind of store. Default: what the machines that Spark runs on offer.
+    :raises CredentialsError: the credentials are another store's, or of a kind that Spark cannot use.
+    :raises UnsupportedStoreError: this version does not write to that kind of store.
+    """
+    if address.kind == "local":
+        return SparkAccess()
+    if address.kind == "gcs":
+        raise UnsupportedStoreError(f"{address} is on {address.kind}, which this version does not write to.")
+    check_kind(address, credentials)
+    if address.kind == "s3":
+        assert credentials is None or isinstance(credentials, S3Credentials)
+        return _s3(address, credentials or S3Credentials())
+    assert credentials is None or isinstance(credentials, AzureCredentials)
+    return _azure(address, credentials or AzureCredentials())
+
+
+def _s3(address: TableAddress, credentials: S3Credentials) -> SparkAccess:
+    settings = {
+        "path.style.access": str(credentials.path_style).lower(),
+        "endpoint": credentials.endpoint,
+        "endpoint.region": credentials.region,
+        "connection.ssl.enabled": "false" if (credentials.endpoint or "").startswith("http://") else None,
+    }
+    # The SDK's own classes read the environment of the process, which is where the keys are.
+    base = None
+    if credentials.access_key:
+        base = f"{_AWS}.auth.credentials.EnvironmentVariableCredentialsProvider"
+    elif credentials.profile:
+        base = f"{_AWS}.auth.credentials.ProfileCredentialsProvider"
+    if credentials.role_arn:
+        settings["aws.credentials.provider"] = "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider"
+        settings["assumed.role.arn"] = credentials.role_arn
+        settings["assumed.role.credentials.provider"] = base
+        settings["assumed.role.sts.endpoint.region"] = credentials.region
+    else:
+        settings["aws.credentials.provider"] = base
+    environment = {
+        "AWS_ACCESS_KEY_ID": credentials.access_key,
+        "AWS_SECRET_ACCESS_KEY": credentials.secret_key,
+        "AWS_SESSION_TOKEN": credentials.session_token,
+        "AWS_PROFILE": credentials.profile,
+        "AWS_REGION": credentials.region,
+    }
+    prefix = f"spark.hadoop.fs.s3a.bucket.{address.authority}."
+    return SparkAccess(
+        {
+            **{f"{prefix}{name}": value for name, value in settings.items() if value is not None},
+            "spark.jars.excludes": ",".join(EXCLUDED),
+        },
+        {name: value for name, value in environment.items() if value is not None},
+        S3_PACKAGES,
+    )
+
+
+def _azure(address: TableAddress, credentials: AzureCredentials) -> SparkAccess:
+    host = address.spark_uri.removeprefix("abfss://").partition("@")[2].partition("/")[0]
+    environment: dict[str, str] = {}
+
+    def from_environment(variable: str, value: str | None) -> str:
+        environment[variable] = str(value)
+        # Hadoop's own notation; Spark leaves it as it is, so that neither its UI nor its event log has the value.
+        return f"${{env.{variable}}}"
+
+    oauth: dict[str, str | None] | None = None
+    match credentials.sign_in:
+        case "account_key":
+            key = from_environment("AZURE_STORAGE_ACCOUNT_KEY", credentials.account_key)
+            settings = {"fs.azure.account.auth.type": "SharedKey", "fs.azure.account.key": key}
+        case "service_principal":
+            oauth = {
+                "oauth.provider.type": f"{_OAUTH}.ClientCredsTokenProvider",
+                "oauth2.client.id": credentials.client_id,
+                "oauth2.client.secret": from_environment("AZURE_CLIENT_SECRET", credentials.client_secret),
+                "oauth2.client.endpoint": f"{credentials.authority}/{credentials.tenant_id}/oauth2/token",
+            }
+        case "workload_identity":
+            # On the machines of Spark; what is not given here, the cluster has put into their environment.
+            oauth = {
+                "oauth.provider.type": f"{_OAUTH}.WorkloadIdentityTokenProvider",
+                "oauth2.client.id": credentials.client_id or "${env.AZURE_CLIENT_ID}",
+                "oauth2.msi.tenant": credentials.tenant_id or "${env.AZURE_TENANT_ID}",
+                "oauth2.token.file": "${env.AZURE_FEDERATED_TOKEN_FILE}",
+            }
+        case "managed_identity":
+            oauth = {
+                "oauth.provider.type": f"{_OAUTH}.MsiTokenProvider",
+                "oauth2.client.id": credentials.client_id,
+                "oauth2.msi.tenant": credentials.tenant_id,
+            }
+        case _:
+            raise CredentialsError(
+                f"Spark cannot sign in to {host} by {credentials.sign_in!r}: it renews tokens by itself, and needs a "
+                "service principal, a workload identity or a managed identity. Give the connection one of them, or use "
+                "a Spark Connect server that was started with access of its own. Nothing was staged."
+            )
+    if oauth is not None:
+        settings = {"fs.azure.account.auth.type": "OAuth"}
+        settings |= {f"fs.azure.account.{name}": value for name, value in oauth.items() if value is not None}
+    if address.kind == "onelake" and credentials.endpoint is None:
+        settings["fs.azure.account.hns.enabled"] = "true"
+    # Each for its own account, so that tables of several accounts can meet in one session.
+    return SparkAccess(
+        {f"spark.hadoop.{name}.{host}": value for name, value in settings.items()}, environment, AZURE_PACKAGES
+    )

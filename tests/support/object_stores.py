@@ -1,0 +1,136 @@
+"""A lakehouse on each kind of store: a local directory, a bucket of a real S3 server, a workspace of a Blob server."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
+from airflow_provider_onelake.storage.credentials import AzureCredentials, Credentials, S3Credentials
+from airflow_provider_onelake.storage.sign_in import deltalake_options
+from airflow_provider_onelake.storage.stores import open_store
+from include.local.jars import SetUpError
+from include.local.object_stores import REGION, BlobServer, S3Server
+from include.local.settings import from_environment
+from tests.support.tables import SCHEMA
+
+KINDS = ("local", "s3", "azure")
+BUCKET = "lakes"
+WORKSPACE = "taxi"
+
+
+@attrs.frozen
+class Lake:
+    """A lakehouse of one test.
+
+    :param kind: of store.
+    :param root: its address.
+    :param credentials: to reach it.
+    """
+
+    kind: str
+    root: str
+    credentials: Credentials | None = None
+
+    def address(self, table: str = "Tables/t") -> TableAddress:
+        return resolve_table(table, self.root)
+
+    def log(self, table: str = "Tables/t") -> DeltaLog:
+        """A table's log as another process sees it."""
+        address = self.address(table)
+        return DeltaLog(open_store(address, self.credentials), str(address))
+
+    def make_table(self, table: str = "Tables/t", **properties: str) -> DeltaLog:
+        """An empty table of ids, partitioned by month."""
+        log = self.log(table)
+        create_table(log, SCHEMA, ("month",), properties)
+        return log
+
+    def ids(self, table: str = "Tables/t", version: int | None = None) -> list[int]:
+        """The table's ids as deltalake reads them, sorted."""
+        from deltalake import DeltaTable
+
+        address = self.address(table)
+        options = deltalake_options(address, self.credentials)
+        rows = DeltaTable(address.deltalake_uri, version=version, storage_options=options).to_pyarrow_table()
+        return sorted(rows.column("id").to_pylist())
+
+    def connection(self) -> str:
+        """The connection of this lakehouse, as Airflow's environment variables hold one."""
+        extra: dict[str, Any] = {"lakehouse": self.root, "namespace": "test"}
+        login = password = None
+        if isinstance(self.credentials, S3Credentials):
+            login, password = self.credentials.access_key, self.credentials.secret_key
+            extra |= {"endpoint": self.credentials.endpoint, "region": REGION, "allow_http": True}
+        elif isinstance(self.credentials, AzureCredentials):
+            password = self.credentials.account_key
+            extra |= {"endpoint": self.credentials.endpoint, "allow_http": "true"}
+        return json.dumps({"conn_type": "onelake", "login": login, "password": password, "extra": extra})
+
+
+def s3_credentials(server: S3Server, endpoint: str | None = None) -> S3Credentials:
+    """Keys of a server, which may be reached through a proxy."""
+    return S3Credentials(
+        access_key=server.access_key,
+        secret_key=server.secret_key,
+        region=REGION,
+        endpoint=endpoint or server.endpoint,
+        allow_http=True,
+    )
+
+
+def azure_credentials(server: BlobServer, endpoint: str | None = None) -> AzureCredentials:
+    """The key of a server, which may be reached through a proxy."""
+    return AzureCredentials(
+        sign_in="account_key",
+        account_key=server.account_key,
+        endpoint=endpoint or server.account_endpoint,
+        allow_http=True,
+    )
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server with one bucket."""
+    try:
+        with S3Server(tmp_path_factory.mktemp("s3"), install_into=from_environment().jars) as server:
+            server.make_bucket(BUCKET)
+            yield server
+    except SetUpError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def blob_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobServer]:
+    """A real Blob server with one workspace."""
+    try:
+        with BlobServer(tmp_path_factory.mktemp("azure"), install_into=from_environment().jars) as server:
+            server.make_container(WORKSPACE)
+            yield server
+    except SetUpError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=KINDS)
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """An empty lakehouse of the test's own, on each kind of store in turn."""
+    name = f"lake-{uuid.uuid4().hex[:12]}"
+    match request.param:
+        case "s3":
+            server = request.getfixturevalue("s3_server")
+            return Lake("s3", f"s3://{BUCKET}/{name}", s3_credentials(server))
+        case "azure":
+            server = request.getfixturevalue("blob_server")
+            return Lake("azure", f"onelake://{WORKSPACE}/{name}.Lakehouse", azure_credentials(server))
+        case _:
+            root = tmp_path / name
+            root.mkdir()
+            return Lake("local", str(root))

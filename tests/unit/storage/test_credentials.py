@@ -1,0 +1,66 @@
+"""Credentials: what is incomplete is refused, and no secret is ever shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.exceptions import CredentialsError
+from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param({"access_key": "A"}, "the secret key is missing", id="half a key"),
+        pytest.param({"secret_key": "B"}, "the access key is missing", id="the other half"),
+        pytest.param({"session_token": "T"}, "belongs to temporary keys", id="token without key"),
+        pytest.param({"access_key": "A", "secret_key": "B", "profile": "p"}, "leave one of them out", id="two ways"),
+        pytest.param({"endpoint": "store:9000"}, "does not begin with https://", id="no scheme"),
+        pytest.param({"endpoint": "http://store:9000"}, "without TLS", id="no TLS"),
+        pytest.param(
+            {"endpoint": "https://me:secret@store"}, "keys have fields of their own", id="key in the endpoint"
+        ),
+    ],
+)
+def test_s3_credentials_that_cannot_work_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(CredentialsError, match=message) as refused:
+        S3Credentials(**given)
+    assert "secret@" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        pytest.param({"sign_in": "password"}, "no way to sign in", id="unknown way"),
+        pytest.param({"sign_in": "account_key"}, "lacks account_key", id="no key"),
+        pytest.param({"sign_in": "token"}, "lacks token", id="no token"),
+        pytest.param({"sign_in": "service_principal", "client_id": "c"}, "lacks tenant_id, client_secret", id="half"),
+        pytest.param({"endpoint": "http://store"}, "without TLS", id="no TLS"),
+    ],
+)
+def test_azure_credentials_that_cannot_work_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(CredentialsError, match=message):
+        AzureCredentials(**given)
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [
+        S3Credentials(access_key="A", secret_key="hush-1", session_token="hush-2"),
+        AzureCredentials(
+            sign_in="service_principal", tenant_id="t", client_id="c", client_secret="hush-1", account_key="hush-2"
+        ),
+        AzureCredentials(sign_in="token", token="hush-1"),
+    ],
+    ids=["s3", "service principal", "token"],
+)
+def test_no_secret_is_shown(credentials: S3Credentials | AzureCredentials) -> None:
+    assert "hush" not in f"{credentials} {credentials!r}"
+
+
+def test_a_bucket_of_another_store_than_aws_comes_in_the_path_unless_it_is_said() -> None:
+    assert not S3Credentials().path_style
+    assert S3Credentials(endpoint="https://store").path_style
+    assert not S3Credentials(endpoint="https://store", path_style=False).path_style

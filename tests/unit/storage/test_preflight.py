@@ -1,0 +1,70 @@
+"""The preflight finds every problem at once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from obstore.store import LocalStore
+
+from airflow_provider_onelake.exceptions import AccessDeniedError
+from airflow_provider_onelake.storage.preflight import problems_of, unsafe_log_stores
+from airflow_provider_onelake.storage.stores import ObjectStore
+from tests.support.stores import PassingOn
+
+
+class Broken(PassingOn):
+    """A store that does some things otherwise."""
+
+    def __init__(self, path: Path, **otherwise: Any) -> None:
+        super().__init__(ObjectStore(LocalStore(prefix=path), "the table"))
+        self.__dict__.update(otherwise)
+
+
+def refuse(*_: object) -> Any:
+    raise AccessDeniedError("Access was refused.")
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "said"),
+    [
+        pytest.param({}, [], id="sound"),
+        pytest.param({"create": refuse}, ["it cannot be written: Access was refused."], id="no right to write"),
+        pytest.param({"get": refuse}, ["it cannot be read: Access was refused."], id="no right to read"),
+        pytest.param({"list": refuse}, ["it cannot be listed: Access was refused."], id="no right to list"),
+        pytest.param({"get": lambda path: b"x"}, ["it gave back other bytes than were written."], id="other bytes"),
+        pytest.param({"list": lambda prefix: iter(())}, ["it does not list what was just written."], id="unlisted"),
+        pytest.param(
+            {"delete": refuse},
+            ["it cannot be deleted from, so s/x was left there: Access was refused."],
+            id="no right to delete",
+        ),
+        pytest.param({"delete": lambda path: None}, ["it still has s/x after it was deleted."], id="delete ignored"),
+        pytest.param(
+            {"get": refuse, "list": refuse},
+            ["it cannot be read: Access was refused.", "it cannot be listed: Access was refused."],
+            id="two at once",
+        ),
+    ],
+)
+def test_each_problem_is_named(tmp_path: Path, otherwise: dict[str, Any], said: list[str]) -> None:
+    assert problems_of(Broken(tmp_path, **otherwise), "s/x", "it") == said
+    if "delete" not in otherwise:
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_second_create_that_passes_is_named(tmp_path: Path) -> None:
+    store = Broken(tmp_path)
+    store.create = store.put  # type: ignore[method-assign]
+    assert problems_of(store, "s/x", "it") == [
+        "it let a second create-only put through, so commits to it would be lost."
+    ]
+
+
+def test_log_stores_that_lose_commits_are_named_with_why() -> None:
+    local = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore", "spark.master": "local"}
+    s3 = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}
+    assert "claim most versions twice" in unsafe_log_stores("local", local)[0]
+    assert "loses commits" in unsafe_log_stores("s3", s3)[0]
+    assert unsafe_log_stores("s3", local) == unsafe_log_stores("local", s3) == unsafe_log_stores("onelake", s3) == []

@@ -1,0 +1,223 @@
+"""Tokens and keys: asked for when needed, renewed before they end, and errors that say whether to try again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.exceptions import AccessDeniedError, CredentialsError, StoreUnavailableError
+from airflow_provider_onelake.storage import sign_in
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.sign_in import SCOPE, azure_provider, deltalake_options, s3_provider
+from airflow_provider_onelake.storage.stores import open_store
+
+ONELAKE = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/t")
+ADLS = TableAddress.parse("abfss://raw@lake.dfs.core.windows.net/t")
+S3 = TableAddress.parse("s3://bucket/t")
+PRINCIPAL: dict[str, Any] = {"sign_in": "service_principal", "tenant_id": "t", "client_id": "c", "client_secret": "s"}
+
+
+class Listening:
+    """What a server on this machine was asked with: it says yes to everything."""
+
+    def __init__(self, port: int, signed: list[str]) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.signed = signed
+
+
+@pytest.fixture
+def listening() -> Iterator[Listening]:
+    signed: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            return
+
+        def do_PUT(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            signed.append(self.headers.get("Authorization", ""))
+            self.send_response(201)
+            self.send_header("ETag", '"1"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield Listening(server.server_port, signed)
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+class Identity:
+    """Stands for one of azure-identity's credentials, which ask Microsoft."""
+
+    def __init__(self, lives: float = 3600, error: Exception | None = None) -> None:
+        self.lives = lives
+        self.error = error
+        self.asked: list[str] = []
+
+    def get_token(self, scope: str) -> Any:
+        self.asked.append(scope)
+        if self.error is not None:
+            raise self.error
+        ends = datetime.now(UTC) + timedelta(seconds=self.lives)
+        return SimpleNamespace(token=f"token-{len(self.asked)}", expires_on=int(ends.timestamp()))
+
+
+@pytest.fixture
+def identity(monkeypatch: pytest.MonkeyPatch) -> Identity:
+    made = Identity()
+    monkeypatch.setattr(sign_in, "_identity", lambda credentials: made)
+    return made
+
+
+def test_a_token_is_kept_while_it_is_valid(listening: Listening, identity: Identity) -> None:
+    store = open_store(ONELAKE, AzureCredentials(**PRINCIPAL, endpoint=listening.url, allow_http=True))
+    store.put("a", b"")
+    store.put("b", b"")
+    assert listening.signed == ["Bearer token-1", "Bearer token-1"]
+    assert identity.asked == [SCOPE]
+
+
+def test_a_token_that_is_about_to_end_is_renewed_in_the_middle_of_the_work(
+    listening: Listening, identity: Identity
+) -> None:
+    identity.lives = 30
+    store = open_store(ONELAKE, AzureCredentials(**PRINCIPAL, endpoint=listening.url, allow_http=True))
+    deadline = time.monotonic() + 10
+    # obstore asks for no token twice within a tenth of a second.
+    while len(identity.asked) < 3 and time.monotonic() < deadline:
+        store.put("a", b"")
+    assert list(dict.fromkeys(listening.signed)) == ["Bearer token-1", "Bearer token-2", "Bearer token-3"]
+
+
+def test_deltalake_gets_a_token_of_now(identity: Identity) -> None:
+    credentials = AzureCredentials(**PRINCIPAL)
+    tokens = [deltalake_options(ONELAKE, credentials)["azure_storage_token"] for _ in range(2)]
+    assert tokens == ["token-1", "token-2"]
+
+
+def test_a_refusal_of_who_gives_tokens_is_final_and_shows_no_secret(identity: Identity) -> None:
+    from azure.core.exceptions import ClientAuthenticationError
+
+    identity.error = ClientAuthenticationError("AADSTS7000215: Invalid client secret provided")
+    store = open_store(ONELAKE, AzureCredentials(**{**PRINCIPAL, "client_secret": "hush"}))
+    with pytest.raises(AccessDeniedError, match="AADSTS7000215") as refused:
+        store.get("a")
+    assert "hush" not in str(refused.value)
+
+
+def test_silence_of_who_gives_tokens_may_pass(identity: Identity) -> None:
+    from azure.core.exceptions import ServiceRequestError
+
+    identity.error = ServiceRequestError("no route to host")
+    with pytest.raises(StoreUnavailableError, match="no route to host"):
+        open_store(ONELAKE, AzureCredentials(**PRINCIPAL)).get("a")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (PRINCIPAL, "ClientSecretCredential"),
+        ({"sign_in": "managed_identity", "client_id": "c"}, "ManagedIdentityCredential"),
+        ({"sign_in": "cli"}, "AzureCliCredential"),
+        ({"sign_in": "default"}, "DefaultAzureCredential"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_way_to_sign_in_is_azure_identitys(given: dict[str, Any], name: str) -> None:
+    assert type(sign_in._identity(AzureCredentials(**given))).__name__ == name
+
+
+def test_a_workload_identity_takes_what_the_cluster_gives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AZURE_CLIENT_ID", "c")
+    made = sign_in._identity(AzureCredentials(sign_in="workload_identity", tenant_id="tenant"))
+    assert type(made).__name__ == "WorkloadIdentityCredential"
+
+
+def test_a_workload_identity_outside_a_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AZURE_FEDERATED_TOKEN_FILE", "AZURE_CLIENT_ID", "AZURE_TENANT_ID"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(CredentialsError, match="workload_identity"):
+        azure_provider(AzureCredentials(sign_in="workload_identity"))
+
+
+def test_keys_and_tokens_that_are_given_are_used_as_they_are(listening: Listening) -> None:
+    here: dict[str, Any] = {"endpoint": listening.url, "allow_http": True}
+    open_store(ADLS, AzureCredentials(sign_in="token", token="given", **here)).put("a", b"")
+    open_store(ADLS, AzureCredentials(sign_in="account_key", account_key="a2V5", **here)).put("a", b"")
+    open_store(S3, S3Credentials(access_key="AKID", secret_key="s", region="eu-north-1", **here)).put("a", b"")
+    assert listening.signed[0] == "Bearer given"
+    assert listening.signed[1].startswith("SharedKey lake:")
+    assert "Credential=AKID/" in listening.signed[2]
+    assert "/eu-north-1/s3/" in listening.signed[2]
+
+
+def test_a_profile_is_read_from_awss_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("[work]\naws_access_key_id = FROMFILE\naws_secret_access_key = hush\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    provider = s3_provider(S3Credentials(profile="work"))
+    assert provider is not None
+    assert provider()["access_key_id"] == "FROMFILE"
+    with pytest.raises(CredentialsError, match="other"):
+        s3_provider(S3Credentials(profile="other"))
+
+
+def test_a_role_is_assumed_again_for_every_new_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    import boto3
+
+    asked: list[dict[str, Any]] = []
+
+    class Sts:
+        def assume_role(self, **request: Any) -> dict[str, Any]:
+            asked.append(request)
+            ends = datetime.now(UTC) + timedelta(seconds=30)
+            given = {"AccessKeyId": f"ROLE{len(asked)}", "SecretAccessKey": "s", "SessionToken": "t"}
+            return {"Credentials": {**given, "Expiration": ends}}
+
+    monkeypatch.setattr(boto3.Session, "client", lambda self, name: Sts())
+    role = "arn:aws:iam::123456789012:role/writer"
+    credentials = S3Credentials(access_key="A", secret_key="B", role_arn=role)
+    options = [deltalake_options(S3, credentials) for _ in range(2)]
+    assert [option["aws_access_key_id"] for option in options] == ["ROLE1", "ROLE2"]
+    assert asked[0] == {"RoleArn": role, "RoleSessionName": "airflow-provider-onelake"}
+
+
+def test_without_keys_the_stores_own_chain_is_asked() -> None:
+    assert s3_provider(S3Credentials()) is None
+    assert "aws_access_key_id" not in deltalake_options(S3)
+
+
+def test_credentials_of_another_kind_of_store_are_refused() -> None:
+    with pytest.raises(CredentialsError, match="on s3"):
+        open_store(S3, AzureCredentials())
+    with pytest.raises(CredentialsError, match="on onelake"):
+        deltalake_options(ONELAKE, S3Credentials())
+
+
+@pytest.mark.parametrize(("extra", "missing"), [("s3", "boto3"), ("azure", "azure")])
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, extra: str, missing: str) -> None:
+    monkeypatch.setitem(__import__("sys").modules, missing, None)
+    sign_in._identity.cache_clear()
+    with pytest.raises(CredentialsError, match=rf"airflow-provider-onelake\[{extra}\]"):
+        s3_provider(S3Credentials(profile="p")) if extra == "s3" else azure_provider(AzureCredentials(**PRINCIPAL))
+
+
+def test_the_local_disk_needs_no_options(tmp_path: Path) -> None:
+    assert deltalake_options(TableAddress.parse(str(tmp_path / "t"))) == {}

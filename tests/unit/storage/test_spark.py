@@ -1,0 +1,130 @@
+"""Spark's matching settings: no secret among them, each for its own bucket or account."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.exceptions import CredentialsError, UnsupportedStoreError
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.credentials import AzureCredentials, Credentials, S3Credentials
+from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES, SparkAccess, spark_access
+
+S3 = TableAddress.parse("s3://lake/t")
+ONELAKE = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/t")
+ADLS = TableAddress.parse("abfss://raw@lake.dfs.core.windows.net/t")
+BUCKET = "spark.hadoop.fs.s3a.bucket.lake."
+ACCOUNT = "spark.hadoop.fs.azure.account."
+HOST = "onelake.dfs.fabric.microsoft.com"
+
+
+@pytest.mark.parametrize(
+    ("address", "credentials"),
+    [
+        (S3, S3Credentials(access_key="AKID", secret_key="hush-1", session_token="hush-2")),
+        (S3, S3Credentials(access_key="AKID", secret_key="hush-1", role_arn="arn:aws:iam::1:role/r")),
+        (ADLS, AzureCredentials(sign_in="account_key", account_key="hush-1")),
+        (
+            ONELAKE,
+            AzureCredentials(sign_in="service_principal", tenant_id="t", client_id="c", client_secret="hush-1"),
+        ),
+    ],
+    ids=["s3 key", "s3 role", "account key", "service principal"],
+)
+def test_secrets_are_in_the_environment_only(address: TableAddress, credentials: Credentials) -> None:
+    access = spark_access(address, credentials)
+    assert "hush" not in f"{access} {access!r} {dict(access.settings)} {access.packages}"
+    assert "hush-1" in access.environment.values()
+
+
+def test_a_bucket_has_settings_of_its_own() -> None:
+    credentials = S3Credentials(
+        access_key="A", secret_key="B", region="eu-north-1", endpoint="http://store:9000", allow_http=True
+    )
+    access = spark_access(S3, credentials)
+    assert access.settings == {
+        f"{BUCKET}path.style.access": "true",
+        f"{BUCKET}endpoint": "http://store:9000",
+        f"{BUCKET}endpoint.region": "eu-north-1",
+        f"{BUCKET}connection.ssl.enabled": "false",
+        f"{BUCKET}aws.credentials.provider": (
+            "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
+        ),
+        "spark.jars.excludes": "software.amazon.awssdk:bundle",
+    }
+    assert access.environment == {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "AWS_REGION": "eu-north-1"}
+    assert access.packages == S3_PACKAGES
+
+
+def test_a_role_is_assumed_by_spark_itself() -> None:
+    settings = spark_access(S3, S3Credentials(role_arn="arn:aws:iam::1:role/r", region="eu-north-1")).settings
+    assert settings[f"{BUCKET}aws.credentials.provider"].endswith("AssumedRoleCredentialProvider")
+    assert settings[f"{BUCKET}assumed.role.arn"] == "arn:aws:iam::1:role/r"
+    assert f"{BUCKET}assumed.role.credentials.provider" not in settings
+
+
+def test_without_keys_hadoops_own_chain_is_asked() -> None:
+    access = spark_access(S3)
+    assert not any("provider" in name for name in access.settings)
+    assert access.environment == {}
+
+
+def test_an_account_key_is_looked_up_in_the_environment_by_hadoop() -> None:
+    access = spark_access(ADLS, AzureCredentials(sign_in="account_key", account_key="k"))
+    assert access.settings == {
+        f"{ACCOUNT}auth.type.lake.dfs.core.windows.net": "SharedKey",
+        f"{ACCOUNT}key.lake.dfs.core.windows.net": "${env.AZURE_STORAGE_ACCOUNT_KEY}",
+    }
+    assert access.environment == {"AZURE_STORAGE_ACCOUNT_KEY": "k"}
+    assert access.packages == AZURE_PACKAGES
+
+
+@pytest.mark.parametrize(
+    ("given", "provider", "more"),
+    [
+        (
+            {"sign_in": "service_principal", "tenant_id": "t", "client_id": "c", "client_secret": "s"},
+            "ClientCredsTokenProvider",
+            {
+                "oauth2.client.id": "c",
+                "oauth2.client.secret": "${env.AZURE_CLIENT_SECRET}",
+                "oauth2.client.endpoint": "https://login.microsoftonline.com/t/oauth2/token",
+            },
+        ),
+        (
+            {"sign_in": "workload_identity"},
+            "WorkloadIdentityTokenProvider",
+            {
+                "oauth2.client.id": "${env.AZURE_CLIENT_ID}",
+                "oauth2.msi.tenant": "${env.AZURE_TENANT_ID}",
+                "oauth2.token.file": "${env.AZURE_FEDERATED_TOKEN_FILE}",
+            },
+        ),
+        ({"sign_in": "managed_identity", "client_id": "c"}, "MsiTokenProvider", {"oauth2.client.id": "c"}),
+    ],
+    ids=["service principal", "workload identity", "managed identity"],
+)
+def test_spark_renews_tokens_by_itself(given: dict[str, Any], provider: str, more: dict[str, str]) -> None:
+    assert spark_access(ONELAKE, AzureCredentials(**given)).settings == {
+        f"{ACCOUNT}auth.type.{HOST}": "OAuth",
+        f"{ACCOUNT}hns.enabled.{HOST}": "true",
+        f"{ACCOUNT}oauth.provider.type.{HOST}": f"org.apache.hadoop.fs.azurebfs.oauth2.{provider}",
+        **{f"{ACCOUNT}{name}.{HOST}": value for name, value in more.items()},
+    }
+
+
+@pytest.mark.parametrize(
+    "credentials", [None, AzureCredentials(sign_in="cli"), AzureCredentials(sign_in="token", token="x")], ids=str
+)
+def test_ways_that_spark_does_not_know_are_refused_with_the_way_out(credentials: AzureCredentials | None) -> None:
+    with pytest.raises(CredentialsError, match="service principal, a workload identity or a managed identity"):
+        spark_access(ONELAKE, credentials)
+
+
+def test_the_local_disk_needs_nothing_and_other_stores_are_refused() -> None:
+    assert spark_access(TableAddress.parse("/lake/t")) == SparkAccess()
+    with pytest.raises(UnsupportedStoreError):
+        spark_access(TableAddress.parse("gs://lake/t"))
+    with pytest.raises(CredentialsError):
+        spark_access(S3, AzureCredentials())
