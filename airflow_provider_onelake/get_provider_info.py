@@ -40,6 +40,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "sensors": [{"integration-name": integration, "python-modules": [f"{package}.sensors.delta_log"]}],
         "triggers": [{"integration-name": integration, "python-modules": [f"{package}.triggers.delta_log"]}],
+        "task-decorators": [{"name": "onelake_write", "class-name": f"{package}.decorators.write.onelake_write_task"}],
         "connection-types": [
             {
                 "connection-type": "onelake",

@@ -6,9 +6,11 @@ Small frozen values. A DAG author writes them with templates inside; the operato
 from __future__ import annotations
 
 import glob
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
@@ -16,6 +18,7 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.functions import code_of, plain
 
 Render = Callable[[Any], Any]
 
@@ -148,7 +151,78 @@ class SqlSource:
         return []
 
 
-Source = FileSource | SqlSource
+@attrs.frozen
+class FunctionSource:
+    """The data frame that a Python function returns. The function runs in the task, on Spark Connect.
+
+    It is what ``@task.onelake_write`` makes of a function.
+
+    :param function: called as ``function(spark=…, …)``, once for each session in which Spark is given work.
+    :param arguments: what the author gives it, by name, rendered.
+    :param given: what Airflow gives it, by name.
+    :param view: the name by which the steps read it. Default: ``source``.
+    :raises InvalidWriteError: the view has no name of a view.
+    """
+
+    template_fields: ClassVar[tuple[str, ...]] = ()
+
+    function: Callable[..., Any] = attrs.field(repr=False)
+    arguments: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    view: str = "source"
+
+    def __attrs_post_init__(self) -> None:
+        _check_view(self.view)
+
+    def rendered(self, render: Render) -> FunctionSource:
+        """Return the source itself: its arguments are the task's, which renders them.
+
+        :param render: renders one value.
+        """
+        return self
+
+    def name(self) -> dict[str, Any]:
+        """Return the function's name and the author's arguments: what stays the same when the code changes.
+
+        :raises InvalidWriteError: an argument cannot be compared with that of another try.
+        """
+        arguments = {}
+        for name, value in self.arguments.items():
+            try:
+                arguments[name] = plain(value)
+            except TypeError as error:
+                raise InvalidWriteError(
+                    f"{self.function.__qualname__}: the argument {name!r} cannot be compared with that of another try, "
+                    f"as {error}. Give it text, numbers, dates, paths, or lists and dicts of them. Nothing was staged."
+                ) from None
+        return {"kind": "function", "function": self.function.__qualname__, "arguments": arguments, "view": self.view}
+
+    def job(self) -> dict[str, Any]:
+        """Return the source as a Spark job takes it, with all that decides what the function returns.
+
+        :raises InvalidWriteError: an argument cannot be compared, or the code cannot be read.
+        """
+        given = {}
+        # Of what Airflow gives, values count that the function asks for by name; the machinery (`ti`) does not.
+        for name in sorted(set(self.given) & set(inspect.signature(self.function).parameters)):
+            with suppress(TypeError):
+                given[name] = plain(self.given[name])
+        return {**self.name(), "given": given, "code": code_of(self.function)}
+
+    def rows(self, spark: Any) -> Any:
+        """Call the function.
+
+        :param spark: the session.
+        :returns: what it returns.
+        """
+        return self.function(spark=spark, **self.given, **self.arguments)
+
+    def files(self) -> list[SourceFile]:
+        """Return nothing: which files the function reads is its own business."""
+        return []
+
+
+Source = FileSource | SqlSource | FunctionSource
 
 
 def _check_view(view: str) -> None:

@@ -6,7 +6,7 @@ pyspark is not imported here: Airflow imports this when it parses a DAG, in a pr
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 
 
+ONLY_CONNECT = (
+    "A function that makes a data frame (@task.onelake_write) runs in the task, which needs a connection of the type "
+    "'spark_connect'. Elsewhere say it in SQL: OneLakeWriteOperator(source=…, steps={…}). Nothing was staged."
+)
+"""Why a function's rows are refused by every other engine, and the way out."""
+
+
 @attrs.frozen(kw_only=True)
 class StageJob(SparkJob):
     """What one writer reads, how it is transformed, and where the rows go.
@@ -26,8 +33,10 @@ class StageJob(SparkJob):
     Further parameters: those of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`. The target may not exist
     yet; the attempt becomes the append's ``txnAppId`` (protocol, rules 1 and 6).
 
-    :param source: ``{"kind": "sql", "query": …}`` or ``{"kind": "files", "path": […], "format": …, "options": {…},
-        "schema": DDL or None}``; ``"view"`` names it for the steps, default ``source``.
+    :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
+        "schema": DDL or None}`` or ``{"kind": "function", "code": …}``, whose rows ``rows`` makes; ``"view"`` names it
+        for the steps, default ``source``.
+    :param rows: makes the data frame of the kind ``function``: it is called with the job's session, in this process.
     :param buffer_uri: of the buffer, as Spark addresses it. Default: none, for a job that is only analysed.
     :param where: filter on the source, before the steps, so that Spark pushes it down. Default: all rows.
     :param steps: named queries, run in order; each can read those before it. The last one's rows are written.
@@ -46,6 +55,7 @@ class StageJob(SparkJob):
     reserved: ClassVar[Collection[str]] = RESERVED_SETTINGS
 
     source: Mapping[str, Any]
+    rows: Callable[[Any], Any] | None = attrs.field(default=None, repr=False)
     buffer_uri: str | None = None
     where: str | None = None
     steps: Mapping[str, str] = attrs.field(factory=dict)
@@ -56,15 +66,23 @@ class StageJob(SparkJob):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        if self.source.get("kind") not in ("sql", "files"):
-            raise InvalidWriteError(f"source kind {self.source.get('kind')!r}: it is 'sql' or 'files'.")
+        kind = self.source.get("kind")
+        if kind not in ("sql", "files", "function"):
+            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files' or 'function'.")
+        if (kind == "function") != (self.rows is not None):
+            raise InvalidWriteError(f"source kind {kind!r}: a function's rows are made by `rows`, and no others are.")
         view = str(self.source.get("view") or "source")
         if any(name.lower() == view.lower() for name in self.steps):
             raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
         check_file_size(self.target_file_size)
 
     def to_json(self) -> str:
-        """Return the job as JSON, in which steps keep their order."""
+        """Return the job as JSON, in which steps keep their order.
+
+        :raises InvalidWriteError: its rows are made by a function, which runs in the task and does not travel.
+        """
+        if self.rows is not None:
+            raise InvalidWriteError(ONLY_CONNECT)
         return json.dumps(self.as_dict())
 
     @classmethod

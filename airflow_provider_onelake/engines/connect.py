@@ -136,6 +136,14 @@ class ConnectEngine:
             return run(running.session, fields), running.session_id
         except spark_job.RowsDoNotFitError as error:
             raise SchemaMismatchError(f"{error} Nothing was written.") from error
+        except spark_job.NoRowsError as error:
+            raise InvalidWriteError(f"{error} Nothing was written.") from error
+        except spark_job.FunctionFailedError as error:
+            cause = error.__cause__
+            if cause is None or running.ended is not None:
+                raise self._explain(error, running, what) from error
+            # The author's own error, or Airflow's that skips a task: not Spark's to explain.
+            raise cause from cause.__cause__
         except OneLakeError:
             raise
         except Exception as error:

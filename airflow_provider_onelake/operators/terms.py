@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
-from airflow_provider_onelake.sources import FileSource, Source, SqlSource
+from airflow_provider_onelake.sources import FunctionSource, Source
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def is_final(value: object) -> bool:
         return all(is_final(item) for item in value.values())
     if isinstance(value, Sequence):
         return all(is_final(item) for item in value)
-    return value is None or isinstance(value, bool | int | float | FileSource | SqlSource)
+    return value is None or isinstance(value, bool | int | float | Source)
 
 
 def check_choice(name: str, value: object) -> None:
@@ -81,7 +81,7 @@ def check_rendered(name: str, value: object) -> None:
     :param value: at run time.
     :raises InvalidWriteError: there is a template in it still.
     """
-    if isinstance(value, FileSource | SqlSource):
+    if isinstance(value, Source):
         value = [getattr(value, field) for field in value.template_fields]
     if not is_final(value):
         raise InvalidWriteError(
@@ -135,7 +135,9 @@ def default_writer(source: Source, where: str | None, partition: Sequence[str | 
     :param partition: what says where its rows lie.
     :returns: a key, equal for equal work.
     """
-    return f"writer-{_digest([source.job(), where, *partition])[:12]}"
+    # A function is known by its name: its code may be mended between a run and its clear.
+    work = source.name() if isinstance(source, FunctionSource) else source.job()
+    return f"writer-{_digest([work, where, *partition])[:12]}"
 
 
 def fingerprint(source: Source, **work: Any) -> str:

@@ -20,7 +20,7 @@ from airflow_provider_onelake.operators.terms import (
     terminal_errors_fail,
 )
 from airflow_provider_onelake.operators.writing import Writing
-from airflow_provider_onelake.sources import FileSource, Source, SqlSource
+from airflow_provider_onelake.sources import Source
 
 if TYPE_CHECKING:
     import jinja2
@@ -175,7 +175,7 @@ class OneLakeWriteOperator(SparkTaskOperator):
         """Refuse what is wrong whatever the templates become."""
         if not self.table:
             raise InvalidWriteError(f"{self.task_id}: `table` is missing: give it here, or to the task group.")
-        if is_final(self.source) and not isinstance(self.source, FileSource | SqlSource):
+        if is_final(self.source) and not isinstance(self.source, Source):
             raise InvalidWriteError(f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource.")
         for name in _CHOOSING:
             check_choice(name, getattr(self, name))
@@ -204,7 +204,7 @@ class OneLakeWriteOperator(SparkTaskOperator):
         :param seen_oids: what must not be rendered.
         :returns: the rendered value.
         """
-        if isinstance(content, FileSource | SqlSource):
+        if isinstance(content, Source):
             if id(content) in (seen_oids or ()):
                 return content
             return content.rendered(

@@ -11,6 +11,7 @@ import attrs
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.operators.results import describe_buffer, describe_publication
 from airflow_provider_onelake.operators.terms import partition_columns
+from airflow_provider_onelake.sources import FunctionSource
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.base import StageJob
@@ -177,6 +178,7 @@ class Writing:
         task, address = self.task, self.task.hook.address(self.task.table)
         return StageJob(
             source=task.source.job(),
+            rows=task.source.rows if isinstance(task.source, FunctionSource) else None,
             where=task.where,
             steps=dict(task.steps),
             generated=dict(generated or {}),

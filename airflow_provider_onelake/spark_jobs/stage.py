@@ -13,13 +13,22 @@ from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RESERVED_SETTINGS", "RowsDoNotFitError", "analyze", "stage"]
+__all__ = ["RESERVED_SETTINGS", "FunctionFailedError", "NoRowsError", "RowsDoNotFitError", "analyze", "stage"]
 
 _MEBIBYTE = 1 << 20
+
+
+class FunctionFailedError(Exception):
+    """The function that makes the rows failed, not Spark: what it raised is the cause."""
+
+
+class NoRowsError(TypeError):
+    """The function that makes the rows returned something else."""
+
 
 RESERVED_SETTINGS = {
     # One instant has one spelling, as a partition value too (protocol, rule 18).
@@ -134,6 +143,8 @@ def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
         _create_view(spark, whole, source["query"])
     elif source["kind"] == "files":
         _read(spark, source).createOrReplaceTempView(whole)
+    elif source["kind"] == "function":
+        _made(spark, job["rows"]).createOrReplaceTempView(whole)
     else:
         raise ValueError(f"Unknown kind of source: {source['kind']!r}.")
     if where:
@@ -159,6 +170,34 @@ def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
     return reader.load([path] if isinstance(path, str) else list(path))
 
 
+def _made(spark: SparkSession, make: Callable[[SparkSession], object]) -> DataFrame:
+    """Call the function that makes the rows, and hold what it returns to this job's session."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+
+    try:
+        rows = make(spark)
+    except PySparkException:
+        raise
+    except Exception as error:
+        raise FunctionFailedError from error
+    # It may have changed the session's settings; the rows are read and written under these.
+    for key, value in RESERVED_SETTINGS.items():
+        spark.conf.set(key, value)
+    if not isinstance(rows, DataFrame):
+        kind = f"{type(rows).__module__}.{type(rows).__qualname__}".removeprefix("builtins.")
+        raise NoRowsError(
+            f"The function returned {kind}, not a data frame of Spark: return one made from `spark`, such as "
+            "spark.read.… or spark.createDataFrame(…)."
+        )
+    if rows.sparkSession is not spark:
+        raise NoRowsError(
+            "The function returned a data frame of another Spark session. Make it from the `spark` that it is given: "
+            "that session has this job's settings, and stops with the task."
+        )
+    return rows
+
+
 def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
     """Return rows with the generated columns that they do not bring themselves."""
     given = {name.lower() for name in rows.columns}
@@ -182,8 +221,23 @@ def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files:
 
 
 def _texts(job: Mapping[str, Any]) -> list[str]:
-    """Return what the job's query is made from: SQL and source paths."""
+    """Return what the job's query is made from: SQL, source paths, the code and the arguments of a function."""
     source = job["source"]
     paths = source.get("path") or []
-    texts = [source.get("query") or "", *([paths] if isinstance(paths, str) else paths), job.get("where") or ""]
+    # What a function collects from the table and makes rows of again is in no plan; its code may name the table.
+    function = [*_strings(source.get("code")), *_strings(source.get("arguments"))]
+    texts = [
+        source.get("query") or "",
+        *function,
+        *([paths] if isinstance(paths, str) else paths),
+        job.get("where") or "",
+    ]
     return [*texts, *(job.get("steps") or {}).values()]
+
+
+def _strings(value: object) -> list[str]:
+    """Return the texts somewhere inside a value that JSON could write."""
+    if isinstance(value, str):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in inside for text in _strings(item)]

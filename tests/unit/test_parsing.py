@@ -46,6 +46,7 @@ def test_importing_airflows_side_imports_nothing_heavy(tmp_path: Path) -> None:
         "sensors.delta_log",
         "triggers.delta_log",
         "task_groups.write",
+        "decorators.write",
     ]
     code = tmp_path / "imports.py"
     code.write_text("\n".join(f"import airflow_provider_onelake.{module}" for module in modules))

@@ -37,7 +37,9 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        pytest.param({"source": {"kind": "table"}}, "'sql' or 'files'", id="kind"),
+        pytest.param({"source": {"kind": "table"}}, "'sql', 'files' or 'function'", id="kind"),
+        pytest.param({"source": {"kind": "function"}}, "made by `rows`", id="function without rows"),
+        pytest.param({"rows": len}, "made by `rows`", id="rows without function"),
         pytest.param({"steps": {"TRIPS": "SELECT 1"}}, "name of the source's view", id="step like the source"),
         pytest.param({"session": {"spark.sql.session.timeZone": "CET"}}, "timeZone", id="reserved setting"),
         pytest.param({"target_file_size": 0}, "above 0", id="size"),
@@ -46,6 +48,11 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
 def test_what_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidWriteError, match=said):
         job(**fields)
+
+
+def test_a_function_does_not_travel() -> None:
+    with pytest.raises(InvalidWriteError, match=r"'spark_connect'.*OneLakeWriteOperator\(source=…, steps="):
+        job(source={"kind": "function"}, rows=len).to_json()
 
 
 @pytest.mark.parametrize("remote", ["127.0.0.1:15002", "http://127.0.0.1:15002", "sc://"])

@@ -1,0 +1,147 @@
+"""What a Python function is made of, as far as that decides what it returns.
+
+A clear of a task asks whether its function still is what it was. Not every change of the file is one: what counts is
+the function's own code without comments, docstring, layout and decorators, that of the functions and classes of the
+same file that it uses, and the plain values that it takes from around it. Other modules count as libraries do: not.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from types import CodeType, FunctionType
+from typing import Any
+from uuid import UUID
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
+Part = FunctionType | type
+
+
+def plain(value: object) -> Any:
+    """Return a value in a form that JSON can write, equal for equal values in every process.
+
+    :param value: text, a number, a date, a path, a member of an enumeration, or a collection of such.
+    :raises TypeError: it is of another kind, such as one that is known by its place in memory only.
+    """
+    simple = _simple(value)
+    if simple is not None or value is None:
+        return simple
+    if isinstance(value, Mapping):
+        return {"pairs": sorted(([plain(key), plain(item)] for key, item in value.items()), key=json.dumps)}
+    if isinstance(value, Set):
+        return {"set": sorted((plain(item) for item in value), key=json.dumps)}
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    raise TypeError(f"{type(value).__qualname__} has no form that is the same in every process")
+
+
+def _simple(value: object) -> Any:
+    # Made anew from what they are: Airflow hands over lazy stand-ins, which JSON does not know.
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}"
+    if isinstance(value, bool):
+        return bool(value)
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta | Decimal | UUID | PurePath):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    return None
+
+
+def code_of(function: Callable[..., Any]) -> list[Any]:
+    """Return what decides what a function does.
+
+    :param function: made by ``def``, in a file.
+    :returns: of it, and of everything in its file that it uses: name, code, and the plain values that it takes from
+        around it.
+    :raises InvalidWriteError: the code cannot be read.
+    """
+    found: list[Any] = []
+    whole = inspect.unwrap(function)
+    if not isinstance(whole, FunctionType):
+        raise _unreadable(whole)
+    _collect(whole, found, set())
+    return found
+
+
+def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
+    seen.add(id(part))
+    values: dict[str, Any] = {}
+    used: list[Part] = []
+    for name, value in sorted(_around(part), key=lambda pair: pair[0]):
+        other = inspect.unwrap(value) if callable(value) else value
+        if isinstance(other, FunctionType | type):
+            if other.__module__ == part.__module__:
+                used.append(other)
+            continue
+        try:
+            values[name] = plain(value)
+        except TypeError:
+            continue
+    found.append([part.__qualname__, _source(part), values])
+    for other in used:
+        if id(other) not in seen:
+            _collect(other, found, seen)
+
+
+def _around(part: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a function or a class takes from around it, by name."""
+    if isinstance(part, type):
+        for value in vars(part).values():
+            if isinstance(value, FunctionType):
+                yield from _around(value)
+        return
+    code: CodeType = part.__code__
+    for name, cell in zip(code.co_freevars, part.__closure__ or (), strict=True):
+        # A cell that is empty yet belongs to a name that is bound later.
+        if cell != type(cell)():
+            yield name, cell.cell_contents
+    for name in set(_names(code)):
+        if name in part.__globals__:
+            yield name, part.__globals__[name]
+    yield "defaults", [*(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).items()]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _source(part: Any) -> str:
+    try:
+        text = inspect.getsource(part)
+        # Under an `if`, code may be indented, and text inside it need not be.
+        node = ast.parse(f"if True:\n{text}" if text[:1].isspace() else text).body[0]
+    except (OSError, TypeError, SyntaxError) as error:
+        raise _unreadable(part) from error
+    if isinstance(node, ast.If):
+        node = node.body[0]
+    # Of a lambda it is the statement that the lambda stands in.
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name != part.__name__:
+        raise _unreadable(part)
+    node.decorator_list = []
+    if ast.get_docstring(node, clean=False) is not None:
+        node.body = node.body[1:] or [ast.Pass()]
+    return ast.unparse(node)
+
+
+def _unreadable(part: Any) -> InvalidWriteError:
+    name = getattr(part, "__qualname__", repr(part))
+    return InvalidWriteError(
+        f"The code of {name} cannot be read, so a clear could not tell whether it changed. Write it with `def` in a "
+        "file (no lambda, no async function). Nothing was staged."
+    )

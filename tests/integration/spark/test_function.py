@@ -1,0 +1,168 @@
+"""A function that makes the rows: in the job's own session, under its settings, its errors told from Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException
+from deltalake import write_deltalake
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    SparkJobError,
+    SparkJobTimeoutError,
+    SparkQueryError,
+)
+from airflow_provider_onelake.sources import FunctionSource
+from tests.support.spark import Server, Target, field, make_job
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def target(new_target: Callable[..., Target]) -> Target:
+    return new_target([field("id", "long")])
+
+
+def job_of(target: Target, function: Callable[..., Any], **fields: Any) -> StageJob:
+    source = FunctionSource(function)
+    return make_job(target, source.job(), rows=source.rows, **fields)
+
+
+def three(spark: Any) -> Any:
+    return spark.range(3)
+
+
+def test_its_rows_are_staged(engine: ConnectEngine, target: Target) -> None:
+    assert not engine.stage(job_of(target, three)).reads_target
+    assert (target.versions, target.rows) == ([0, 1], 3)
+
+
+def test_steps_read_them(engine: ConnectEngine, target: Target) -> None:
+    engine.stage(job_of(target, three, where="id > 0", steps={"last": "SELECT id + 10 AS id FROM source"}))
+    with target.buffer.joinpath("_delta_log", f"{1:020d}.json").open() as log:
+        assert '\\"minValues\\":{\\"id\\":11}' in log.read()
+    assert target.rows == 2
+
+
+def test_what_a_table_would_be_is_found_without_staging(engine: ConnectEngine, target: Target) -> None:
+    assert '"name": "id"' in engine.analyze(job_of(target, three)).schema_json
+    assert target.versions == [0]
+
+
+def test_settings_that_staging_needs_are_taken_back(engine: ConnectEngine, target: Target) -> None:
+    sessions: list[Any] = []
+
+    def meddles(spark: Any) -> Any:
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        spark.conf.set("spark.sql.shuffle.partitions", "3")
+        sessions.append(spark)
+        # Read where it is written, not where it is made.
+        return (
+            spark.range(1)
+            .selectExpr("CAST(current_timezone() = 'UTC' AS BIGINT) AS id", "1 AS was_made")
+            .drop("was_made")
+        )
+
+    engine.stage(job_of(target, meddles))
+    assert '\\"minValues\\":{\\"id\\":1}' in (target.buffer / "_delta_log" / f"{1:020d}.json").read_text()
+
+
+def collects(spark: Any, table: str) -> Any:
+    rows = [row["id"] for row in spark.read.format("delta").load(table).collect()]
+    return spark.createDataFrame([(value,) for value in rows], "id long")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda table: lambda spark: spark.read.format("delta").load(table), id="in its plan"),
+        pytest.param(lambda table: lambda spark: collects(spark, table), id="collected, named by an argument"),
+    ],
+)
+def test_that_it_reads_the_table_is_found_out(
+    engine: ConnectEngine, target: Target, function: Callable[[str], Callable[..., Any]]
+) -> None:
+    pd_rows = pd.DataFrame({"id": [1, 2]})
+    write_deltalake(str(target.path), pd_rows)
+    rows = function(str(target.path))
+    source = {"kind": "function", "arguments": {"table": str(target.path)}, "code": []}
+    assert engine.stage(make_job(target, source, rows=rows)).reads_target
+    assert target.rows == 2
+
+
+@pytest.mark.parametrize("made", [None, [1], pd.DataFrame({"id": [1]})], ids=["nothing", "list", "pandas"])
+def test_something_else_than_a_data_frame_is_refused(engine: ConnectEngine, target: Target, made: Any) -> None:
+    def rows(spark: Any) -> Any:
+        return made
+
+    with pytest.raises(InvalidWriteError, match=r"not a data frame of Spark.*Nothing was written"):
+        engine.stage(job_of(target, rows))
+    assert target.versions == [0]
+
+
+def test_a_data_frame_of_another_session_is_refused(
+    engine: ConnectEngine, target: Target, connect_server: Server
+) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    other: Any = SparkSession(connection=connect_server.remote)
+
+    def rows(spark: Any) -> Any:
+        return other.range(3)
+
+    try:
+        with pytest.raises(InvalidWriteError, match="of another Spark session"):
+            engine.stage(job_of(target, rows))
+    finally:
+        other.stop()
+    assert target.versions == [0]
+
+
+def test_its_own_error_is_raised_as_it_is(engine: ConnectEngine, target: Target) -> None:
+    def fails(spark: Any) -> Any:
+        return {}["vendor"]
+
+    def skips(spark: Any) -> Any:
+        raise AirflowSkipException("nothing today")
+
+    with pytest.raises(KeyError, match="vendor"):
+        engine.stage(job_of(target, fails))
+    with pytest.raises(AirflowSkipException):
+        engine.stage(job_of(target, skips))
+
+
+def test_sparks_error_inside_it_is_sparks(engine: ConnectEngine, target: Target, tmp_path: Path) -> None:
+    def missing(spark: Any) -> Any:
+        spark.read.json(str(tmp_path / "missing.json")).count()
+
+    with pytest.raises(SparkQueryError, match=r"missing\.json"):
+        engine.stage(job_of(target, missing))
+
+
+def test_it_is_stopped_by_its_time_out_and_by_the_task(target: Target, connect_server: Server) -> None:
+    def endless(spark: Any) -> Any:
+        try:
+            spark.range(0, 10**15, 1, 2).where("xxhash64(id) = 42").count()
+        except Exception as error:
+            # Whatever it makes of it.
+            raise ValueError("interrupted") from error
+
+    with pytest.raises(SparkJobTimeoutError, match="longer than 5 s"):
+        ConnectEngine(connect_server.remote, timeout=5).stage(job_of(target, endless))
+
+    stopped = ConnectEngine(connect_server.remote)
+
+    def stops(spark: Any) -> Any:
+        stopped.stop()
+        return spark.range(3)
+
+    with pytest.raises(SparkJobError, match="as asked"):
+        stopped.stage(job_of(target, stops))
+    assert target.versions == [0]

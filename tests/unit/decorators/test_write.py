@@ -1,0 +1,240 @@
+"""``@task.onelake_write``: what a function is given, who its writer is, what a clear notices, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake.decorators.write import OneLakeWriteDecoratedOperator, onelake_write_task
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.reconcile import is_writer
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine
+from tests.support.tables import ids
+
+
+def trips(spark: Any, vendor: int = 1, partition_key: str | None = None) -> Any:
+    """A session that is a list here notes the call."""
+    spark.append((vendor, partition_key))
+    return spark
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    spark_is(monkeypatch, "spark_connect")
+    fake = FakeEngine({None: {"2019-01": [1, 2]}})
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    return fake
+
+
+def spark_is(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    connection = {"conn_type": kind, "host": "sc://127.0.0.1"}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+
+
+def written(function: Any = trips, *args: Any, **settings: Any) -> OneLakeWriteDecoratedOperator:
+    """The task that a call of a decorated function makes."""
+    arguments = settings.pop("arguments", {})
+    with DAG("taxi", schedule=None):
+        made = onelake_write_task(**{"table": "Tables/trips", "partition_by": ["month"], **settings})(function)
+        operator: OneLakeWriteDecoratedOperator = made(*args, **arguments).operator
+    return operator
+
+
+def run(operator: Any, **context: Any) -> dict[str, Any]:
+    whole = {**context_of(operator), **context}
+    operator.render_template_fields(whole)
+    result: dict[str, Any] = operator.execute(whole)
+    return result
+
+
+def made_by(engine: FakeEngine) -> list[Any]:
+    """What the function that the engine was given does."""
+    rows = engine.staged[-1].rows
+    assert rows is not None
+    return rows([])
+
+
+# -- in a DAG ----------------------------------------------------------------------------------------------------------
+
+
+def test_airflow_knows_the_decorator() -> None:
+    assert task.onelake_write is onelake_write_task
+
+
+def test_in_a_group_it_is_a_writer_and_takes_what_it_is_not_given() -> None:
+    with (
+        DAG("taxi", schedule=None) as dag,
+        OneLakeWriteTaskGroup(group_id="load", table="/t", mode="overwrite", publish="together"),
+    ):
+
+        @task.onelake_write(writer="vendor-{{ op_kwargs.vendor }}")
+        def one(spark: Any, vendor: int) -> Any:
+            return spark
+
+        @task.onelake_write
+        def many(spark: Any, vendor: int) -> Any:
+            return spark
+
+        one(1)
+        many.expand(vendor=[1, 2])
+
+    single: Any = dag.get_task("load.one")
+    mapped: Any = dag.get_task("load.many")
+    unmapped = mapped.unmap({"op_kwargs": {"vendor": 1}})
+    for writer in (single, unmapped):
+        assert (writer.table, writer.mode, writer.publish) == ("/t", "overwrite", "together")
+    assert is_writer(single)
+    assert is_writer(mapped)
+    assert dag.get_task("load.reconcile").upstream_task_ids == {"load.one", "load.many"}
+    assert "{{ writer" in mapped.partial_kwargs["map_index_template"]
+
+
+def test_the_dag_can_be_serialised() -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def build() -> DAG:
+        with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="/t"):
+            onelake_write_task(writer="{{ op_kwargs.vendor }}")(trips).expand(vendor=[1, 2])
+        return dag
+
+    again = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(build()))
+    assert sorted(again.task_ids) == ["load.committed", "load.reconcile", "load.trips"]
+    assert DagSerialization.serialize_dag(build()) == DagSerialization.serialize_dag(build())
+
+
+@pytest.mark.parametrize(
+    "function", [lambda: None, lambda session: None, lambda spark, /: None, lambda spark, *more: None], ids=range(4)
+)
+def test_a_function_that_cannot_be_given_its_session_is_refused_when_the_dag_is_parsed(function: Any) -> None:
+    with pytest.raises(InvalidWriteError, match="gets its Spark session as `spark`"):
+        written(function)
+
+
+def test_a_missing_or_unknown_argument_is_refused_when_the_dag_is_parsed() -> None:
+    def needy(spark: Any, vendor: int) -> Any:
+        return spark
+
+    with pytest.raises(TypeError, match="missing a required argument: 'vendor'"):
+        written(needy)
+    with pytest.raises(TypeError, match="vendors"):
+        written(needy, arguments={"vendor": 1, "vendors": 1})
+
+
+def test_the_function_itself_is_left_as_it_was() -> None:
+    written()
+    assert trips([], 3) == [(3, None)]
+
+
+# -- what the function is given ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("args", "kwargs"), [((2,), {}), ((), {"vendor": 2})], ids=["by-position", "by-name"])
+def test_it_gets_the_session_the_arguments_and_what_airflow_gives(
+    engine: FakeEngine, args: tuple[int, ...], kwargs: dict[str, int], tmp_path: Path
+) -> None:
+    result = run(written(trips, *args, arguments=kwargs, writer="v-{{ op_kwargs.vendor }}"), partition_key="2019-01")
+
+    assert (result["writer"], result["status"]) == ("v-2", "published")
+    assert made_by(engine) == [(2, "2019-01")]
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
+
+
+def test_its_arguments_are_templates(engine: FakeEngine) -> None:
+    run(written(arguments={"vendor": "{{ run_id }}"}, writer="of {{ op_kwargs.vendor }}"), run_id="manual__7")
+    assert made_by(engine) == [("manual__7", None)]
+    assert engine.staged[-1].label.endswith("of manual__7")
+
+
+def test_where_and_steps_read_the_data_frame(engine: FakeEngine) -> None:
+    engine.rows = {"id > 1": {"2019-01": [2]}}
+    run(written(view="made", where="id > 1", steps={"last": "SELECT * FROM made"}))
+    job = engine.staged[-1]
+    assert (job.source["view"], job.where, job.steps) == ("made", "id > 1", {"last": "SELECT * FROM made"})
+
+
+def test_another_kind_of_connection_is_refused_before_anything_is_done(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark_is(monkeypatch, "spark")
+    with pytest.raises(AirflowFailException, match=r"type 'spark'.*OneLakeWriteOperator\(source=…, steps="):
+        run(written())
+    assert engine.analyzed == []
+    assert not (tmp_path / "Tables" / "trips" / "_delta_log").exists()
+
+
+def test_an_argument_that_differs_in_every_process_is_refused(engine: FakeEngine) -> None:
+    with pytest.raises(AirflowFailException, match="argument 'vendor' cannot be compared with that of another try"):
+        run(written(arguments={"vendor": object()}))
+    assert engine.staged == []
+
+
+# -- who the writer is, and what a clear notices -----------------------------------------------------------------------
+
+
+def version(number: int) -> Any:
+    """Two versions of one function, as if its file had been edited."""
+    if number == 1:
+
+        def cleaned(spark: Any, vendor: int = 1, partition_key: Any = None, **context: Any) -> Any:
+            return spark
+    else:
+
+        def cleaned(spark: Any, vendor: int = 1, partition_key: Any = None, **context: Any) -> Any:
+            return spark.distinct()
+
+    return cleaned
+
+
+def test_the_default_key_is_the_functions_name_and_its_arguments_not_its_code(engine: FakeEngine) -> None:
+    keys = [
+        run(written(version(number), arguments={"vendor": vendor}, publish="together"))["writer"]
+        for number, vendor in ((1, 1), (2, 1), (1, 2))
+    ]
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]
+
+
+def test_a_retry_finds_the_buffer_of_the_try_before(engine: FakeEngine) -> None:
+    first = run(written(publish="together"))
+    second = run(written(publish="together"))
+    assert (first["reused"], second["reused"]) == (False, True)
+    assert len(engine.staged) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"function": version(2)}, id="code"),
+        pytest.param({"context": {"partition_key": "2019-02"}}, id="what-airflow-gives"),
+        pytest.param({"where": "true"}, id="filter"),
+    ],
+)
+def test_a_changed_function_is_noticed(engine: FakeEngine, changed: dict[str, Any]) -> None:
+    engine.rows = {None: {"2019-01": [1]}, "true": {"2019-01": [1]}}
+    context = {"partition_key": "2019-01"}
+    run(written(version(1), writer="w"), **context)
+    again = written(changed.get("function", version(1)), writer="w", where=changed.get("where"))
+    with pytest.raises(AirflowFailException, match="RerunRefusedError"):
+        run(again, **{**context, **changed.get("context", {})}, ti=cleared(again))
+    assert len(engine.staged) == 1
+
+
+def test_a_clear_of_the_same_function_is_skipped(engine: FakeEngine) -> None:
+    run(written(version(1), writer="w"), prev_start_date_success="one")
+    again = written(version(1), writer="w")
+    # It asks for the whole context, in which other runs and tries leave their marks.
+    assert run(again, ti=cleared(again), prev_start_date_success="two")["status"] == "skipped"
+    assert len(engine.staged) == 1
+
+
+def cleared(operator: Any) -> Any:
+    return context_of(operator, max_tries=1)["ti"]
