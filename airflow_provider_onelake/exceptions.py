@@ -121,6 +121,17 @@ class ConstraintViolatedError(TerminalError):
     """A row violates NOT NULL, a CHECK constraint or a generation expression of the table."""
 
 
+# -- planning ------------------------------------------------------------------------------------------------------
+
+
+class PlanError(TerminalError):
+    """A source cannot be divided over writers as asked."""
+
+
+class SourceGrewError(TerminalError):
+    """A writer's source is larger by now than it was allowed to be."""
+
+
 # -- commit --------------------------------------------------------------------------------------------------------
 
 

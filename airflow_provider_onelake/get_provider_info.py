@@ -35,6 +35,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{package}.operators.reconcile",
                     f"{package}.operators.optimize",
                     f"{package}.operators.vacuum",
+                    f"{package}.operators.plan",
                 ],
             }
         ],

@@ -235,7 +235,7 @@ def _local_files(path: str) -> Iterator[SourceFile]:
         path = unquote(re.sub(r"^file:(//[^/]*)?", "", path))
     elif _SCHEME.match(path):
         return
-    for pattern in _without_braces(path):
+    for pattern in without_braces(path):
         for match in sorted(glob.glob(pattern)):  # noqa: PTH207 - Path.glob takes no absolute pattern
             yield from _walk(Path(match))
 
@@ -253,11 +253,15 @@ def _walk(path: Path) -> Iterator[SourceFile]:
                 yield from _walk(Path(directory) / name)
 
 
-def _without_braces(pattern: str) -> Iterator[str]:
-    """Spell out Hadoop's ``{a,b}``, which Python's glob does not know."""
+def without_braces(pattern: str) -> Iterator[str]:
+    """Spell out Hadoop's ``{a,b}``, which Python's glob does not know.
+
+    :param pattern: a glob.
+    :returns: the globs that it stands for.
+    """
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern
         return
     for choice in found[1].split(","):
-        yield from _without_braces(pattern[: found.start()] + choice + pattern[found.end() :])
+        yield from without_braces(pattern[: found.start()] + choice + pattern[found.end() :])

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import (
@@ -20,7 +22,7 @@ from airflow_provider_onelake.operators.terms import (
     terminal_errors_fail,
 )
 from airflow_provider_onelake.operators.writing import Writing
-from airflow_provider_onelake.sources import Source
+from airflow_provider_onelake.sources import FileSource, Source
 
 if TYPE_CHECKING:
     import jinja2
@@ -57,6 +59,10 @@ class OneLakeWriteOperator(SparkTaskOperator):
     :param steps: named Spark SQL, run in order, each of which can read the ones before and the source; the last one is
         written. Default: the source as it is (templated).
     :param where: a filter on the source, before the steps, which Spark pushes down. Default: all rows (templated).
+    :param files: what this writer reads in place of the ``FileSource``'s own path, as a plan gives it out. Default: the
+        source's path (templated).
+    :param max_bytes: the most that the source's files may come to when the task starts; else it fails before Spark is
+        asked. Only files that this machine can see count. Default: anything.
     :param writer: the writer's key, unique among the writers of the group. Default: a hash of the source, filter and
         partition (templated).
     :param mode: ``append``, ``overwrite`` (the whole table), ``overwrite_partitions`` (those that get rows) or
@@ -95,6 +101,7 @@ class OneLakeWriteOperator(SparkTaskOperator):
         "source",
         "steps",
         "where",
+        "files",
         "writer",
         "mode",
         "replace_where",
@@ -126,6 +133,8 @@ class OneLakeWriteOperator(SparkTaskOperator):
         table: str | None = None,
         steps: Mapping[str, str] | None = None,
         where: str | None = None,
+        files: Sequence[str] | None = None,
+        max_bytes: int | None = None,
         writer: str | None = None,
         mode: str | None = None,
         replace_where: str | None = None,
@@ -147,11 +156,13 @@ class OneLakeWriteOperator(SparkTaskOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(map_index_template=map_index_template, **kwargs)
-        group = _group_defaults(self)
+        group = group_defaults(self)
         self.table: str = table or group.get("table") or ""
         self.source = source
         self.steps = steps or {}
         self.where = where
+        self.files = files
+        self.max_bytes = max_bytes
         self.writer = writer
         self.mode = mode or group.get("mode") or "append"
         self.replace_where = replace_where or group.get("replace_where")
@@ -177,6 +188,8 @@ class OneLakeWriteOperator(SparkTaskOperator):
             raise InvalidWriteError(f"{self.task_id}: `table` is missing: give it here, or to the task group.")
         if is_final(self.source) and not isinstance(self.source, Source):
             raise InvalidWriteError(f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource.")
+        if self.files is not None and is_final(self.source) and not isinstance(self.source, FileSource):
+            raise InvalidWriteError(f"{self.task_id}: `files` are the paths of a FileSource, not of {self.source!r}.")
         for name in _CHOOSING:
             check_choice(name, getattr(self, name))
         if is_final(self.partition_by):
@@ -221,6 +234,7 @@ class OneLakeWriteOperator(SparkTaskOperator):
         """
         with terminal_errors_fail():
             self._check_rendered()
+            self._check_size()
             run = TaskRun.of(context)
             partition = (self.covers, self.replace_where)
             writer = self.writer or default_writer(self.source, self.where, partition)
@@ -237,7 +251,7 @@ class OneLakeWriteOperator(SparkTaskOperator):
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
 
     def _check_rendered(self) -> None:
-        for name in ("source", "steps", "partition_by", *_TEXTS, *_CHOOSING):
+        for name in ("source", "steps", "files", "partition_by", *_TEXTS, *_CHOOSING):
             check_rendered(name, getattr(self, name))
         # A template that renders to nothing, such as one under an {% if %}, means that nothing is given.
         for name in (*_TEXTS, *_CHOOSING):
@@ -246,6 +260,19 @@ class OneLakeWriteOperator(SparkTaskOperator):
         self.rows_outside = self.rows_outside or "set_aside"
         self.schema_evolution = self.schema_evolution or "none"
         self._check()
+        if self.files is not None and isinstance(self.source, FileSource):
+            self.source = attrs.evolve(self.source, path=list(self.files))
+
+    def _check_size(self) -> None:
+        """Refuse a source that grew between the plan and the write."""
+        if self.max_bytes is None:
+            return
+        size = sum(file.size for file in self.source.files())
+        if size > self.max_bytes:
+            raise SourceGrewError(
+                f"The source of {self.task_id} has {size} bytes now, above max_bytes={self.max_bytes}. Nothing was "
+                "staged: clear the plan, which then says what else there is, or raise max_bytes."
+            )
 
     def _spec(self, run: TaskRun, namespace: str, writer: str) -> WriteSpec:
         from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
@@ -273,8 +300,12 @@ class OneLakeWriteOperator(SparkTaskOperator):
         )
 
 
-def _group_defaults(task: BaseOperator) -> Mapping[str, Any]:
-    """Return what the closest write group around a task gives to its writers."""
+def group_defaults(task: BaseOperator) -> Mapping[str, Any]:
+    """Return what the closest write group around a task gives to its writers.
+
+    :param task: inside of it, or not.
+    :returns: parameters by name; none outside of a group.
+    """
     group = task.task_group
     while group is not None and not group.is_root:
         defaults = getattr(group, "write_defaults", None)

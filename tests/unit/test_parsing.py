@@ -42,6 +42,7 @@ def test_importing_airflows_side_imports_nothing_heavy(tmp_path: Path) -> None:
         "hooks.onelake",
         "hooks.spark",
         "operators.write",
+        "operators.plan",
         "operators.reconcile",
         "sensors.delta_log",
         "triggers.delta_log",

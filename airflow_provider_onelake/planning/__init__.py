@@ -1,0 +1,1 @@
+"""Planning: a source's partitions, balanced over writers."""
