@@ -7,6 +7,7 @@ for every task, and gRPC's threads do not survive a fork.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import uuid
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _DEFAULT_PORT = 15002
 _CONNECT_SECONDS = 4
 _RECONNECT_SECONDS = 12
@@ -133,6 +135,8 @@ class ConnectEngine:
             self._check_stopped(what)
             log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
             fields = {**job.as_dict(), "session": {**self._settings, **job.session}}
+            if fields.get("rows") is not None:
+                fields["rows"] = _in_connect_mode(fields["rows"])
             return run(running.session, fields), running.session_id
         except spark_job.RowsDoNotFitError as error:
             raise SchemaMismatchError(f"{error} Nothing was written.") from error
@@ -167,6 +171,25 @@ class ConnectEngine:
                 "is unchanged. Raise the time-out, or give the writer fewer rows."
             )
         return translate(error, what, self._address)
+
+
+def _in_connect_mode(make: Callable[[SparkSession], Any]) -> Callable[[SparkSession], Any]:
+    """Have ``pyspark.sql.functions`` speak Connect while a function makes rows.
+
+    They ask the environment, which only pyspark's session builder sets, and for good: a process may have a classic
+    session too.
+    """
+
+    def made(spark: SparkSession) -> Any:
+        before = os.environ.get(_CONNECT_MODE)
+        os.environ[_CONNECT_MODE] = "1"
+        try:
+            return make(spark)
+        finally:
+            if before is None:
+                os.environ.pop(_CONNECT_MODE, None)
+
+    return made
 
 
 class _Running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,21 +58,26 @@ def test_what_a_table_would_be_is_found_without_staging(engine: ConnectEngine, t
 
 
 def test_settings_that_staging_needs_are_taken_back(engine: ConnectEngine, target: Target) -> None:
-    sessions: list[Any] = []
-
     def meddles(spark: Any) -> Any:
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-        spark.conf.set("spark.sql.shuffle.partitions", "3")
-        sessions.append(spark)
-        # Read where it is written, not where it is made.
-        return (
-            spark.range(1)
-            .selectExpr("CAST(current_timezone() = 'UTC' AS BIGINT) AS id", "1 AS was_made")
-            .drop("was_made")
-        )
+        return spark.range(1).selectExpr("CAST(current_timezone() = 'UTC' AS BIGINT) AS id")
 
     engine.stage(job_of(target, meddles))
     assert '\\"minValues\\":{\\"id\\":1}' in (target.buffer / "_delta_log" / f"{1:020d}.json").read_text()
+
+
+def test_pysparks_functions_work_as_everywhere(engine: ConnectEngine, target: Target) -> None:
+    def rows(spark: Any) -> Any:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+
+        numbered = spark.range(4).withColumn("n", F.row_number().over(Window.orderBy(F.col("id").desc())))
+        return numbered.where(F.col("n") > 1).select(F.lit(7).cast("long").alias("id"))
+
+    before = dict(os.environ)
+    engine.stage(job_of(target, rows))
+    assert target.rows == 3
+    assert dict(os.environ) == before
 
 
 def collects(spark: Any, table: str) -> Any:
