@@ -7,11 +7,11 @@ for every task, and gRPC's threads do not survive a fork.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _DEFAULT_PORT = 15002
 _CONNECT_SECONDS = 4
 _RECONNECT_SECONDS = 12
@@ -136,7 +135,8 @@ class ConnectEngine:
             log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
             fields = {**job.as_dict(), "session": {**self._settings, **job.session}}
             if fields.get("rows") is not None:
-                fields["rows"] = _in_connect_mode(fields["rows"])
+                fields["rows"] = running.asked.during(fields["rows"])
+                fields["asked"] = partial(running.asked.texts, running.session.client)
             return run(running.session, fields), running.session_id
         except spark_job.RowsDoNotFitError as error:
             raise SchemaMismatchError(f"{error} Nothing was written.") from error
@@ -173,25 +173,6 @@ class ConnectEngine:
         return translate(error, what, self._address)
 
 
-def _in_connect_mode(make: Callable[[SparkSession], Any]) -> Callable[[SparkSession], Any]:
-    """Have ``pyspark.sql.functions`` speak Connect while a function makes rows.
-
-    They ask the environment, which only pyspark's session builder sets, and for good: a process may have a classic
-    session too.
-    """
-
-    def made(spark: SparkSession) -> Any:
-        before = os.environ.get(_CONNECT_MODE)
-        os.environ[_CONNECT_MODE] = "1"
-        try:
-            return make(spark)
-        finally:
-            if before is None:
-                os.environ.pop(_CONNECT_MODE, None)
-
-    return made
-
-
 class _Running:
     """One job's session on the server, and what ends it.
 
@@ -203,6 +184,8 @@ class _Running:
         from pyspark.sql.connect.client import DefaultChannelBuilder
         from pyspark.sql.connect.session import SparkSession
 
+        from airflow_provider_onelake.engines.functions import Asked
+
         # Writes every error to stderr by itself, with two hundred lines of the JVM; ours says it once.
         logging.getLogger("SQLQueryContextLogger").disabled = True
         self.session_id = str(uuid.uuid4())
@@ -211,6 +194,9 @@ class _Running:
         self._finished = threading.Event()
         channel = DefaultChannelBuilder(remote)
         channel.set("session_id", self.session_id)
+        self.asked = Asked()
+        if isinstance(job, StageJob) and job.rows is not None:
+            channel.add_interceptor(self.asked)
         # gRPC doubles its pause between connects up to two minutes, and meanwhile fails every call unasked.
         channel.setChannelOption("grpc.initial_reconnect_backoff_ms", 200)
         channel.setChannelOption("grpc.min_reconnect_backoff_ms", 1000 * _CONNECT_SECONDS)

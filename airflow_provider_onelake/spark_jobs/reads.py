@@ -26,7 +26,14 @@ _RELATION = re.compile(r"(?:Relation|SubqueryAlias|RelationV2\[[^\]]*\]) (?:spar
 _LOCAL_PATH = re.compile(r"`(/[^`]+)`|'(/[^']+)'|\"(/[^\"]+)\"|(?<![\w.%=+~@:/-])(/[^\s`'\"\[\](),;]+)")
 
 
-def reads_table(spark: SparkSession, view: str, table_uri: str, texts: Iterable[str], files: Iterable[str]) -> bool:
+def reads_table(
+    spark: SparkSession,
+    view: str,
+    table_uri: str,
+    texts: Iterable[str],
+    files: Iterable[str],
+    asked: Iterable[str] = (),
+) -> bool:
     """Tell whether a query reads anything in a table's directory.
 
     Of a local table every name is seen through, symbolic links and mounts too, as long as the directory can be seen
@@ -37,13 +44,16 @@ def reads_table(spark: SparkSession, view: str, table_uri: str, texts: Iterable[
     :param table_uri: of the table.
     :param texts: what the query was made from: SQL and source paths.
     :param files: the query's input files.
+    :param asked: what was read before to make the query: texts and plans. Default: nothing.
     """
     table = _Directory(table_uri)
     directories = {file.rpartition("/")[0] for file in files}
     if any(table.named_in(text) for text in (*texts, *directories)):
         return True
-    plan = _plan(spark, view)
-    return table.named_in(plan) or any(table.named_in(place) for place in _catalog_locations(spark, plan))
+    return any(
+        table.named_in(plan) or any(table.named_in(place) for place in _catalog_locations(spark, plan))
+        for plan in (_plan(spark, view), *asked)
+    )
 
 
 def forget_cached(spark: SparkSession, view: str, table_uri: str, texts: Iterable[str]) -> None:

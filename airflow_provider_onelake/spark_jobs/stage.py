@@ -13,7 +13,7 @@ from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -58,7 +58,8 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     Spark reads files where it must infer their schema.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.StageJob``. With a ``schema``, the source is not looked at.
+    :param job: fields of ``engines.base.StageJob``. With a ``schema``, the source is not looked at. Where a function
+        makes the rows, ``asked`` tells what it had Spark execute meanwhile.
     :returns: ``schema_json`` (of the rows with the generated columns, nullable unless a ``schema`` says otherwise),
         ``input_files``, ``reads_target``.
     :raises RowsDoNotFitError: no table can be made from the rows, unless they are for one that is there and evolves.
@@ -144,7 +145,7 @@ def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
     elif source["kind"] == "files":
         _read(spark, source).createOrReplaceTempView(whole)
     elif source["kind"] == "function":
-        _made(spark, job["rows"]).createOrReplaceTempView(whole)
+        _made(spark, job).createOrReplaceTempView(whole)
     else:
         raise ValueError(f"Unknown kind of source: {source['kind']!r}.")
     if where:
@@ -170,13 +171,15 @@ def _read(spark: SparkSession, source: Mapping[str, Any]) -> DataFrame:
     return reader.load([path] if isinstance(path, str) else list(path))
 
 
-def _made(spark: SparkSession, make: Callable[[SparkSession], object]) -> DataFrame:
+def _made(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
     """Call the function that makes the rows, and hold what it returns to this job's session."""
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
+    # If it collects from the table, then as the table is now, not as some session cached it.
+    spark.catalog.refreshByPath(job["table_uri"])
     try:
-        rows = make(spark)
+        rows = job["rows"](spark)
     except PySparkException:
         raise
     except Exception as error:
@@ -217,27 +220,13 @@ def _metadata_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
 
 
 def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:
-    return reads_table(spark, view, job["table_uri"], _texts(job), files)
+    asked = job["asked"]() if job.get("asked") else []
+    return reads_table(spark, view, job["table_uri"], _texts(job), files, asked)
 
 
 def _texts(job: Mapping[str, Any]) -> list[str]:
-    """Return what the job's query is made from: SQL, source paths, the code and the arguments of a function."""
+    """Return what the job's query is made from: SQL and source paths."""
     source = job["source"]
     paths = source.get("path") or []
-    # What a function collects from the table and makes rows of again is in no plan; its code may name the table.
-    function = [*_strings(source.get("code")), *_strings(source.get("arguments"))]
-    texts = [
-        source.get("query") or "",
-        *function,
-        *([paths] if isinstance(paths, str) else paths),
-        job.get("where") or "",
-    ]
+    texts = [source.get("query") or "", *([paths] if isinstance(paths, str) else paths), job.get("where") or ""]
     return [*texts, *(job.get("steps") or {}).values()]
-
-
-def _strings(value: object) -> list[str]:
-    """Return the texts somewhere inside a value that JSON could write."""
-    if isinstance(value, str):
-        return [value]
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for item in inside for text in _strings(item)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,27 +80,58 @@ def test_pysparks_functions_work_as_everywhere(engine: ConnectEngine, target: Ta
     assert dict(os.environ) == before
 
 
-def collects(spark: Any, table: str) -> Any:
-    rows = [row["id"] for row in spark.read.format("delta").load(table).collect()]
-    return spark.createDataFrame([(value,) for value in rows], "id long")
+@pytest.fixture
+def filled(target: Target, connect_server: Server) -> Iterator[Target]:
+    """A target with rows in it, which the catalog knows too, and another table beside it."""
+    from pyspark.sql.connect.session import SparkSession
+
+    spark: Any = SparkSession(connection=connect_server.remote)
+    for path in (target.path, target.path.with_name("other")):
+        write_deltalake(str(path), pd.DataFrame({"id": [1, 2]}))
+    spark.sql(f"CREATE TABLE of_functions USING delta LOCATION '{target.path}'")
+    yield target
+    spark.sql("DROP TABLE of_functions")
+    spark.stop()
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(lambda table: lambda spark: spark.read.format("delta").load(table), id="in its plan"),
-        pytest.param(lambda table: lambda spark: collects(spark, table), id="collected, named by an argument"),
-    ],
-)
-def test_that_it_reads_the_table_is_found_out(
-    engine: ConnectEngine, target: Target, function: Callable[[str], Callable[..., Any]]
-) -> None:
-    pd_rows = pd.DataFrame({"id": [1, 2]})
-    write_deltalake(str(target.path), pd_rows)
-    rows = function(str(target.path))
-    source = {"kind": "function", "arguments": {"table": str(target.path)}, "code": []}
-    assert engine.stage(make_job(target, source, rows=rows)).reads_target
-    assert target.rows == 2
+def of(directory: Path, name: str) -> str:
+    # A path that stands nowhere in the code.
+    return f"{directory}/{name}"
+
+
+READS = [
+    pytest.param(lambda spark, lake: spark.read.format("delta").load(of(lake, "trips")), id="returned"),
+    pytest.param(
+        lambda spark, lake: spark.range(spark.read.format("delta").load(of(lake, "trips")).count()), id="counted"
+    ),
+    pytest.param(
+        lambda spark, lake: spark.range(len(spark.sql(f"SELECT * FROM delta.`{lake}/trips`").take(1))), id="taken"
+    ),
+    pytest.param(lambda spark, lake: spark.range(spark.table("of_functions").count()), id="counted-by-name"),
+    pytest.param(
+        lambda spark, lake: spark.createDataFrame(spark.sql("SELECT max(id) AS id FROM of_functions").collect()),
+        id="collected-by-name",
+    ),
+    pytest.param(
+        lambda spark, lake: spark.createDataFrame(spark.read.parquet(f"{lake}/trips/*.parquet").toPandas()), id="pandas"
+    ),
+]
+
+
+@pytest.mark.parametrize("function", READS)
+def test_that_it_reads_the_table_is_found_out(engine: ConnectEngine, filled: Target, function: Any) -> None:
+    job = make_job(filled, {"kind": "function"}, rows=lambda spark: function(spark, filled.path.parent))
+    assert engine.stage(job).reads_target
+    assert filled.rows > 0
+
+
+@pytest.mark.parametrize("function", READS[:3])
+def test_another_table_is_none_of_its_business(engine: ConnectEngine, filled: Target, function: Any) -> None:
+    elsewhere = filled.path.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "trips").symlink_to(filled.path.with_name("other"))
+    job = make_job(filled, {"kind": "function"}, rows=lambda spark: function(spark, elsewhere))
+    assert not engine.stage(job).reads_target
 
 
 @pytest.mark.parametrize("made", [None, [1], pd.DataFrame({"id": [1]})], ids=["nothing", "list", "pandas"])
