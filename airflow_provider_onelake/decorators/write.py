@@ -12,7 +12,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, KeywordParameters, Ta
 
 from airflow_provider_onelake.engines.base import ONLY_CONNECT
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.operators.terms import terminal_errors_fail
+from airflow_provider_onelake.operators.terms import check_rendered, terminal_errors_fail
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FunctionSource
 
@@ -91,7 +91,10 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
             kind = BaseHook.get_connection(self.spark_conn_id).conn_type
             if kind != "spark_connect":
                 raise InvalidWriteError(f"The connection {self.spark_conn_id} is of the type {kind!r}. {ONLY_CONNECT}")
-        arguments = self._arguments()
+            arguments = self._arguments()
+            for name, value in arguments.items():
+                if isinstance(value, str):
+                    check_rendered(name, value)
         everything = KeywordParameters.determine(self.python_callable, (), {**context, **arguments}).unpacking()
         given = {name: value for name, value in everything.items() if name not in arguments}
         self.source = FunctionSource(inspect.unwrap(self.python_callable), arguments, given, self.source.view)

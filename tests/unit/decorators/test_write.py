@@ -13,7 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.decorators.write import OneLakeWriteDecoratedOperator, onelake_write_task
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.reconcile import is_writer
+from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine
@@ -169,6 +171,29 @@ def test_another_kind_of_connection_is_refused_before_anything_is_done(
         run(written())
     assert engine.analyzed == []
     assert not (tmp_path / "Tables" / "trips" / "_delta_log").exists()
+
+
+def test_a_template_that_airflow_leaves_alone_is_refused(engine: FakeEngine) -> None:
+    with DAG("taxi", schedule=None) as dag:
+        onelake_write_task(table="Tables/trips")(trips).expand(vendor=["{{ ds }}"])
+    mapped: Any = dag.get_task("trips")
+    operator = mapped.unmap({"op_kwargs": {"vendor": "{{ ds }}"}})
+    with pytest.raises(AirflowFailException, match="vendor='{{ ds }}' still holds a template"):
+        operator.execute(context_of(operator))
+
+
+def test_it_takes_its_share_of_a_plan(engine: FakeEngine) -> None:
+    def read(spark: Any, writer: str, files: list[str]) -> Any:
+        return writer, files
+
+    with DAG("taxi", schedule=None) as dag:
+        plan = OneLakePlanOperator(task_id="plan", table="Tables/trips", source=FileSource("/in"))
+        made = onelake_write_task(table="Tables/trips", partition_by=["month"], writer="{{ op_kwargs.writer }}")(read)
+        made.expand_kwargs(plan.output)
+    mapped: Any = dag.get_task("read")
+    assert mapped.upstream_task_ids == {"plan"}
+    assert run(mapped.unmap({"op_kwargs": {"writer": "2019-01", "files": ["/in/a"]}}))["writer"] == "2019-01"
+    assert made_by(engine) == ("2019-01", ["/in/a"])
 
 
 def test_an_argument_that_differs_in_every_process_is_refused(engine: FakeEngine) -> None:

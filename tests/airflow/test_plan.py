@@ -1,0 +1,107 @@
+"""A planned load in Airflow: the example on real trips, and what a clear does when more files have come."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pendulum
+import pytest
+from airflow.sdk import DAG
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.operators.plan import OneLakePlanOperator
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.airflow_dags import load_dag, run_dag, states, xcom
+from tests.support.engines import FakeEngine
+from tests.support.spark import Server
+
+pytestmark = pytest.mark.airflow
+
+ROOT = Path(__file__).resolve().parents[2]
+JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
+
+
+@pytest.mark.spark
+def test_the_example_loads_every_month_once(
+    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    run = run_dag(load_dag(ROOT / "dags" / "planned_months.py", "planned_months"), logical_date=JANUARY)
+
+    assert set(states(run).values()) == {"success"}
+    assert len([task for task in states(run) if task.startswith("load.write[")]) == 3
+    planned = [path for entry in xcom(run, "load.plan") for path in entry["files"]]
+    trips = sorted(str(file) for file in (ROOT / "include" / "data" / "nyc_taxi").glob("*.json.gz"))
+    assert sorted(planned) == trips
+    # Counted without Spark and without this package.
+    expected = Counter(
+        (trip.get("vendor_id"), trip["pickup_datetime"])
+        for file in trips
+        for trip in map(json.loads, gzip.decompress(Path(file).read_bytes()).splitlines())
+    )
+    table = DeltaTable(str(lakehouse / "Tables" / "planned_months"))
+    rows = table.to_pyarrow_table(columns=["vendor_id", "pickup_datetime"]).to_pylist()
+    assert Counter((row["vendor_id"], row["pickup_datetime"]) for row in rows) == expected
+
+
+def planned(source: Path) -> DAG:
+    files = FileSource(f"{source}/*.json", format="json")
+    with (
+        DAG("planned", schedule=None, start_date=JANUARY) as dag,
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", partition_by=["month"]),
+    ):
+        plan = OneLakePlanOperator(task_id="plan", source=files, writers=2)
+        OneLakeWriteOperator.partial(task_id="write", source=files).expand_kwargs(plan.output)
+    return dag
+
+
+def test_a_rerun_repeats_nothing_though_the_plan_would_be_another_by_now(
+    lakehouse: Path, engine: FakeEngine, tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    engine.rows = {None: {"2019-01": [1]}}
+    for name, size in (("a", 5), ("b", 3), ("c", 3)):
+        (source / f"{name}.json").write_text("x" * size)
+    run_dag(planned(source), logical_date=JANUARY)
+    # Balanced anew, this file would change every share.
+    (source / "0.json").write_text("x" * 50)
+    run = run_dag(planned(source), logical_date=JANUARY)
+
+    assert set(states(run).values()) == {"success"}
+    assert [xcom(run, "load.write", map_index=n)["status"] for n in range(3)] == ["skipped", "skipped", "published"]
+    read = [Path(path).name for job in engine.staged for path in job.source["path"]]
+    assert sorted(read) == ["0.json", "a.json", "b.json", "c.json"]
+    assert len(engine.staged) == 3
+
+
+def test_a_plan_without_files_writes_nothing(lakehouse: Path, engine: FakeEngine, tmp_path: Path) -> None:
+    run = run_dag(planned(tmp_path / "missing"), logical_date=JANUARY)
+
+    assert states(run)["load.plan"] == "success"
+    assert states(run)["load.reconcile"] == "success"
+    assert engine.staged == []
+
+
+def test_what_cannot_be_planned_makes_the_run_red(lakehouse: Path, engine: FakeEngine, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "a.json").write_text("x" * 50)
+    with (
+        DAG("planned", schedule=None, start_date=JANUARY) as dag,
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", partition_by=["month"]),
+    ):
+        files = FileSource(f"{source}/*.json", format="json")
+        plan = OneLakePlanOperator(task_id="plan", source=files, max_bytes=10)
+        OneLakeWriteOperator.partial(task_id="write", source=files).expand_kwargs(plan.output)
+    run = run_dag(dag, logical_date=JANUARY)
+
+    assert states(run)["load.plan"] == "failed"
+    assert str(run.state) == "failed"
+    assert engine.staged == []
