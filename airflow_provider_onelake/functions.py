@@ -11,6 +11,7 @@ import ast
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -20,8 +21,6 @@ from typing import Any
 from uuid import UUID
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-
-Part = FunctionType | type
 
 
 def plain(value: object) -> Any:
@@ -53,7 +52,7 @@ def _simple(value: object) -> Any:
             return kind(value)
     if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, timedelta | Decimal | UUID | PurePath):
+    if isinstance(value, timedelta | Decimal | UUID | PurePath | range):
         return str(value)
     if isinstance(value, bytes | bytearray):
         return value.hex()
@@ -68,45 +67,48 @@ def code_of(function: Callable[..., Any]) -> list[Any]:
         around it.
     :raises InvalidWriteError: the code cannot be read.
     """
-    found: list[Any] = []
     whole = inspect.unwrap(function)
-    if not isinstance(whole, FunctionType):
-        raise _unreadable(whole)
-    _collect(whole, found, set())
+    if not isinstance(whole, FunctionType) or (code := _source(whole)) is None:
+        raise InvalidWriteError(
+            f"The code of {getattr(whole, '__qualname__', repr(whole))} cannot be read, so a clear could not tell "
+            "whether it changed. Write it with `def` in a file (no lambda, no async function). Nothing was staged."
+        )
+    found: list[Any] = []
+    _collect(whole, code, found, set())
     return found
 
 
-def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
+def _collect(part: Any, code: object, found: list[Any], seen: set[int]) -> None:
     seen.add(id(part))
     values: dict[str, Any] = {}
-    used: list[Part] = []
+    used: list[Any] = []
     for name, value in sorted(_around(part), key=lambda pair: pair[0]):
         other = inspect.unwrap(value) if callable(value) else value
         if isinstance(other, FunctionType | type):
             if other.__module__ == part.__module__:
                 used.append(other)
             continue
-        try:
+        with suppress(TypeError):
             values[name] = plain(value)
-        except TypeError:
-            continue
-    found.append([part.__qualname__, _source(part), values])
+    found.append([part.__qualname__, code, values])
     for other in used:
         if id(other) not in seen:
-            _collect(other, found, seen)
+            # What has no code of its own to read is a lambda, or a class made by a call.
+            _collect(other, _source(other) or _compiled(other), found, seen)
 
 
 def _around(part: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a function or a class takes from around it, by name."""
     if isinstance(part, type):
+        yield from ((base.__name__, base) for base in part.__bases__)
         for value in vars(part).values():
             if isinstance(value, FunctionType):
                 yield from _around(value)
         return
     code: CodeType = part.__code__
     for name, cell in zip(code.co_freevars, part.__closure__ or (), strict=True):
-        # A cell that is empty yet belongs to a name that is bound later.
-        if cell != type(cell)():
+        # The cell of a name that is bound later is empty yet.
+        with suppress(ValueError):
             yield name, cell.cell_contents
     for name in set(_names(code)):
         if name in part.__globals__:
@@ -121,27 +123,29 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _source(part: Any) -> str:
+def _source(part: Any) -> str | None:
+    """Return the code of a function or a class as text, or nothing where it cannot be read."""
     try:
         text = inspect.getsource(part)
         # Under an `if`, code may be indented, and text inside it need not be.
         node = ast.parse(f"if True:\n{text}" if text[:1].isspace() else text).body[0]
-    except (OSError, TypeError, SyntaxError) as error:
-        raise _unreadable(part) from error
+    except (OSError, TypeError, SyntaxError):
+        return None
     if isinstance(node, ast.If):
         node = node.body[0]
     # Of a lambda it is the statement that the lambda stands in.
     if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name != part.__name__:
-        raise _unreadable(part)
+        return None
     node.decorator_list = []
     if ast.get_docstring(node, clean=False) is not None:
         node.body = node.body[1:] or [ast.Pass()]
     return ast.unparse(node)
 
 
-def _unreadable(part: Any) -> InvalidWriteError:
-    name = getattr(part, "__qualname__", repr(part))
-    return InvalidWriteError(
-        f"The code of {name} cannot be read, so a clear could not tell whether it changed. Write it with `def` in a "
-        "file (no lambda, no async function). Nothing was staged."
-    )
+def _compiled(part: Any) -> list[Any]:
+    """Return what a lambda is compiled to, which is the same for every process of one Python."""
+    if isinstance(part, type):
+        return []
+    code: CodeType = part.__code__
+    constants = [repr(constant) for constant in code.co_consts if not isinstance(constant, CodeType)]
+    return [code.co_code.hex(), constants, list(code.co_names)]

@@ -34,7 +34,7 @@ class StageJob(SparkJob):
     yet; the attempt becomes the append's ``txnAppId`` (protocol, rules 1 and 6).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
-        "schema": DDL or None}`` or ``{"kind": "function", "code": …}``, whose rows ``rows`` makes; ``"view"`` names it
+        "schema": DDL or None}`` or ``{"kind": "function"}``, whose rows ``rows`` makes; ``"view"`` names it
         for the steps, default ``source``.
     :param rows: makes the data frame of the kind ``function``: it is called with the job's session, in this process.
     :param buffer_uri: of the buffer, as Spark addresses it. Default: none, for a job that is only analysed.

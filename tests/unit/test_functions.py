@@ -30,7 +30,12 @@ FILE = """
     def helper(x):
         return x + 1
 
-    class Reader:
+    double = lambda x: x * 2
+
+    class Base:
+        step = 5
+
+    class Reader(Base):
         limit = 3
         def read(self):
             return FOLDER
@@ -41,7 +46,7 @@ FILE = """
     def rows(spark, vendor=WORDS):
         '''Say what it does.'''
         # a comment
-        return [f"{FOLDER}{deep()}" for _ in range(3)], Reader().read(), json.dumps({})
+        return double(1), [f"{FOLDER}{deep()}" for _ in range(3)], Reader().read(), json.dumps({})
 """
 
 
@@ -65,6 +70,8 @@ def code(directory: Path, text: str, name: str = "rows") -> Any:
         pytest.param("range(3)", "range(4)", id="the-function"),
         pytest.param("x + 1", "x + 2", id="a-function-two-calls-away"),
         pytest.param("limit = 3", "limit = 4", id="a-class"),
+        pytest.param("step = 5", "step = 6", id="its-base"),
+        pytest.param("x * 2", "x * 3", id="a-lambda"),
         pytest.param('FOLDER = "/data"', 'FOLDER = "/other"', id="a-value"),
         pytest.param("[1, 2]", "[1, 3]", id="a-default"),
     ],
@@ -141,6 +148,7 @@ class Colour(enum.StrEnum):
         pytest.param({"x", "y", "z"}, frozenset("zyx"), id="set"),
         pytest.param([1, 2], (1, 2), id="sequences"),
         pytest.param(dt.datetime(2019, 1, 1, tzinfo=dt.UTC), pendulum.datetime(2019, 1, 1), id="dates"),
+        pytest.param(range(10**12), range(0, 10**12, 1), id="ranges"),
         pytest.param(Path("/x"), PurePosixPath("/x"), id="paths"),
     ],
 )
