@@ -18,9 +18,7 @@ TRIPS = FileSource(
 )
 
 with (
-    DAG(
-        "planned_months", schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), tags=["onelake", "example"]
-    ),
+    DAG("planned_months", schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC")),
     OneLakeWriteTaskGroup(group_id="load", table="Tables/planned_months", partition_by=["vendor_id"]),
 ):
     plan = OneLakePlanOperator(

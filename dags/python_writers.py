@@ -12,9 +12,7 @@ TRIPS = Path(__file__).parents[1] / "include/data/nyc_taxi/yellow_tripdata_2019-
 COLUMNS = "vendor_id INT, pickup_datetime BIGINT, trip_distance DOUBLE, total_amount DOUBLE"
 
 with (
-    DAG(
-        "python_writers", schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), tags=["onelake", "example"]
-    ),
+    DAG("python_writers", schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC")),
     OneLakeWriteTaskGroup(group_id="load", table="Tables/python_writers", partition_by=["vendor_id"]),
 ):
 

@@ -102,8 +102,8 @@ def _check_kept(kept: Sequence[Share], sizes: Mapping[str, int], max_bytes: int 
         size = share.size(sizes)
         if max_bytes is not None and size > max_bytes:
             raise PlanError(
-                f"The source grew: writer {share.writer} was planned for {', '.join(share.partitions)}, now {size} "
-                f"bytes, above max_bytes={max_bytes}. A plan is not changed within its run, as its writers may have "
+                f"Writer {share.writer} was planned for {', '.join(share.partitions)}, now {size} bytes, above "
+                f"max_bytes={max_bytes}. A plan is not changed within its run, as its writers may have "
                 "written. Nothing was planned anew: raise max_bytes and clear this task, or load the source by a new "
                 f"run. Only where no writer of this run has published may {where} be deleted, to plan from the start."
             )

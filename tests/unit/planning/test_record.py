@@ -69,7 +69,7 @@ def test_nothing_to_plan_leaves_nothing_behind(store: Store) -> None:
 
 def test_a_writer_that_grew_above_the_limit_is_refused(store: Store) -> None:
     make_plan(store, "run", {"a": 5, "b": 5}, max_bytes=10)
-    with pytest.raises(PlanError, match=r"grew: writer a\+1-\w+ was planned for a, b, now 11 bytes.*raise max_bytes"):
+    with pytest.raises(PlanError, match=r"Writer a\+1-\w+ was planned for a, b, now 11 bytes.*raise max_bytes"):
         make_plan(store, "run", {"a": 5, "b": 6, "c": 1}, max_bytes=10)
     assert len(list(store.list(DIRECTORY))) == 1
     assert len(make_plan(store, "run", {"a": 5, "b": 6, "c": 1}, max_bytes=11).shares) == 2
