@@ -48,6 +48,8 @@ class Asked(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
                 self._listens = False
                 if before is None:
                     os.environ.pop(_CONNECT_MODE, None)
+                else:
+                    os.environ[_CONNECT_MODE] = before
 
         return made
 
