@@ -48,6 +48,8 @@ RESERVED_SETTINGS = {
 }
 """Settings of a staging session that a job cannot change."""
 
+_AUTHORS = (TypeError, ValueError, LookupError, AttributeError, NotImplementedError)
+
 # A malformed record would become a row of NULLs.
 _STRICT = {"json": {"mode": "FAILFAST"}, "csv": {"mode": "FAILFAST"}, "xml": {"mode": "FAILFAST"}}
 
@@ -180,9 +182,10 @@ def _made(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
     spark.catalog.refreshByPath(job["table_uri"])
     try:
         rows = job["rows"](spark)
-    except PySparkException:
-        raise
     except Exception as error:
+        # pyspark's own TypeError and its like are the function's fault, not Spark's.
+        if isinstance(error, PySparkException) and not isinstance(error, _AUTHORS):
+            raise
         raise FunctionFailedError from error
     # It may have changed the session's settings; the rows are read and written under these.
     for key, value in RESERVED_SETTINGS.items():

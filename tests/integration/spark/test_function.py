@@ -169,8 +169,13 @@ def test_its_own_error_is_raised_as_it_is(engine: ConnectEngine, target: Target)
     def skips(spark: Any) -> Any:
         raise AirflowSkipException("nothing today")
 
+    def misuses(spark: Any) -> Any:
+        return spark.range(3).where(5)
+
     with pytest.raises(KeyError, match="vendor"):
         engine.stage(job_of(target, fails))
+    with pytest.raises(TypeError):
+        engine.stage(job_of(target, misuses))
     with pytest.raises(AirflowSkipException):
         engine.stage(job_of(target, skips))
 
