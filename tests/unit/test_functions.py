@@ -165,7 +165,9 @@ def test_unequal_values_are_not(one: Any, other: Any) -> None:
     assert json.dumps(plain(one)) != json.dumps(plain(other))
 
 
-@pytest.mark.parametrize("value", [object(), [object()], {"a": len}, iter([])], ids=repr)
+@pytest.mark.parametrize(
+    "value", [object(), [object()], {"a": len}, iter([])], ids=["object", "inside-a-list", "builtin", "iterator"]
+)
 def test_what_is_known_by_its_place_in_memory_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="no form that is the same in every process"):
         plain(value)
