@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from tests.support.airflow_home import use_own_home
+from tests.support.object_stores import blob_server, lake, s3_server
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.spark_server import connect_server
+from tests.support.store_spark import store_spark
 
-__all__ = ["connect_server", "pytest_make_collect_report", "pytest_runtest_makereport"]
+__all__ = [
+    "blob_server",
+    "connect_server",
+    "lake",
+    "pytest_make_collect_report",
+    "pytest_runtest_makereport",
+    "s3_server",
+    "store_spark",
+]
 
 # Before any test module imports Airflow, which reads its configuration, or writes one, at import.
 use_own_home()

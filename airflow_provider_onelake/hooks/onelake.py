@@ -12,6 +12,8 @@ from airflow.sdk import BaseHook
 from airflow_provider_onelake.exceptions import OneLakeError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from airflow.sdk import Connection
 
     from airflow_provider_onelake.commit.publish import Committer
@@ -120,13 +122,15 @@ class OneLakeHook(BaseHook):
         address = self.address(table)
         return spark_access(address, self.credentials(address))
 
-    def preflight(self, table: str) -> list[str]:
+    def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
         """Try what a commit needs at a scratch path below a table: create-only put, read, list, delete.
 
         :param table: an address, or a path inside the lakehouse. There need not be a table yet.
-        :returns: what does not work, for people; empty where all does.
+        :param spark_settings: of the Spark that writes there, to be looked through for log stores that lose commits.
+            Default: none.
+        :returns: what does not work or is not safe, for people; empty where all is well.
         """
-        from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
+        from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of, unsafe_log_stores
         from airflow_provider_onelake.storage.stores import open_store
 
         try:
@@ -134,7 +138,8 @@ class OneLakeHook(BaseHook):
             store = open_store(address, self.credentials(address))
         except OneLakeError as error:
             return [str(error)]
-        return problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(address))
+        problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(address))
+        return [*problems, *unsafe_log_stores(address.kind, spark_settings or {})]
 
     def committer(self, log: DeltaLog, table: str) -> Committer:
         """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and keeps the log short.

@@ -33,7 +33,7 @@ class S3Credentials:
     :param session_token: of temporary keys. They are not renewed: prefer ``role_arn`` for work that may outlast them.
     :param profile: of AWS's configuration files, also for single sign-on. Needs the extra ``s3``.
     :param role_arn: a role to assume, and to assume again before it expires. Needs the extra ``s3``.
-    :param region: of the bucket. Default: AWS's own settings, else us-east-1.
+    :param region: of the bucket. Default: ``AWS_REGION`` of the environment, else us-east-1.
     :param endpoint: of a store that is not AWS.
     :param path_style: whether the bucket comes in the path, not in the host name. Default: with an endpoint.
     :param allow_http: whether the endpoint may be spoken to without TLS.
@@ -63,6 +63,16 @@ class S3Credentials:
         if self.access_key and self.profile:
             raise CredentialsError("The connection has an S3 key and a profile: leave one of them out.")
         _check_endpoint(self.endpoint, allow_http=self.allow_http)
+
+    def endpoint_of(self, bucket: str) -> str | None:
+        """Return the endpoint as obstore and deltalake take it: with the bucket in its host, unless it is in the path.
+
+        :param bucket: to be reached.
+        """
+        if self.endpoint is None or self.path_style:
+            return self.endpoint
+        scheme, _, host = self.endpoint.partition("://")
+        return f"{scheme}://{bucket}.{host}"
 
 
 @attrs.frozen(kw_only=True)

@@ -66,11 +66,7 @@ def _client(*, allow_http: bool) -> ClientConfig:
 def _s3(address: TableAddress, credentials: S3Credentials, retries: RetryConfig) -> ObstoreStore:
     from obstore.store import S3Store
 
-    named = {"region": credentials.region, "endpoint": credentials.endpoint}
-    if not credentials.path_style and credentials.endpoint:
-        # obstore takes the endpoint as it is, so the bucket goes into its host.
-        scheme, _, host = credentials.endpoint.partition("://")
-        named["endpoint"] = f"{scheme}://{address.authority}.{host}"
+    named = {"region": credentials.region, "endpoint": credentials.endpoint_of(address.authority)}
     return S3Store(
         address.authority,
         prefix=address.path or None,

@@ -112,12 +112,12 @@ def deltalake_options(address: TableAddress, credentials: Credentials | None = N
     check_kind(address, credentials)
     if address.kind == "s3":
         assert credentials is None or isinstance(credentials, S3Credentials)
-        return _PATIENCE | _s3_options(credentials or S3Credentials())
+        return _PATIENCE | _s3_options(address.authority, credentials or S3Credentials())
     assert credentials is None or isinstance(credentials, AzureCredentials)
     return _PATIENCE | _azure_options(credentials or AzureCredentials())
 
 
-def _s3_options(credentials: S3Credentials) -> dict[str, str]:
+def _s3_options(bucket: str, credentials: S3Credentials) -> dict[str, str]:
     provider = s3_provider(credentials)
     keys = provider() if provider is not None else {}
     given = {
@@ -125,7 +125,7 @@ def _s3_options(credentials: S3Credentials) -> dict[str, str]:
         "aws_secret_access_key": keys.get("secret_access_key"),
         "aws_session_token": keys.get("token"),
         "aws_region": credentials.region,
-        "aws_endpoint_url": credentials.endpoint,
+        "aws_endpoint_url": credentials.endpoint_of(bucket),
         "aws_allow_http": "true" if credentials.allow_http else None,
         "aws_virtual_hosted_style_request": "false" if credentials.path_style else "true",
         "aws_conditional_put": "etag",

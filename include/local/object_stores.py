@@ -231,6 +231,10 @@ class BlobServer(_Server):
             "spark.executor.extraJavaOptions": java,
             # There is no TLS here: the class of abfs:// for abfss:// too.
             "spark.hadoop.fs.abfss.impl": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
+            # Hadoop's other interface, by which Delta writes its checksums, insists on TLS.
+            "spark.sql.streaming.checkpointFileManagerClass": (
+                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+            ),
             f"{azure}.always.use.https": "false",
             # No hierarchical namespace, and the Blob endpoint only.
             f"{azure}.account.hns.enabled": "false",

@@ -17,11 +17,9 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
-from tests.support.object_stores import Lake, blob_server, lake, s3_server
-from tests.support.store_spark import StoreServer, store_spark
+from tests.support.object_stores import Lake
+from tests.support.store_spark import StoreServer
 from tests.support.tables import foreign_append, foreign_commit
-
-__all__ = ["blob_server", "lake", "s3_server", "store_spark"]
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 

@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("pyspark", "deltalake", "obstore", "pyarrow", "grpc", "pandas", "numpy", "sqlglot", "delta")
+HEAVY = (
+    "pyspark",
+    "deltalake",
+    "obstore",
+    "pyarrow",
+    "grpc",
+    "pandas",
+    "numpy",
+    "sqlglot",
+    "delta",
+    "azure",
+    "boto3",
+    "botocore",
+)
 
 _PARSE = """
 import json, sys, time
@@ -40,6 +53,7 @@ def test_importing_airflows_side_imports_nothing_heavy(tmp_path: Path) -> None:
         "get_provider_info",
         "sources",
         "hooks.onelake",
+        "hooks.sign_in",
         "hooks.spark",
         "operators.write",
         "operators.plan",

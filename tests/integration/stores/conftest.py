@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from tests.support.object_stores import Lake, blob_server, lake, s3_server
-
-__all__ = ["blob_server", "lake", "s3_server"]
+from tests.support.object_stores import Lake
 
 
 @pytest.fixture

@@ -68,6 +68,8 @@ def test_the_preflight_says_what_is_wrong_and_leaves_nothing(monkeypatch: pytest
     assert OneLakeHook().preflight("Tables/trips") == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert "outside the lakehouse" in OneLakeHook().preflight("/elsewhere/trips")[0]
+    unsafe = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"}
+    assert "LocalLogStore" in OneLakeHook().preflight("Tables/trips", unsafe)[0]
 
 
 def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

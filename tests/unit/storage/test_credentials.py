@@ -64,3 +64,10 @@ def test_a_bucket_of_another_store_than_aws_comes_in_the_path_unless_it_is_said(
     assert not S3Credentials().path_style
     assert S3Credentials(endpoint="https://store").path_style
     assert not S3Credentials(endpoint="https://store", path_style=False).path_style
+
+
+def test_the_bucket_is_in_the_endpoints_host_or_in_the_path() -> None:
+    assert S3Credentials().endpoint_of("lake") is None
+    assert S3Credentials(endpoint="https://store:9000").endpoint_of("lake") == "https://store:9000"
+    hosted = S3Credentials(endpoint="https://store:9000", path_style=False)
+    assert hosted.endpoint_of("lake") == "https://lake.store:9000"
