@@ -21,7 +21,6 @@ from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
-    SchemaMismatchError,
     SparkJobError,
     SparkJobTimeoutError,
     SparkUnavailableError,
@@ -134,8 +133,6 @@ class ConnectEngine:
             log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
             fields = {**job.as_dict(), "session": {**self._settings, **job.session}}
             return run(running.session, fields), running.session_id
-        except spark_job.RowsDoNotFitError as error:
-            raise SchemaMismatchError(f"{error} Nothing was written.") from error
         except OneLakeError:
             raise
         except Exception as error:

@@ -14,6 +14,9 @@ from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_f
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.staging.spec import WriteSpec
+    from airflow_provider_onelake.storage.stores import Store
 
 
 class SparkTaskOperator(BaseOperator):
@@ -24,6 +27,8 @@ class SparkTaskOperator(BaseOperator):
     :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
         Default: none; ``execution_timeout`` stops the Spark job too.
     """
+
+    table: str
 
     def __init__(
         self,
@@ -54,8 +59,39 @@ class SparkTaskOperator(BaseOperator):
         if self._engine is None:
             timeout = self.spark_timeout
             seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-            self._engine = engine_for(self.spark_conn_id, seconds)
+            # What Spark needs for the store: a connection of a local lakehouse has none of it.
+            access = getattr(self.hook, "spark_access", lambda _: None)(self.table)
+            self._engine = engine_for(self.spark_conn_id, seconds, access, self._store)
         return self._engine
+
+    def settle_earlier(self, log: DeltaLog, spec: WriteSpec) -> None:
+        """Wait for a Spark job that an earlier try left at work when its worker died, or kill it if its work changed.
+
+        Only a driver in cluster mode outlives its task. What it staged is found where buffers are looked for.
+
+        :param log: of the table.
+        :param spec: of the attempt.
+        :raises DuplicateWriterError: another task of the run has the writer's key.
+        :raises ZombieWriterError: a newer generation of the writer has begun.
+        """
+        from airflow_provider_onelake.engines.submit import SubmitEngine
+        from airflow_provider_onelake.staging.buffers import attempts, closed, read_open_buffer
+        from airflow_provider_onelake.staging.prepare import claim, same_work
+
+        engine = self.engine()
+        if not isinstance(engine, SubmitEngine) or not engine.outlives_the_task:
+            return
+        # Neither a zombie nor a second task with the key may touch the driver of another.
+        claim(log.store, spec)
+        uri = self.hook.address(self.table).spark_uri
+        for path in attempts(log.store, spec.identity.directory):
+            if closed(log.store, path) is None:
+                earlier = read_open_buffer(log.store, path).spec
+                engine.settle(uri, earlier.attempt, wanted=same_work(earlier, spec))
+        self.check_not_stopped()
+
+    def _store(self) -> Store:
+        return self.hook.delta_log(self.table).store
 
     def check_not_stopped(self) -> None:
         """Go on only where nobody stopped the task: after a SIGTERM Airflow lets ``execute`` run on.
