@@ -80,6 +80,7 @@ class SubmitEngine:
         self._stopped = False
         self._ended: str | None = None
         self._wake = threading.Event()
+        self._end_done = threading.Event()
         self._process: SubmitProcess | None = None
         self._exchange: Exchange | None = None
 
@@ -199,7 +200,7 @@ class SubmitEngine:
             if driver is None and said is not None:
                 return None, said
             if driver is not None:
-                exchange.driver = driver
+                exchange.remember(driver)
                 log.info("Spark at %s: driver %s", self._where, driver)
         self._wait(exchange)
         verdict = exchange.verdict
@@ -244,8 +245,12 @@ class SubmitEngine:
     @contextmanager
     def _limited(self, what: str) -> Iterator[None]:
         """Let a job run for as long as it may."""
-        self._ended = "stopped" if self._stopped else None
         self._wake.clear()
+        self._end_done.clear()
+        self._ended = None
+        if self._stopped:
+            # Just now, so this job's way out may be missed: take it from here.
+            self._end("stopped")
         timer = threading.Timer(self._timeout, self._end, ["expired"]) if self._timeout is not None else None
         try:
             if timer is not None:
@@ -269,6 +274,7 @@ class SubmitEngine:
             killer = threading.Thread(target=self._kill, args=(exchange,), name="kill-driver", daemon=True)
             killer.start()
             killer.join(_STOP_SECONDS)
+        self._end_done.set()
 
     def _kill(self, exchange: Exchange) -> None:
         assert self._cluster is not None
@@ -281,6 +287,9 @@ class SubmitEngine:
             log.warning("A driver at %s could not be killed: %s", self._where, error)
 
     def _raise_if_ended(self, what: str) -> None:
+        if self._ended is not None:
+            # The process may end with the task, and whoever kills the driver with it.
+            self._end_done.wait(2 * _STOP_SECONDS)
         if self._ended == "stopped":
             raise SparkJobError(f"Stopped {what}, as asked. Its Spark work was ended; the table is unchanged.")
         if self._ended == "expired":

@@ -108,8 +108,11 @@ class Exchange:
         known: str | None = json.loads(self._get(_SUBMISSION) or b"{}").get("driver")
         return known or (verdict.driver if (verdict := self.verdict) else None)
 
-    @driver.setter
-    def driver(self, driver: str) -> None:
+    def remember(self, driver: str) -> None:
+        """Write down which driver it became.
+
+        :param driver: its id.
+        """
         self.store.put(f"{self.path}/{_SUBMISSION}", json.dumps({"driver": driver}).encode())
 
     @property
