@@ -120,16 +120,11 @@ class SubmitEngine:
         return SparkResult(engine=self.name, **self._run(job.doing, job))
 
     def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
-        """Bring what an earlier attempt left running to its end, so that nothing is submitted twice.
-
-        Only in cluster mode: otherwise a driver dies with its task.
+        """Bring what an earlier attempt left at work to its end; see :meth:`DurableEngine.settle`.
 
         :param table_uri: of the table, as Spark addresses it.
         :param attempt: the earlier one's id.
-        :param wanted: whether its rows are of use: it is waited for then, and killed otherwise.
-        :raises SparkJobError: :meth:`stop` was called meanwhile.
-        :raises SparkJobTimeoutError: it took too long, and was killed.
-        :raises SparkUnavailableError: the cluster does not answer; the driver goes on.
+        :param wanted: whether its rows are of use.
         """
         if self._cluster is None:
             return

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
 
 _PLAN, _VERDICT, _SUBMISSION = "plan.json", "verdict.json", "submission.json"
+_POD = "spark.kubernetes.driver.pod.name"
 _HTTP_SECONDS = 15
 _HTTP_NOT_FOUND = 404
 _UNSEEN_SECONDS = 180
@@ -294,13 +295,14 @@ class Kubernetes:
             "application": exchange.address(MAIN_FILE.name),
             "py_files": exchange.address(job_package().name),
             "application_args": [exchange.address(_PLAN), exchange.address(_VERDICT)],
-            "conf": {"spark.kubernetes.driver.pod.name": "-".join(("onelake", *exchange.path.split("/")[-2:]))},
+            "conf": {_POD: "-".join(("onelake", *exchange.path.split("/")[-2:]))},
             "track_driver_via_k8s_api": True,
         }
 
     def driver(self, hook: SparkSubmitHook) -> str | None:
         """See :meth:`Cluster.driver`."""
-        return hook._kubernetes_driver_pod
+        # Not what the hook reads from the output: it looks for names that Spark gives.
+        return str(hook._conf[_POD])
 
     def check(self) -> None:
         """See :meth:`Cluster.check`."""

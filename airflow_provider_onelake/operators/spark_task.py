@@ -74,12 +74,12 @@ class SparkTaskOperator(BaseOperator):
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
-        from airflow_provider_onelake.engines.submit import SubmitEngine
+        from airflow_provider_onelake.engines.base import DurableEngine
         from airflow_provider_onelake.staging.buffers import attempts, closed, read_open_buffer
         from airflow_provider_onelake.staging.prepare import claim, same_work
 
         engine = self.engine()
-        if not isinstance(engine, SubmitEngine) or not engine.outlives_the_task:
+        if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
             return
         # Neither a zombie nor a second task with the key may touch the driver of another.
         claim(log.store, spec)

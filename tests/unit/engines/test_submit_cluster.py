@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -332,3 +334,204 @@ def test_a_submission_that_fails_says_why(
 def test_cluster_mode_needs_the_tables_store(job: StageJob, new_engine: Callable[..., SubmitEngine]) -> None:
     with pytest.raises(InvalidWriteError, match="store"):
         new_engine(store=None).stage(job)
+
+
+# -- YARN and Kubernetes, as far as stand-ins go -------------------------------------------------------------------
+
+APPLICATION = "application_1700000000000_0042"
+
+
+@attrs.define
+class ResourceManager:
+    """YARN's REST API with one application."""
+
+    state: str = "RUNNING"
+    final: str = "UNDEFINED"
+    url: str = ""
+    when_asked: Callable[[], None] = lambda: None
+
+
+@pytest.fixture
+def yarn() -> Iterator[ResourceManager]:
+    found = ResourceManager()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == f"/ws/v1/cluster/apps/{APPLICATION}"
+            found.when_asked()
+            self.send_response(200)
+            self.end_headers()
+            app = {"state": found.state, "finalStatus": found.final, "diagnostics": ""}
+            self.wfile.write(json.dumps({"app": app}).encode())
+
+        def do_PUT(self) -> None:
+            said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.path.endswith("/state")
+            found.state = found.final = said["state"]
+            self.send_response(202)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        found.url = f"http://127.0.0.1:{server.server_port}"
+        yield found
+        server.shutdown()
+
+
+@pytest.fixture
+def on_yarn(yarn: ResourceManager, store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SubmitEngine]:
+    def make(**extra: Any) -> SubmitEngine:
+        said = {"deploy-mode": "cluster", "jars": "/j", "yarn_resourcemanager_webapp_address": yarn.url, **extra}
+        monkeypatch.setenv("AIRFLOW_CONN_S", json.dumps({"conn_type": "spark", "host": "yarn", "extra": said}))
+        engine = engine_for("s", store=lambda: store)
+        assert isinstance(engine, SubmitEngine)
+        return engine
+
+    return make
+
+
+def test_yarn_is_given_local_files_and_followed_by_its_rest_api(
+    submit: FakeSubmit,
+    yarn: ResourceManager,
+    store: ObjectStore,
+    job: StageJob,
+    on_yarn: Callable[..., SubmitEngine],
+) -> None:
+    submit.does(f"print('Submitted application {APPLICATION}')")
+
+    def finish() -> None:
+        says(store, job, result=RESULT)
+        yarn.state, yarn.final = "FINISHED", "SUCCEEDED"
+
+    yarn.when_asked = finish
+    assert on_yarn().stage(job).application_id == "app-1"
+    argv, place = submit.calls[0]["argv"], exchange(store, job)
+    assert argv[-3].endswith("spark_jobs/main.py")
+    assert argv[-2:] == [place.address("plan.json"), place.address("verdict.json")]
+    assert str(option(argv, "--py-files")).endswith(job_package().name)
+    assert settings(argv)["spark.yarn.submit.waitAppCompletion"] == "false"
+
+
+def test_stop_kills_an_application_on_yarn(
+    submit: FakeSubmit, yarn: ResourceManager, job: StageJob, on_yarn: Callable[..., SubmitEngine]
+) -> None:
+    submit.does(f"print('Submitted application {APPLICATION}')")
+    engine, running = on_yarn(), threading.Event()
+    yarn.when_asked = running.set
+    with ThreadPoolExecutor(1) as pool:
+        staging = pool.submit(engine.stage, job)
+        assert running.wait(20)
+        engine.stop()
+        with pytest.raises(SparkJobError, match="as asked"):
+            staging.result(20)
+    assert yarn.state == "KILLED"
+
+
+def test_yarn_without_an_address_to_ask_is_refused_before_anything_is_submitted(
+    submit: FakeSubmit, job: StageJob, on_yarn: Callable[..., SubmitEngine]
+) -> None:
+    with pytest.raises(SparkSetUpError, match="yarn_resourcemanager_webapp_address"):
+        on_yarn(yarn_resourcemanager_webapp_address="").stage(job)
+    assert not submit.calls
+
+
+class KubernetesSays:
+    """The client of the Kubernetes provider, with one pod or none."""
+
+    class ApiException(Exception):  # noqa: N818
+        def __init__(self, status: int) -> None:
+            super().__init__(f"status {status}")
+            self.status = status
+
+    def __init__(self) -> None:
+        self.phase: str | None = "Running"
+        self.when_asked: Callable[[], None] = lambda: None
+
+    def get_kube_client(self) -> KubernetesSays:
+        return self
+
+    def read_namespaced_pod(self, name: str, namespace: str) -> Any:
+        assert (name, namespace) == ("onelake-a1-staging", "jobs")
+        self.when_asked()
+        if self.phase is None:
+            raise self.ApiException(404)
+        return SimpleNamespace(status=SimpleNamespace(phase=self.phase))
+
+    def delete_namespaced_pod(self, name: str, namespace: str) -> None:
+        if self.phase is None:
+            raise self.ApiException(404)
+        self.phase = None
+
+
+@pytest.fixture
+def kubernetes(monkeypatch: pytest.MonkeyPatch) -> KubernetesSays:
+    from airflow.providers.apache.spark.hooks import spark_submit
+
+    found = KubernetesSays()
+    monkeypatch.setattr(spark_submit, "kube_client", found, raising=False)
+    package = SimpleNamespace(kube_client=found)
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf", SimpleNamespace(kubernetes=package))
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes", package)
+    return found
+
+
+@pytest.fixture
+def on_kubernetes(
+    kubernetes: KubernetesSays, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., SubmitEngine]:
+    def make(namespace: str | None = "jobs") -> SubmitEngine:
+        said = {"deploy-mode": "cluster", "jars": "/j", "namespace": namespace}
+        connection = {"conn_type": "spark", "host": "k8s://https://h:6443", "extra": said}
+        monkeypatch.setenv("AIRFLOW_CONN_S", json.dumps(connection))
+        engine = engine_for("s", store=lambda: store)
+        assert isinstance(engine, SubmitEngine)
+        return engine
+
+    return make
+
+
+def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
+    submit: FakeSubmit,
+    kubernetes: KubernetesSays,
+    store: ObjectStore,
+    job: StageJob,
+    on_kubernetes: Callable[..., SubmitEngine],
+) -> None:
+    submit.does("")
+
+    def finish() -> None:
+        says(store, job, result=RESULT)
+        kubernetes.phase = "Succeeded"
+
+    kubernetes.when_asked = finish
+    assert on_kubernetes().stage(job).application_id == "app-1"
+    argv, place = submit.calls[0]["argv"], exchange(store, job)
+    assert argv[-3:] == [place.address(name) for name in ("main.py", "plan.json", "verdict.json")]
+    assert option(argv, "--py-files") == place.address(job_package().name)
+    found = settings(argv)
+    assert found["spark.kubernetes.driver.pod.name"] == "onelake-a1-staging"
+    assert found["spark.kubernetes.submission.waitAppCompletion"] == "false"
+
+
+def test_a_pod_that_is_gone_has_ended(
+    store: ObjectStore, job: StageJob, kubernetes: KubernetesSays, on_kubernetes: Callable[..., SubmitEngine]
+) -> None:
+    exchange(store, job).send("staging", job.as_dict())
+    exchange(store, job).remember("onelake-a1-staging")
+    engine = on_kubernetes()
+    engine.settle(job.table_uri, "a1", wanted=False)
+    assert kubernetes.phase is None
+    exchange(store, job).send("staging", job.as_dict())
+    exchange(store, job).remember("onelake-a1-staging")
+    engine.settle(job.table_uri, "a1", wanted=True)
+
+
+def test_kubernetes_without_a_namespace_is_refused_before_anything_is_submitted(
+    submit: FakeSubmit, job: StageJob, on_kubernetes: Callable[..., SubmitEngine]
+) -> None:
+    with pytest.raises(SparkSetUpError, match="namespace"):
+        on_kubernetes(None).stage(job)
+    assert not submit.calls
