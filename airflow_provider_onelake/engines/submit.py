@@ -55,6 +55,8 @@ class SubmitEngine:
     :param access: to the table's store. Default: Spark needs nothing for it.
     :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none, so cluster
         mode is refused.
+    :param leave: called in cluster mode when a job that stages is the cluster's, with its attempt and the seconds that
+        it may go on for; it may raise, to be called again later by staging the same job. Default: the engine waits.
     :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
     """
 
@@ -66,12 +68,14 @@ class SubmitEngine:
         timeout: float | None = None,
         access: SparkAccess | None = None,
         store: Callable[[], Store] | None = None,
+        leave: Callable[[str, float | None], None] | None = None,
     ) -> None:
         if timeout is not None and timeout <= 0:
             raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
         self._target = target
         self._timeout = timeout
         self._store = store
+        self._leave = leave
         self._access: SparkAccess = access or NoAccess()
         self._where: str = self._hook()._connection["master"]
         self._cluster = cluster_of(self._hook)
@@ -197,11 +201,22 @@ class SubmitEngine:
             if driver is not None:
                 exchange.remember(driver)
                 log.info("Spark at %s: driver %s", self._where, driver)
+        elif self._timeout is not None and exchange.age > self._timeout:
+            self._end("expired")
+        if self._leave is not None and kind == StageJob.doing and self._at_work(exchange):
+            self._leave(job.attempt, self._timeout - exchange.age if self._timeout is not None else None)
         self._wait(exchange)
         verdict = exchange.verdict
         if self._ended is None:
             exchange.clear()
         return verdict, said
+
+    def _at_work(self, exchange: Exchange) -> bool:
+        """Say whether a driver is known to work, and nothing has to be looked at."""
+        assert self._cluster is not None
+        verdict, driver = exchange.verdict, exchange.driver
+        silent = verdict is None or (verdict.result is None and verdict.error is None)
+        return self._ended is None and silent and driver is not None and not self._cluster.is_over(driver)
 
     def _submit(self, hook: SparkSubmitHook, application: str, environment: Mapping[str, str]) -> str | None:
         self._process = process = SubmitProcess(hook)

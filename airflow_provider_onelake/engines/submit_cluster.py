@@ -123,10 +123,15 @@ class Exchange:
         return load_verdict(content) if content is not None else None
 
     @property
+    def age(self) -> float:
+        """Seconds since the submission."""
+        modified = self.store.head(f"{self.path}/{_SUBMISSION}").modified
+        return (datetime.now(UTC) - modified).total_seconds()
+
+    @property
     def unseen(self) -> bool:
         """Whether the submission is so old that a driver of which nobody has heard was never started."""
-        modified = self.store.head(f"{self.path}/{_SUBMISSION}").modified
-        return (datetime.now(UTC) - modified).total_seconds() > _UNSEEN_SECONDS
+        return self.age > _UNSEEN_SECONDS
 
     def clear(self) -> None:
         """Remove all of it; best effort, as VACUUM takes what is left."""

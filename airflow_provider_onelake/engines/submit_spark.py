@@ -33,6 +33,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Its carriage returns make one endless line of a task's log.
     "spark.ui.showConsoleProgress": "false",
+    # All that a driver prints goes into the task's log: hundreds of lines for a job of a second.
+    "spark.log.level": "WARN",
 }
 
 # Settings that look like a secret, and only say where one is.

@@ -20,6 +20,7 @@ def engine_for(
     timeout: float | None = None,
     access: SparkAccess | None = None,
     store: Callable[[], Store] | None = None,
+    leave: Callable[[str, float | None], None] | None = None,
 ) -> Engine:
     """Choose the engine by the type of the connection.
 
@@ -28,6 +29,7 @@ def engine_for(
     :param access: to the table's store, for an application of the job's own; a Spark Connect server is set up for the
         store beforehand. Default: Spark needs nothing for it.
     :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none.
+    :param leave: takes over from the engine when a driver in cluster mode is at work. Default: the engine waits.
     :returns: the engine; nothing has been asked of Spark yet.
     :raises InvalidWriteError: the connection is of a type that no engine speaks, or malformed.
     """
@@ -49,7 +51,7 @@ def engine_for(
         # What Spark prints goes into the task's log.
         for value in secrets(access.environment) if access is not None else ():
             mask_secret(value)
-        return SubmitEngine(SubmitTarget.of(connection), timeout=timeout, access=access, store=store)
+        return SubmitEngine(SubmitTarget.of(connection), timeout=timeout, access=access, store=store, leave=leave)
     raise InvalidWriteError(
         f"The connection {spark_conn_id} is of the type {connection.conn_type!r}; Spark is reached through connections "
         "of the types 'spark_connect' and 'spark'. Nothing was staged."

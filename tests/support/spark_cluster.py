@@ -89,6 +89,8 @@ class Cluster:
         conf = {
             "spark.executor.memory": _EXECUTOR_MEMORY,
             "spark.driver.memory": _MEMORY,
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
             "spark.driver.host": HOST,
             "spark.driver.bindAddress": HOST,
             "spark.ui.enabled": False,
@@ -158,7 +160,7 @@ class Cluster:
         return Daemon(command, self.state / f"{name}.log", environment)
 
 
-def until(condition: Callable[[], Any], seconds: float = 90) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 240) -> Any:
     """Wait until something is true, and return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -88,6 +88,8 @@ def local(connect: NewEngine, jar_files: list[Path], tmp_path: Path) -> NewEngin
     conf = {
         "spark.ui.enabled": False,
         "spark.driver.memory": "768m",
+        # Jobs of a second: what the second compiler costs never comes back.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": 2,

@@ -21,7 +21,7 @@ from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from tests.support.spark import Target, field, sql_job
 from tests.support.spark_cluster import Cluster, ClusterConnectServer, until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 # Forty rows in twenty tasks, each of which takes its time on an executor.
 ROWS = 40
@@ -78,7 +78,7 @@ def assert_rows_exact_when(kill: Callable[[], None], engine: Stages, target: Tar
         until(lambda: len(cluster.executors()) == 2 and list(target.buffer.glob("*.parquet")))
         kill()
         assert not staging.done()
-        staging.result(200)
+        staging.result(400)
     assert ids(target) == list(range(ROWS))
     assert target.rows == ROWS
 

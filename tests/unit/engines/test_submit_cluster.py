@@ -41,6 +41,14 @@ SUBMITTED = f"print('Driver successfully submitted as {DRIVER}')"
 RESULT = {"reads_target": False, "application_id": "app-1"}
 
 
+class Later(datetime):
+    """An hour on."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        return datetime.now(UTC) + timedelta(hours=1)
+
+
 @attrs.define
 class Master:
     """The REST server of a standalone master with one driver."""
@@ -252,11 +260,6 @@ def test_a_driver_of_which_nobody_ever_heard_is_waited_for_so_long_and_no_longer
     engine = new_engine(timeout=0.5)
     with pytest.raises(SparkJobTimeoutError):
         engine.settle(job.table_uri, "a1", wanted=True)
-
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
-            return datetime.now(UTC) + timedelta(hours=1)
 
     monkeypatch.setattr(submit_cluster, "datetime", Later)
     new_engine(timeout=20).settle(job.table_uri, "a1", wanted=True)
@@ -535,3 +538,61 @@ def test_kubernetes_without_a_namespace_is_refused_before_anything_is_submitted(
     with pytest.raises(SparkSetUpError, match="namespace"):
         on_kubernetes(None).stage(job)
     assert not submit.calls
+
+
+# -- a task that leaves while its driver works ---------------------------------------------------------------------
+
+
+class LeftError(Exception):
+    """As Airflow's TaskDeferred: nothing of the package."""
+
+
+def test_a_task_leaves_when_its_driver_is_at_work_and_asks_again_later(
+    submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: Callable[..., SubmitEngine]
+) -> None:
+    left: list[tuple[str, float | None]] = []
+
+    def leave(attempt: str, seconds: float | None) -> None:
+        left.append((attempt, seconds))
+        raise LeftError
+
+    with pytest.raises(LeftError):
+        new_engine(leave=leave, timeout=60).stage(job)
+    assert master.state == "RUNNING"
+    says(store, job, result=RESULT)
+    master.state = "FINISHED"
+    assert new_engine(leave=leave, timeout=60).stage(job).application_id == "app-1"
+    assert len(submit.calls) == 1
+    ((attempt, seconds),) = left
+    assert attempt == "a1"
+    assert seconds is not None
+    assert 30 < seconds <= 60
+
+
+def test_a_driver_that_died_while_the_task_was_away(
+    submit: FakeSubmit, master: Master, job: StageJob, new_engine: Callable[..., SubmitEngine]
+) -> None:
+    with pytest.raises(LeftError):
+        new_engine(leave=raise_left).stage(job)
+    master.state = "FAILED"
+    with pytest.raises(SparkJobError, match="without a verdict"):
+        new_engine(leave=raise_left).stage(job)
+
+
+def test_the_time_that_a_task_was_away_counts(
+    submit: FakeSubmit,
+    master: Master,
+    job: StageJob,
+    new_engine: Callable[..., SubmitEngine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(LeftError):
+        new_engine(leave=raise_left, timeout=60).stage(job)
+    monkeypatch.setattr(submit_cluster, "datetime", Later)
+    with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):
+        new_engine(leave=raise_left, timeout=60).stage(job)
+    assert master.state == "KILLED"
+
+
+def raise_left(attempt: str, seconds: float | None) -> None:
+    raise LeftError
