@@ -187,7 +187,7 @@ class SubmitEngine:
         exchange, said = Exchange.of(self._open_store(), job, kind), None
         self._cluster.check()
         self._exchange = exchange
-        if exchange.send(kind, job.as_dict()):
+        if exchange.send(kind, job.as_dict(), self._cluster.files()):
             with tempfile.TemporaryDirectory(prefix="onelake-") as home:
                 package = Path(home, job_package().name)
                 package.write_bytes(job_package().content)

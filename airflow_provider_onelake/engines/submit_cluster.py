@@ -81,17 +81,16 @@ class Exchange:
         """
         return f"{self.uri}/{name}"
 
-    def send(self, kind: str, fields: Mapping[str, Any]) -> bool:
+    def send(self, kind: str, fields: Mapping[str, Any], files: Mapping[str, bytes] | None = None) -> bool:
         """Write what the driver needs, and claim the submission.
 
         :param kind: what the job does.
         :param fields: of the job.
+        :param files: by name, of the job's code. Default: none.
         :returns: whether it is the caller's to submit; another execution of the attempt may have done so.
         """
-        package = job_package()
-        self.store.put(f"{self.path}/{_PLAN}", dump_plan(kind, fields))
-        self.store.put(f"{self.path}/{package.name}", package.content)
-        self.store.put(f"{self.path}/{MAIN_FILE.name}", MAIN_FILE.read_bytes())
+        for name, content in {**(files or {}), _PLAN: dump_plan(kind, fields)}.items():
+            self.store.put(f"{self.path}/{name}", content)
         try:
             self.store.create(f"{self.path}/{_SUBMISSION}", b"{}")
         except ObjectExistsError:
@@ -149,6 +148,9 @@ class Exchange:
 class Cluster(Protocol):
     """A kind of cluster: what it is told, and what it is asked."""
 
+    def files(self) -> Mapping[str, bytes]:
+        """Return the job's code by name, as far as the cluster takes it from the table's store."""
+
     def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
         """Return what the hook needs for a submission, and ``application``.
 
@@ -192,10 +194,14 @@ class Standalone:
 
     endpoint: str
 
+    def files(self) -> Mapping[str, bytes]:
+        """See :meth:`Cluster.files`."""
+        return {_jar(): job_package().content}
+
     def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
         """See :meth:`Cluster.options`."""
         # The worker fetches the "JAR" into the directory in which it starts the driver.
-        name = job_package().name
+        name = _jar()
         return {
             "application": exchange.address(name),
             "java_class": "org.apache.spark.deploy.PythonRunner",
@@ -249,6 +255,10 @@ class Yarn:
 
     new_hook: Callable[[], SparkSubmitHook]
 
+    def files(self) -> Mapping[str, bytes]:
+        """See :meth:`Cluster.files`."""
+        return {}
+
     def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
         """See :meth:`Cluster.options`."""
         # Local files: spark-submit itself puts them where YARN's containers find them.
@@ -294,6 +304,10 @@ class Kubernetes:
 
     namespace: str | None
 
+    def files(self) -> Mapping[str, bytes]:
+        """See :meth:`Cluster.files`."""
+        return {job_package().name: job_package().content, MAIN_FILE.name: MAIN_FILE.read_bytes()}
+
     def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
         """See :meth:`Cluster.options`."""
         return {
@@ -338,6 +352,11 @@ class Kubernetes:
         except kube_client.ApiException as error:
             if error.status != _HTTP_NOT_FOUND:
                 raise SparkUnavailableError(f"Kubernetes does not delete the pod {driver}: {error}") from error
+
+
+def _jar() -> str:
+    # A standalone cluster takes nothing by another name; Python runs a zip by any.
+    return str(Path(job_package().name).with_suffix(".jar"))
 
 
 def cluster_of(new_hook: Callable[[], SparkSubmitHook]) -> Cluster | None:

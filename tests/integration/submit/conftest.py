@@ -53,7 +53,7 @@ def cluster(whole_cluster: Cluster) -> Cluster:
 def lake(tmp_path: Path) -> Path:
     """Directory of the test's tables."""
     path = tmp_path / "lake"
-    path.mkdir()
+    (path / "trips").mkdir(parents=True)
     return path
 
 

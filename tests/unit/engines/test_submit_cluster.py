@@ -166,7 +166,7 @@ def test_a_driver_is_submitted_followed_and_tidied_away(
     argv, place = call["argv"], exchange(store, job)
     # spark-submit refuses Python here; Spark's own runner of Python is a JVM like any other.
     assert option(argv, "--class") == "org.apache.spark.deploy.PythonRunner"
-    name = job_package().name
+    name = job_package().name.replace(".zip", ".jar")
     assert argv[-5:] == [place.address(name), name, name, place.address("plan.json"), place.address("verdict.json")]
     assert not list(store.list(place.path))
 
