@@ -136,7 +136,7 @@ class SubmitEngine:
         if not exchange.submitted:
             return
         what = f"waiting for the driver that attempt {attempt} left at work for {table_uri}"
-        with self._limited(what):
+        with self._limited():
             self._exchange = exchange
             if wanted:
                 log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
@@ -159,7 +159,7 @@ class SubmitEngine:
         if self._stopped:
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
         log.info("Spark at %s: %s", self._where, what)
-        with self._limited(what):
+        with self._limited():
             verdict, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
             if verdict is not None and verdict.result is not None:
                 return dict(verdict.result)
@@ -201,6 +201,9 @@ class SubmitEngine:
             if driver is not None:
                 exchange.remember(driver)
                 log.info("Spark at %s: driver %s", self._where, driver)
+            if self._ended is not None:
+                # Whoever ended it did not know the driver yet.
+                self._kill(exchange)
         elif self._timeout is not None and exchange.age > self._timeout:
             self._end("expired")
         if self._leave is not None and kind == StageJob.doing and self._at_work(exchange):
@@ -253,7 +256,7 @@ class SubmitEngine:
             pause = min(pause * _SLOWER, _LONGEST_PAUSE)
 
     @contextmanager
-    def _limited(self, what: str) -> Iterator[None]:
+    def _limited(self) -> Iterator[None]:
         """Let a job run for as long as it may."""
         self._wake.clear()
         self._end_done.clear()
