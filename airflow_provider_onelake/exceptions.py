@@ -173,6 +173,10 @@ class SparkUnavailableError(TransientError):
     """No Spark answers at the connection's address, or it went away during the work."""
 
 
+class SparkSetUpError(TerminalError):
+    """Spark lacks what the job needs: Delta Lake's JARs, a store's, a way to start it at all."""
+
+
 class SparkJobError(TransientError):
     """The Spark job failed for a reason that may pass: a lost executor, a fetch failure, …."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import attrs
 
@@ -156,3 +156,23 @@ class Engine(Protocol):
 
     def stop(self) -> None:
         """Stop this engine's Spark work, for good. May be called from another thread or a signal handler."""
+
+
+@runtime_checkable
+class DurableEngine(Protocol):
+    """An engine whose Spark work may go on when the task's worker dies."""
+
+    @property
+    def outlives_the_task(self) -> bool:
+        """Whether it does, with this connection."""
+
+    def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
+        """Bring what an earlier attempt left at work to its end, so that nothing is submitted twice.
+
+        :param table_uri: of the table, as Spark addresses it.
+        :param attempt: the earlier one's id.
+        :param wanted: whether its rows are of use: it is waited for then, and killed otherwise.
+        :raises SparkJobError: :meth:`Engine.stop` was called meanwhile.
+        :raises SparkJobTimeoutError: it took too long, and was killed.
+        :raises SparkUnavailableError: its cluster does not answer; the work goes on.
+        """

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
+from urllib.parse import quote, unquote, urlparse
 
 from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
@@ -22,7 +22,6 @@ from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
-    SchemaMismatchError,
     SparkJobError,
     SparkJobTimeoutError,
     SparkUnavailableError,
@@ -62,7 +61,7 @@ class ConnectEngine:
             raise InvalidWriteError(f"{url.netloc or remote!r} is no address of Spark Connect: 'sc://host:port'.")
         if timeout is not None and timeout <= 0:
             raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
-        self._remote = remote
+        self._remote = _encoded(remote)
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
         self._timeout = timeout
         self._settings = dict(settings or {})
@@ -123,7 +122,14 @@ class ConnectEngine:
     ) -> tuple[dict[str, Any], str]:
         what = f"{doing or job.doing} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
         self._check_stopped(what)
-        running = _Running(self._remote, job)
+        try:
+            running = _Running(self._remote, job)
+        except ValueError as error:
+            # pyspark's message has the whole address, and the token is a part of it.
+            raise InvalidWriteError(
+                f"pyspark takes no such parameters of a connection to {self._address} ({type(error).__name__}): check "
+                "the Airflow connection's extra. Nothing was staged."
+            ) from None
         self._running = running
         timer = threading.Timer(self._timeout, running.expire) if self._timeout is not None else None
         try:
@@ -138,8 +144,6 @@ class ConnectEngine:
                 fields["rows"] = running.asked.during(fields["rows"])
                 fields["asked"] = partial(running.asked.texts, running.session.client)
             return run(running.session, fields), running.session_id
-        except spark_job.RowsDoNotFitError as error:
-            raise SchemaMismatchError(f"{error} Nothing was written.") from error
         except spark_job.NoRowsError as error:
             raise InvalidWriteError(f"{error} Nothing was written.") from error
         except spark_job.FunctionFailedError as error:
@@ -272,6 +276,13 @@ class _Running:
         :param seconds: from a call's first failure.
         """
         self._retries.seconds = seconds
+
+
+def _encoded(remote: str) -> str:
+    """Return an address whose parameters are percent-encoded, slashes too, as pyspark's reading of it wants."""
+    base, *parameters = remote.split(";")
+    pairs = (parameter.partition("=") for parameter in parameters)
+    return ";".join([base, *(f"{name}{sign}{quote(unquote(value), safe='')}" for name, sign, value in pairs)])
 
 
 def _retry_policy() -> Any:

@@ -17,6 +17,7 @@ from airflow_provider_onelake.exceptions import (
     SchemaMismatchError,
     SparkJobError,
     SparkQueryError,
+    SparkSetUpError,
     SparkUnavailableError,
     StoreFullError,
     UnsupportedFeatureError,
@@ -61,6 +62,9 @@ _STATES: dict[str, type[OneLakeError]] = {
 
 # What Spark passes on from below has no condition.
 _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
+    # Also as a condition of Spark's own, which would blame the query.
+    (r"No FileSystem for scheme|Failed to find (?:the )?data source: delta", SparkSetUpError),
+    (r"(?:ClassNotFoundException|NoClassDefFoundError):? .*(?:io[./]delta|apache[./]hadoop[./]fs)\b", SparkSetUpError),
     (r"No space left on device|Disk quota exceeded|Read-only file system", StoreFullError),
     (r"Permission denied|AccessControlException|AuthorizationPermissionMismatch|AccessDenied\b", AccessDeniedError),
     (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
@@ -71,17 +75,57 @@ _SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 2000
 _LONGEST_CAUSE = 500
 _AGAIN = "The table is unchanged; a retry starts again."
+_JARS = (
+    "Put the JARs of Delta Lake and of the table's store on its class path, in the versions that fit it, and clear "
+    "this task. The table is unchanged."
+)
+
+
+class ReportedError(Exception):
+    """An error of a job whose driver ran elsewhere, as its verdict reports it.
+
+    :param name: of the error's class there.
+    :param message: that it had.
+    :param condition: Spark's, where there is one.
+    :param state: its SQLSTATE, where there is one.
+    :param stack: of the JVM, and the causes.
+    """
+
+    def __init__(
+        self, name: str, message: str, condition: str | None = None, state: str | None = None, stack: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self._said = condition, state, stack
+
+    def getCondition(self) -> str | None:  # noqa: N802 - as pyspark's errors
+        """Return Spark's condition."""
+        return self._said[0]
+
+    def getSqlState(self) -> str | None:  # noqa: N802
+        """Return the SQLSTATE."""
+        return self._said[1]
+
+    def getStackTrace(self) -> str | None:  # noqa: N802
+        """Return the JVM's stack."""
+        return self._said[2]
 
 
 def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
-    """Return the package's error for one of Spark's.
+    """Return the package's error for one of Spark's, or of our own jobs there.
 
-    :param error: as raised by pyspark.
+    :param error: as raised by pyspark or by a job, or as a verdict reports it.
     :param doing: what was being done, for the message: ``staging … of …``.
     :param where: Spark's address, for the message.
     """
-    kind = _kind(error)
+    # Our own jobs know nothing of the package's exceptions.
+    name = error.name if isinstance(error, ReportedError) else type(error).__name__
+    if name == "RowsDoNotFitError":
+        return SchemaMismatchError(f"{error} Nothing was written.")
+    kind = SparkSetUpError if name == "SparkIsNotSetUpError" else _kind(error)
     said = _message(error)
+    if kind is SparkSetUpError:
+        return SparkSetUpError(f"Spark at {where} is not set up for {doing}. {_JARS} Spark said: {said}")
     if kind is SparkUnavailableError:
         return SparkUnavailableError(f"Spark at {where} went away while {doing}. {_AGAIN} Spark said: {said}")
     if kind is SparkJobError:

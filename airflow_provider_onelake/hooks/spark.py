@@ -2,34 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.storage.spark import SparkAccess
+    from airflow_provider_onelake.storage.stores import Store
 
 DEFAULT_SPARK_CONN_ID = "spark_connect_default"
 
 
-def engine_for(spark_conn_id: str, timeout: float | None = None) -> Engine:
+def engine_for(
+    spark_conn_id: str,
+    timeout: float | None = None,
+    access: Callable[[], SparkAccess] | None = None,
+    store: Callable[[], Store] | None = None,
+    leave: Callable[[str, float | None], None] | None = None,
+) -> Engine:
     """Choose the engine by the type of the connection.
 
-    :param spark_conn_id: a connection of the type ``spark_connect``.
+    :param spark_conn_id: a connection of the type ``spark_connect`` or ``spark``.
     :param timeout: in seconds, after which a job is stopped; ``None`` for never.
+    :param access: returns what an application of the job's own needs for the table's store; not asked for a Spark
+        Connect server, which is set up for the store beforehand. Default: it needs nothing.
+    :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none.
+    :param leave: takes over from the engine when a driver in cluster mode is at work. Default: the engine waits.
     :returns: the engine; nothing has been asked of Spark yet.
-    :raises InvalidWriteError: the connection is of a type that no engine speaks.
+    :raises InvalidWriteError: the connection is of a type that no engine speaks, or malformed.
     """
     from airflow.sdk import BaseHook
 
-    kind = BaseHook.get_connection(spark_conn_id).conn_type
-    if kind == "spark_connect":
+    connection = BaseHook.get_connection(spark_conn_id)
+    if connection.conn_type == "spark_connect":
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
         from airflow_provider_onelake.engines.connect import ConnectEngine
 
         return ConnectEngine(remote=SparkConnectHook(spark_conn_id).get_connection_url(), timeout=timeout)
+    if connection.conn_type == "spark":
+        from airflow.sdk.log import mask_secret
+
+        from airflow_provider_onelake.engines.submit import SubmitEngine
+        from airflow_provider_onelake.engines.submit_spark import SubmitTarget, secrets
+
+        needed = access() if access is not None else None
+        # What Spark prints goes into the task's log.
+        for value in secrets(needed.environment) if needed is not None else ():
+            mask_secret(value)
+        return SubmitEngine(SubmitTarget.of(connection), timeout=timeout, access=needed, store=store, leave=leave)
     raise InvalidWriteError(
-        f"The connection {spark_conn_id} is of the type {kind!r}; this version speaks to Spark through connections of "
-        "the type 'spark_connect' only. Nothing was staged."
+        f"The connection {spark_conn_id} is of the type {connection.conn_type!r}; Spark is reached through connections "
+        "of the types 'spark_connect' and 'spark'. Nothing was staged."
     )

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_provider_onelake.exceptions import BufferInvalidError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from airflow_provider_onelake.engines.base import Engine
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.staging.spec import WriteSpec
+    from airflow_provider_onelake.storage.spark import SparkAccess
+    from airflow_provider_onelake.storage.stores import Store
 
 
 class SparkTaskOperator(BaseOperator):
@@ -23,7 +33,11 @@ class SparkTaskOperator(BaseOperator):
     :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
     :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
         Default: none; ``execution_timeout`` stops the Spark job too.
+    :param deferrable: whether to wait in the triggerer for rows that a driver in cluster mode stages; other Spark work
+        is the worker's to wait for. Default: Airflow's ``[operators] default_deferrable``.
     """
+
+    table: str
 
     def __init__(
         self,
@@ -31,12 +45,14 @@ class SparkTaskOperator(BaseOperator):
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
         spark_timeout: float | timedelta | None = None,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         self.spark_conn_id = spark_conn_id or DEFAULT_SPARK_CONN_ID
         self.spark_timeout = spark_timeout
+        self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._engine: Engine | None = None
         self._stopped = False
 
@@ -54,8 +70,70 @@ class SparkTaskOperator(BaseOperator):
         if self._engine is None:
             timeout = self.spark_timeout
             seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-            self._engine = engine_for(self.spark_conn_id, seconds)
+            leave = self._leave if self.deferrable else None
+            self._engine = engine_for(self.spark_conn_id, seconds, self._access, self._store, leave)
         return self._engine
+
+    def settle_earlier(self, log: DeltaLog, spec: WriteSpec) -> None:
+        """Wait for a Spark job that an earlier try left at work when its worker died, or kill it if its work changed.
+
+        Only a driver in cluster mode outlives its task. What it staged is found where buffers are looked for.
+
+        :param log: of the table.
+        :param spec: of the attempt.
+        :raises DuplicateWriterError: another task of the run has the writer's key.
+        :raises ZombieWriterError: a newer generation of the writer has begun.
+        """
+        from airflow_provider_onelake.engines.base import DurableEngine
+        from airflow_provider_onelake.staging.buffers import attempts, closed, read_open_buffer
+        from airflow_provider_onelake.staging.prepare import claim, same_work
+
+        engine = self.engine()
+        if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
+            return
+        # Neither a zombie nor a second task with the key may touch the driver of another.
+        claim(log.store, spec)
+        uri = self.hook.address(self.table).spark_uri
+        for path in attempts(log.store, spec.identity.directory):
+            try:
+                earlier = read_open_buffer(log.store, path).spec
+            except BufferInvalidError:
+                continue  # not ours; nobody publishes it
+            if closed(log.store, path) is None and earlier.attempt != spec.attempt:
+                engine.settle(uri, earlier.attempt, wanted=same_work(earlier, spec))
+        self.check_not_stopped()
+
+    def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Carry on after the triggerer: everything up to the driver finds itself done, and the driver is asked.
+
+        :param context: of the resumed task.
+        :param event: what the trigger fired.
+        :returns: what ``execute`` returns.
+        """
+        self.log.info("Back from the triggerer: %s", event.get("reason"))
+        # Unwrapped, as Airflow's guard against calls of execute() from elsewhere would warn of this one.
+        return inspect.unwrap(type(self).execute)(self, context)
+
+    def _leave(self, attempt: str, seconds: float | None) -> None:
+        from airflow_provider_onelake.triggers.driver import LONGEST_LOOK, DriverTrigger
+
+        self.log.info("The driver is at work; the triggerer waits for it")
+        self.defer(
+            trigger=DriverTrigger(
+                table=self.table,
+                attempt=attempt,
+                onelake_conn_id=self.onelake_conn_id,
+                spark_conn_id=self.spark_conn_id,
+                seconds=LONGEST_LOOK if seconds is None else min(LONGEST_LOOK, seconds),
+            ),
+            method_name="resume",
+        )
+
+    def _access(self) -> SparkAccess:
+        return self.hook.spark_access(self.table)
+
+    def _store(self) -> Store:
+        return self.hook.delta_log(self.table).store
 
     def check_not_stopped(self) -> None:
         """Go on only where nobody stopped the task: after a SIGTERM Airflow lets ``execute`` run on.

@@ -69,6 +69,7 @@ class Writing:
 
         table, key = self.log.table, spec.identity.key
         evolves = self.task.schema_evolution == "add_columns"
+        self.task.settle_earlier(self.log, spec)
         decision = prepare(self.log, spec, (lambda _: self._evolve(spec)) if evolves else None)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, key, decision.reason)

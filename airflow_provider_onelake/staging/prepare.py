@@ -291,7 +291,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
 
 
 def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: Snapshot) -> str | None:
-    if not _same_work(buffer.spec, spec):
+    if not same_work(buffer.spec, spec):
         return "its source, code or terms are others now"
     if buffer.table_id != snapshot.table_id:
         return "the table was replaced by another"
@@ -313,8 +313,12 @@ def _changed_since(log: DeltaLog, read_version: int, newest: int) -> bool:
         return True
 
 
-def _same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
-    """Equal terms and source; an unknown fingerprint equals nothing, unless the attempt itself comes back (rule 7)."""
+def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
+    """Say whether two attempts have equal terms and source (protocol, rule 7).
+
+    :param earlier: of one attempt.
+    :param now: of another; an unknown fingerprint equals nothing, unless the attempt itself comes back.
+    """
 
     def work(spec: WriteSpec) -> Mapping[str, Any]:
         return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in ("attempt", "task"))

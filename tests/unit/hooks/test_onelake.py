@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.exceptions import AddressError, InvalidWriteError, ObjectExistsError
+from airflow_provider_onelake.exceptions import AddressError, ObjectExistsError
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.credentials import AZURE_SIGN_INS
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.contexts import connect
@@ -139,13 +138,3 @@ def test_the_scratch_object_is_removed_after_a_failure(
     monkeypatch.setattr(ObjectStore, "get", get)
     assert not OneLakeHook().test_connection()[0]
     assert not list(tmp_path.rglob("airflow-connection-test-*"))
-
-
-def test_the_type_of_the_connection_chooses_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_C", '{"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 15002}')
-    monkeypatch.setenv("AIRFLOW_CONN_S", '{"conn_type": "spark", "host": "yarn"}')
-    from airflow_provider_onelake.engines.connect import ConnectEngine
-
-    assert isinstance(engine_for("c"), ConnectEngine)
-    with pytest.raises(InvalidWriteError, match="'spark_connect' only"):
-        engine_for("s")

@@ -1,0 +1,354 @@
+"""spark-submit: every job is a Spark application of its own, on whatever master the connection names.
+
+In client mode (and with a local master) the driver is a child of the task, and plan and verdict are files beside it.
+In cluster mode the driver is the cluster's: it outlives the task, plan and verdict go through the table's store, and
+:mod:`~airflow_provider_onelake.engines.submit_cluster` finds it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.errors import ReportedError, translate
+from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
+from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
+from airflow_provider_onelake.engines.submit_cluster import Exchange, cluster_of
+from airflow_provider_onelake.engines.submit_package import MAIN_FILE, Verdict, dump_plan, job_package, load_verdict
+from airflow_provider_onelake.engines.submit_process import SubmitProcess, locked
+from airflow_provider_onelake.engines.submit_spark import SubmitTarget, secrets
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    OneLakeError,
+    SparkJobError,
+    SparkJobTimeoutError,
+    SparkUnavailableError,
+    TransientError,
+)
+from airflow_provider_onelake.spark_jobs.main import ALIVE
+from airflow_provider_onelake.storage.spark import SparkAccess
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    from airflow_provider_onelake.storage.stores import Store
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 1.0
+_SLOWER = 1.2
+_LONGEST_PAUSE = 15.0
+_PATIENCE = 15
+_STOP_SECONDS = 8
+
+
+class SubmitEngine:
+    """Runs jobs by ``spark-submit``, each as an application of its own.
+
+    :param target: what the connection says.
+    :param timeout: in seconds, after which a job is stopped. Default: never.
+    :param access: to the table's store. Default: Spark needs nothing for it.
+    :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none, so cluster
+        mode is refused.
+    :param leave: called in cluster mode when a job that stages is the cluster's, with its attempt and the seconds that
+        it may go on for; it may raise, to be called again later by staging the same job. Default: the engine waits.
+    :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
+    """
+
+    name = "submit"
+
+    def __init__(
+        self,
+        target: SubmitTarget,
+        timeout: float | None = None,
+        access: SparkAccess | None = None,
+        store: Callable[[], Store] | None = None,
+        leave: Callable[[str, float | None], None] | None = None,
+    ) -> None:
+        if timeout is not None and timeout <= 0:
+            raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+        self._target = target
+        self._timeout = timeout
+        self._store = store
+        self._leave = leave
+        self._access = access or SparkAccess()
+        self._where: str = self._hook()._connection["master"]
+        self._cluster = cluster_of(self._hook)
+        if self._cluster is not None:
+            self._access = _in_cluster(self._access)
+        self._stopped = False
+        self._ended: str | None = None
+        self._wake = threading.Event()
+        self._end_done = threading.Event()
+        self._process: SubmitProcess | None = None
+        self._exchange: Exchange | None = None
+
+    @property
+    def outlives_the_task(self) -> bool:
+        """Whether a driver goes on when the task's worker dies."""
+        return self._cluster is not None
+
+    def analyze(self, job: StageJob) -> Analysis:
+        """Tell what the job would write; see :meth:`Engine.analyze`.
+
+        :param job: its ``buffer_uri`` is not used.
+        """
+        return Analysis(**self._run("analysing", job))
+
+    def stage(self, job: StageJob) -> StageResult:
+        """Append the job's rows to its buffer; see :meth:`Engine.stage`.
+
+        :param job: with a ``buffer_uri``.
+        """
+        if job.buffer_uri is None:
+            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
+        return StageResult(engine=self.name, **self._run(job.doing, job))
+
+    def optimize(self, job: OptimizeJob) -> SparkResult:
+        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`.
+
+        :param job: of one compaction.
+        """
+        return SparkResult(engine=self.name, **self._run(job.doing, job))
+
+    def vacuum(self, job: VacuumJob) -> SparkResult:
+        """Delete files that the table no longer names; see :meth:`Engine.vacuum`.
+
+        :param job: of one table.
+        """
+        return SparkResult(engine=self.name, **self._run(job.doing, job))
+
+    def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
+        """Bring what an earlier attempt left at work to its end; see :meth:`DurableEngine.settle`.
+
+        :param table_uri: of the table, as Spark addresses it.
+        :param attempt: the earlier one's id.
+        :param wanted: whether its rows are of use.
+        """
+        if self._cluster is None:
+            return
+        exchange = Exchange.at(self._open_store(), table_uri, attempt, StageJob.doing)
+        if not exchange.submitted:
+            return
+        what = f"waiting for the driver that attempt {attempt} left at work for {table_uri}"
+        with self._limited():
+            self._exchange = exchange
+            if wanted:
+                log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
+                self._wait(exchange)
+            else:
+                log.info(
+                    "Spark at %s: the driver of attempt %s is killed: its rows are others now", self._where, attempt
+                )
+                self._kill(exchange)
+            self._raise_if_ended(what)
+        exchange.clear()
+
+    def stop(self) -> None:
+        """Stop what runs, in bounded time, and refuse further jobs."""
+        self._stopped = True
+        self._end("stopped")
+
+    def _run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
+        if self._stopped:
+            raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
+        log.info("Spark at %s: %s", self._where, what)
+        with self._limited():
+            verdict, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
+            if verdict is not None and verdict.result is not None:
+                return dict(verdict.result)
+            self._raise_if_ended(what)
+        raise self._explain(verdict, said, what)
+
+    def _attached(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
+        """Run a job whose driver is a child of this process."""
+        # Nobody else may read it: a plan holds the options of the source.
+        with tempfile.TemporaryDirectory(prefix="onelake-") as home:
+            package, verdict = job_package(), Path(home, "verdict.json")
+            plan, alive = Path(home, "plan.json"), Path(home, "alive")
+            Path(home, package.name).write_bytes(package.content)
+            plan.write_bytes(dump_plan(kind, job.as_dict()))
+            hook = self._hook(
+                name=_name(job), py_files=str(Path(home, package.name)), application_args=[str(plan), str(verdict)]
+            )
+            with locked(alive):
+                said = self._submit(hook, str(MAIN_FILE), {**self._access.environment, ALIVE: str(alive)})
+            return load_verdict(verdict.read_bytes()) if verdict.exists() else None, said
+
+    def _clustered(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
+        """Run a job whose driver is the cluster's; where this attempt has submitted it before, only wait."""
+        assert self._cluster is not None
+        exchange, said = Exchange.of(self._open_store(), job, kind), None
+        self._cluster.check()
+        self._exchange = exchange
+        if exchange.send(kind, job.as_dict(), self._cluster.files()):
+            with tempfile.TemporaryDirectory(prefix="onelake-") as home:
+                package = Path(home, job_package().name)
+                package.write_bytes(job_package().content)
+                options = self._cluster.options(exchange, package)
+                application = options.pop("application")
+                hook = self._hook(name=_name(job), **options)
+                said = self._submit(hook, application, {})
+            driver = self._cluster.driver(hook)
+            if driver is None and said is not None:
+                return None, said
+            if driver is not None:
+                exchange.remember(driver)
+                log.info("Spark at %s: driver %s", self._where, driver)
+            if self._ended is not None:
+                # Whoever ended it did not know the driver yet.
+                self._kill(exchange)
+        elif self._timeout is not None and exchange.age > self._timeout:
+            self._end("expired")
+        if self._leave is not None and kind == StageJob.doing and self._at_work(exchange):
+            self._leave(job.attempt, self._timeout - exchange.age if self._timeout is not None else None)
+        self._wait(exchange)
+        verdict = exchange.verdict
+        if self._ended is None:
+            exchange.clear()
+        return verdict, said
+
+    def _at_work(self, exchange: Exchange) -> bool:
+        """Say whether a driver is known to work, and nothing has to be looked at."""
+        assert self._cluster is not None
+        verdict, driver = exchange.verdict, exchange.driver
+        silent = verdict is None or (verdict.result is None and verdict.error is None)
+        return self._ended is None and silent and driver is not None and not self._cluster.is_over(driver)
+
+    def _submit(self, hook: SparkSubmitHook, application: str, environment: Mapping[str, str]) -> str | None:
+        self._process = process = SubmitProcess(hook)
+        try:
+            if self._ended is not None:
+                return None
+            return process.run(application, environment)
+        finally:
+            self._process = None
+
+    def _wait(self, exchange: Exchange) -> None:
+        """Wait until a driver has ended, or was never started."""
+        assert self._cluster is not None
+        missed, pause = 0, _POLL_SECONDS
+        while self._ended is None:
+            try:
+                verdict = exchange.verdict
+                # A failed driver may be started again by its cluster, a finished one needs no cluster any more.
+                if verdict is not None and verdict.result is not None:
+                    return
+                driver = exchange.driver
+                if exchange.unseen if driver is None else self._cluster.is_over(driver):
+                    return
+                missed = 0
+            except TransientError as error:
+                missed += 1
+                log.warning("Spark at %s: its driver cannot be asked (%d): %s", self._where, missed, error)
+                if missed > _PATIENCE:
+                    raise SparkUnavailableError(
+                        f"Spark at {self._where} cannot be asked for the driver any more. It goes on there, and a "
+                        f"retry finds it again. The table is unchanged. ({error})"
+                    ) from error
+            self._wake.wait(pause)
+            pause = min(pause * _SLOWER, _LONGEST_PAUSE)
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Let a job run for as long as it may."""
+        self._wake.clear()
+        self._end_done.clear()
+        self._ended = None
+        if self._stopped:
+            # Just now, so this job's way out may be missed: take it from here.
+            self._end("stopped")
+        timer = threading.Timer(self._timeout, self._end, ["expired"]) if self._timeout is not None else None
+        try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._exchange = None
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        self._wake.set()
+        process, exchange = self._process, self._exchange
+        if process is not None:
+            log.info("Stopping spark-submit for %s", self._where)
+            process.stop()
+        if exchange is not None:
+            # In a thread, as this may be a signal handler, and the cluster may not answer.
+            killer = threading.Thread(target=self._kill, args=(exchange,), name="kill-driver", daemon=True)
+            killer.start()
+            killer.join(_STOP_SECONDS)
+        self._end_done.set()
+
+    def _kill(self, exchange: Exchange) -> None:
+        assert self._cluster is not None
+        try:
+            driver = exchange.driver
+            if driver is not None:
+                log.info("Killing driver %s at %s", driver, self._where)
+                self._cluster.kill(driver)
+        except OneLakeError as error:
+            log.warning("A driver at %s could not be killed: %s", self._where, error)
+
+    def _raise_if_ended(self, what: str) -> None:
+        if self._ended is not None:
+            # The process may end with the task, and whoever kills the driver with it.
+            self._end_done.wait(2 * _STOP_SECONDS)
+        if self._ended == "stopped":
+            raise SparkJobError(f"Stopped {what}, as asked. Its Spark work was ended; the table is unchanged.")
+        if self._ended == "expired":
+            raise SparkJobTimeoutError(
+                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work was ended; the table is "
+                "unchanged. Raise the time-out, or give the writer fewer rows."
+            )
+
+    def _explain(self, verdict: Verdict | None, said: str | None, what: str) -> OneLakeError:
+        if verdict is None or verdict.error is None:
+            error = ReportedError("", f"The driver ended without a verdict. {said or 'Its log is on the cluster.'}")
+            found = translate(error, what, self._where)
+        else:
+            found = translate(verdict.error, what, self._where)
+            if verdict.starting and type(found) is SparkJobError:
+                found = SparkUnavailableError(
+                    f"Spark at {self._where} could not be started, so there was no {what}. The table is unchanged. "
+                    f"Spark said: {verdict.error}"
+                )
+        text = str(found)
+        for value in secrets(self._access.environment):
+            text = text.replace(value, "***")
+        return type(found)(text)
+
+    def _hook(self, **further: Any) -> SparkSubmitHook:
+        return self._target.hook(self._access, **further)
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            raise InvalidWriteError("Cluster mode needs the table's store, by which its driver is talked to.")
+        return self._store()
+
+
+def _name(job: SparkJob) -> str:
+    return f"onelake {job.label}".strip()
+
+
+def _in_cluster(access: SparkAccess) -> SparkAccess:
+    """Return what a cluster's driver is given: no environment, as all ways to it lead over a command line."""
+    if access.environment:
+        log.warning(
+            "Not sent to the cluster, as a command line is for everybody to read: %s. Give driver and executors an "
+            "identity of their own there.",
+            ", ".join(sorted(access.environment)),
+        )
+    return attrs.evolve(access, environment={})

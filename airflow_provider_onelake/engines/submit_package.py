@@ -1,0 +1,108 @@
+"""What a submitted job takes along, and what it brings back: code as one zip, a plan, a verdict."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.engines.errors import ReportedError
+from airflow_provider_onelake.exceptions import SparkJobError
+from airflow_provider_onelake.spark_jobs import main
+
+_PACKAGE = "airflow_provider_onelake"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_UNIX = 3
+_READABLE = 0o644 << 16
+_MAIN = f"import sys\nfrom {_PACKAGE}.spark_jobs.main import main\nsys.exit(main(*sys.argv[1:]))\n"
+
+MAIN_FILE = Path(main.__file__)
+"""The script that spark-submit starts; it imports the jobs from the zip."""
+
+
+@attrs.frozen
+class JobPackage:
+    """The code of all jobs.
+
+    :param name: of the file, with a hash of its content: the same code has the same name.
+    :param content: a zip for ``--py-files``, which Python can also run as it is.
+    """
+
+    name: str
+    content: bytes = attrs.field(repr=False)
+
+
+@functools.cache
+def job_package() -> JobPackage:
+    """Return the code of all jobs as one zip, whose bytes depend on the code only."""
+    # Instead of the package's own __init__: on Spark there is nothing of the package but its jobs.
+    files = {f"{_PACKAGE}/__init__.py": b"", "__main__.py": _MAIN.encode()}
+    files |= {f"{_PACKAGE}/spark_jobs/{path.name}": path.read_bytes() for path in MAIN_FILE.parent.glob("*.py")}
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, source in sorted(files.items()):
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.create_system = _UNIX
+            info.external_attr = _READABLE
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, source)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()[:16]
+    return JobPackage(f"onelake_spark_jobs-{digest}.zip", content.getvalue())
+
+
+def dump_plan(kind: str, job: Mapping[str, Any]) -> bytes:
+    """Return a plan, as ``spark_jobs.main`` reads it.
+
+    :param kind: what is done: ``analysing``, or what the job says that it does.
+    :param job: its fields.
+    """
+    return json.dumps({"format": main.FORMAT, "kind": kind, "job": job}).encode()
+
+
+@attrs.frozen
+class Verdict:
+    """What a driver says of its job; of a driver that only says where it is, neither of both.
+
+    :param driver: which driver said so, as its cluster calls it; ``None`` where that is plain.
+    :param result: what the job returned.
+    :param error: why there is no result.
+    :param starting: whether Spark itself could not be started.
+    """
+
+    driver: str | None = None
+    result: Mapping[str, Any] | None = None
+    error: ReportedError | None = None
+    starting: bool = False
+
+
+def load_verdict(content: bytes) -> Verdict:
+    """Read a verdict.
+
+    :param content: as ``spark_jobs.main`` wrote it.
+    :raises SparkJobError: it is none of this version of the package.
+    """
+    try:
+        said = json.loads(content)
+        if said["format"] != main.FORMAT:
+            raise ValueError(f"format {said['format']}")
+        error = said.get("error")
+        return Verdict(
+            driver=said.get("driver"),
+            result=said.get("result"),
+            error=ReportedError(error["class"], error["message"], error["condition"], error["state"], error["stack"])
+            if error
+            else None,
+            starting=bool(error and error["starting"]),
+        )
+    except (ValueError, KeyError, TypeError) as problem:
+        raise SparkJobError(
+            f"The Spark job left a verdict that cannot be read ({problem}). Whether it did its work is not known; a "
+            "retry finds it where it did, and stages again where not."
+        ) from problem

@@ -1,0 +1,201 @@
+"""Which Spark a connection of the type ``spark`` stands for, and the ``spark-submit`` that reaches it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError
+from airflow_provider_onelake.spark_jobs.main import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Connection
+
+    from airflow_provider_onelake.storage.spark import SparkAccess
+
+_EXTENSIONS = "spark.sql.extensions"
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+_REDACTION = "spark.redaction.regex"
+# Spark's own, with what it forgets: keys of storage accounts, and all that executors are given by their environment.
+_HIDDEN = r"(?i)secret|password|token|access[.]?key|account[.]?key|[.]sas[.]|^spark[.]executorEnv[.]"
+
+_SETTINGS = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # Its carriage returns make one endless line of a task's log.
+    "spark.ui.showConsoleProgress": "false",
+    # All that a driver prints goes into the task's log: hundreds of lines for a job of a second.
+    "spark.log.level": "WARN",
+}
+
+# Settings that look like a secret, and only say where one is.
+_NO_SECRET = re.compile(r"(?i)secretKeyRef[.]|[.]secrets[.]|(?:file|path|provider|type|regex|enabled)$")
+_SCALA = "2.13"
+# Names of environment variables whose values must not be read.
+_SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
+# What Airflow is told by its environment is none of Spark's business: keys, connections.
+_AIRFLOWS = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_")
+
+
+@attrs.frozen
+class SubmitTarget:
+    """What a connection of the type ``spark`` says, in the Spark provider's fields and in three of ours.
+
+    Ours are in the extra: ``conf``, Spark's settings as a mapping; ``jars`` and ``packages``, which take the place of
+    what is fetched otherwise: Delta Lake, and what the table's store needs. An empty one says that Spark has them.
+
+    :param conn_id: the connection.
+    :param conf: settings of every job.
+    :param jars: paths or addresses. Default: none.
+    :param packages: Maven coordinates. Default, where there are no ``jars``: Delta Lake and the store's.
+    """
+
+    conn_id: str
+    conf: Mapping[str, str] = attrs.field(factory=dict)
+    jars: tuple[str, ...] = ()
+    packages: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, connection: Connection) -> SubmitTarget:
+        """Read a connection.
+
+        :param connection: of the type ``spark``.
+        :raises InvalidWriteError: a field is malformed, or would put a secret on a command line.
+        """
+        extra, conn_id = connection.extra_dejson, connection.conn_id
+        conf = extra.get("conf") or {}
+        if isinstance(conf, str):
+            try:
+                conf = json.loads(conf)
+            except ValueError as error:
+                raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no JSON: {error}.") from error
+        if not isinstance(conf, Mapping):
+            raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no mapping of Spark's settings.")
+        jars = _listed(extra.get("jars"))
+        packages = _listed(extra["packages"]) if "packages" in extra else () if "jars" in extra else None
+        target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages)
+        _check_no_secrets(target.conf, f"`conf` in the extra of {conn_id}")
+        return target
+
+    def settings(self, access: SparkAccess) -> dict[str, str]:
+        """Return the settings of a job.
+
+        :param access: to the table's store.
+        :raises InvalidWriteError: one of them would put a secret on a command line.
+        """
+        stores = {key if key.startswith("spark.") else f"spark.hadoop.{key}": v for key, v in access.settings.items()}
+        _check_no_secrets(stores, "the settings of the table's store")
+        found = {**_SETTINGS, **self.conf, **stores}
+        given = [name for name in found.get(_EXTENSIONS, "").split(",") if name]
+        found[_EXTENSIONS] = ",".join([_DELTA, *(name for name in given if name != _DELTA)])
+        found[_REDACTION] = "|".join(filter(None, (_HIDDEN, found.get(_REDACTION))))
+        if access.environment:
+            found[ENVIRONMENT] = ",".join(sorted(access.environment))
+        return found
+
+    def all_packages(self, access: SparkAccess) -> list[str]:
+        """Return the Maven coordinates that a job asks for.
+
+        :param access: to the table's store.
+        """
+        return list(self.packages) if self.packages is not None else [delta_package(), *access.packages]
+
+    def hook(self, access: SparkAccess, conf: Mapping[str, str] | None = None, **further: Any) -> SparkSubmitHook:
+        """Return the Spark provider's hook for one job.
+
+        :param access: to the table's store.
+        :param conf: settings of this job only. Default: none.
+        :param further: what the hook takes, such as ``py_files``.
+        :raises SparkSetUpError: this worker lacks what the connection's master needs.
+        """
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        try:
+            return SparkSubmitHook(
+                conn_id=self.conn_id,
+                conf={**self.settings(access), **(conf or {})},
+                jars=",".join(self.jars) or None,
+                packages=",".join(self.all_packages(access)) or None,
+                **further,
+            )
+        except (NameError, RuntimeError) as error:
+            # As it says that the Kubernetes provider is not installed.
+            raise SparkSetUpError(
+                f"The connection {self.conn_id} is for Spark on Kubernetes, and this worker lacks "
+                f"apache-airflow-providers-cncf-kubernetes. Install it; nothing was staged. ({error})"
+            ) from error
+
+
+def delta_package() -> str:
+    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark`` and ``delta-spark``."""
+    spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_{_SCALA}:{importlib.metadata.version('delta-spark')}"
+
+
+def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a ``spark-submit``: the worker's, without what is Airflow's own.
+
+    Where the worker has no Spark of its own, pip's ``pyspark`` is one.
+
+    :param binary: name of the script.
+    :param further: variables to add.
+    :raises SparkSetUpError: there is no such script on this worker.
+    """
+    env = {key: value for key, value in os.environ.items() if not key.startswith(_AIRFLOWS)}
+    pip = _pip_spark()
+    if home := env.get("SPARK_HOME"):
+        env["PATH"] = f"{home}/bin:{env.get('PATH', '')}"
+    elif pip is not None and Path(shutil.which(binary) or sys.executable).parent == Path(sys.executable).parent:
+        # pip's script beside the interpreter would look for Spark by whichever python3 comes first on PATH.
+        env["SPARK_HOME"], env["PATH"] = str(pip), f"{pip}/bin:{env.get('PATH', '')}"
+    if shutil.which(binary, path=env.get("PATH")) is None:
+        raise SparkSetUpError(
+            f"There is no {binary} on this worker: install Spark and put its bin directory on PATH, or set SPARK_HOME, "
+            "or install pyspark beside Airflow. Nothing was staged; clear this task then."
+        )
+    env.setdefault("PYSPARK_DRIVER_PYTHON", env.get("PYSPARK_PYTHON") or sys.executable)
+    return {**env, **further}
+
+
+def secrets(environment: Mapping[str, str]) -> list[str]:
+    """Return the values of an environment that nobody may read, the longest first.
+
+    :param environment: of a process.
+    """
+    return sorted((v for name, v in environment.items() if v and _SECRET_NAMES.search(name)), key=len, reverse=True)
+
+
+def _pip_spark() -> Path | None:
+    spec = importlib.util.find_spec("pyspark")
+    home = Path(spec.origin).parent if spec is not None and spec.origin else None
+    return home if home is not None and (home / "jars").is_dir() else None
+
+
+def _check_no_secrets(settings: Mapping[str, str], whose: str) -> None:
+    for key, value in settings.items():
+        if re.search(_HIDDEN, key) and not _NO_SECRET.search(key) and not value.startswith("${"):
+            raise InvalidWriteError(
+                f"{key} in {whose} looks like a secret, and would stand on the command line of spark-submit for "
+                "everybody to read. Give it to the lakehouse's connection, or to Spark's own spark-defaults.conf. "
+                "Nothing was staged."
+            )
+
+
+def _listed(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []
+    return tuple(text for item in items if (text := str(item).strip()))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,192 @@
+"""The driver of a submitted job: reads a plan, runs the job, writes a verdict.
+
+    spark-submit … --py-files <zip of spark_jobs> main.py <plan> <verdict>
+
+Plan and verdict are JSON, each at a local path or at an address that this Spark can read and write. The verdict says
+what the job returned, or what was wrong in Spark's own terms; what that means is decided by whoever submitted. Works in
+any deploy mode, also started a second time by a cluster that restarts drivers: every job can be done twice.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.spark_jobs.optimize import optimize
+from airflow_provider_onelake.spark_jobs.stage import analyze, stage
+from airflow_provider_onelake.spark_jobs.vacuum import vacuum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["ALIVE", "ENVIRONMENT", "FORMAT", "main"]
+
+FORMAT = 1
+"""Of plans and verdicts. Both are written and read by one version of the package, so another one is an accident."""
+
+ALIVE = "ONELAKE_SUBMITTER_ALIVE"
+"""Environment variable: a file that whoever submitted keeps locked for as long as it lives."""
+
+ENVIRONMENT = "spark.onelake.environment"
+"""Setting: names of the driver's environment variables that executors need, with commas between."""
+
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+_LONGEST = 20_000
+_STANDALONE = re.compile(r"driver-\d+-\d+")
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://?")
+
+_JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] = {
+    "analysing": analyze,
+    "staging": stage,
+    "compacting": optimize,
+    "vacuuming": vacuum,
+}
+
+
+class SparkIsNotSetUpError(RuntimeError):
+    """Spark lacks JARs that every job needs."""
+
+
+def main(plan: str, verdict: str) -> int:
+    """Run one job.
+
+    :param plan: where the plan is.
+    :param verdict: where the verdict goes; one that is there is replaced.
+    :returns: the process's status: 0 for a job that was done.
+    :raises Exception: the verdict could not be written.
+    """
+    alive = os.environ.get(ALIVE)
+    end_with(alive)
+    spark = None
+    try:
+        spark = _session()
+        if alive is None:
+            # Whoever submitted may have died before it learnt where the driver is.
+            _write(spark, verdict, json.dumps({"format": FORMAT, "driver": _driver(spark)}))
+        _check_delta(spark)
+        said = {"result": _run(spark, json.loads(_read(spark, plan)))}
+    except Exception as error:
+        said = {"error": {**describe(error), "starting": spark is None}}
+        print(f"The job failed: {said['error']['message']}", file=sys.stderr)
+    _write(spark, verdict, json.dumps({"format": FORMAT, **said}))
+    if spark is not None:
+        spark.stop()
+    return 0 if "result" in said else 1
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """Put an error into plain values.
+
+    :param error: as raised by pyspark.
+    :returns: ``class``, ``condition``, ``state``, ``message``, and ``stack``: the JVM's and Python's causes.
+    """
+    java = getattr(error, "java_exception", None)
+    message = str(java.toString()) if java is not None else str(error).split("\n\nJVM stacktrace:")[0]
+    # pyspark has no public way to it without Spark Connect.
+    stacks = [str(error) if java is not None else str(getattr(error, "_stackTrace", None) or "")]
+    cause = error.__cause__ or error.__context__
+    while cause is not None and len(stacks) < 10:
+        stacks.append(f"Caused by: {type(cause).__name__}: {cause}")
+        cause = cause.__cause__ or cause.__context__
+    return {
+        "class": type(error).__name__,
+        "condition": getattr(error, "getCondition", lambda: None)(),
+        "state": getattr(error, "getSqlState", lambda: None)(),
+        "message": message[:_LONGEST],
+        "stack": "\n".join(filter(None, stacks))[:_LONGEST],
+    }
+
+
+def end_with(alive: str | None) -> None:
+    """End this process and the JVM above it as soon as whoever submitted them has died.
+
+    Nobody would read the verdict, and a retry starts another. It has then let go of the lock, however it died.
+
+    :param alive: the file that is locked, ``None`` where the driver is to outlive whoever submitted.
+    """
+    if alive is None:
+        return
+    file = Path(alive).open("rb")  # noqa: SIM115 - for as long as the process lives
+
+    def wait() -> None:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        print("Whoever submitted this job has died: it ends.", file=sys.stderr, flush=True)
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=wait, name="submitter-alive", daemon=True).start()
+
+
+def _run(spark: SparkSession, plan: Mapping[str, Any]) -> dict[str, Any]:
+    if plan["format"] != FORMAT:
+        raise ValueError(f"The plan has format {plan['format']}; these are jobs of format {FORMAT}.")
+    return _JOBS[plan["kind"]](spark, plan["job"])
+
+
+def _session() -> SparkSession:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    settings = SparkConf()
+    builder = SparkSession.builder
+    for name in filter(None, (settings.get(ENVIRONMENT, "") or "").split(",")):
+        # From one environment to another: a command line is for everybody to read.
+        builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
+    return builder.getOrCreate()
+
+
+def _driver(spark: SparkSession) -> str:
+    """Return what the cluster calls this driver."""
+    here = Path.cwd().name  # of a standalone cluster
+    pod = spark.conf.get("spark.kubernetes.driver.pod.name", None)
+    return here if _STANDALONE.fullmatch(here) else pod or spark.sparkContext.applicationId
+
+
+def _check_delta(spark: Any) -> None:
+    # Spark only warns of an extension that it cannot load, and then says that there is no data source delta.
+    try:
+        spark._jvm.org.apache.spark.util.Utils.classForName(_DELTA, True, False)
+    except Exception as error:
+        raise SparkIsNotSetUpError(f"Delta Lake's JARs are not on Spark's class path: there is no {_DELTA}.") from error
+
+
+def _read(spark: SparkSession, place: str) -> str:
+    if not _SCHEME.match(place):
+        return Path(place).read_text()
+    files, path = _files(spark, place)
+    stream = files.open(path)
+    try:
+        return bytes(stream.readAllBytes()).decode()
+    finally:
+        stream.close()
+
+
+def _write(spark: SparkSession | None, place: str, text: str) -> None:
+    if not _SCHEME.match(place):
+        path = Path(place)
+        # Never half a verdict: whoever waits for it may look at any time.
+        path.with_suffix(".part").write_text(text)
+        path.with_suffix(".part").replace(path)
+    elif spark is not None:
+        files, path = _files(spark, place)
+        stream = files.create(path, True)
+        stream.write(text.encode())
+        stream.close()
+
+
+def _files(spark: Any, place: str) -> tuple[Any, Any]:
+    """Return Hadoop's file system for an address, and the address as its path."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(place)
+    return path.getFileSystem(spark._jsc.hadoopConfiguration()), path
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

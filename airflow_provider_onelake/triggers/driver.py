@@ -1,0 +1,95 @@
+"""The trigger behind a writer whose driver is a cluster's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_onelake.engines.base import DurableEngine, StageJob
+from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.spark import engine_for
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.submit_cluster import Exchange
+
+LONGEST_LOOK = 600.0
+"""Seconds after which the task itself asks the cluster whether its driver still lives."""
+
+
+class DriverTrigger(BaseTrigger):
+    """Wait in the triggerer for the verdict of a driver that stages rows.
+
+    Only the table's store is asked: the triggerer needs no access to the cluster. So a driver that died without a
+    verdict is found by the task, which is woken after a while in any case.
+
+    :param table: an address, or a path in the connection's lakehouse.
+    :param attempt: id of the attempt whose rows are staged.
+    :param onelake_conn_id: the connection of the lakehouse.
+    :param spark_conn_id: the connection of Spark, for a driver that is to be killed.
+    :param seconds: after which the task is woken without a verdict. Default: 600.
+    :param poll_interval: between two looks, in seconds. Default: 5.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        attempt: str,
+        onelake_conn_id: str,
+        spark_conn_id: str,
+        seconds: float = LONGEST_LOOK,
+        poll_interval: float = 5.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+        self.attempt = attempt
+        self.onelake_conn_id = onelake_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.seconds = seconds
+        self.poll_interval = poll_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return what makes this trigger again in the triggerer."""
+        names = ("table", "attempt", "onelake_conn_id", "spark_conn_id", "seconds", "poll_interval")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Wait for the verdict.
+
+        :returns: one event: ``{"reason": …}``; the task finds the verdict itself.
+        """
+        deadline = time.monotonic() + self.seconds
+        exchange = await self._exchange()
+        reason = f"no verdict for {self.seconds:.0f} s"
+        while time.monotonic() < deadline:
+            try:
+                verdict = await asyncio.to_thread(lambda: exchange.verdict)
+                if verdict is not None and (verdict.result is not None or verdict.error is not None):
+                    reason = "the driver's verdict is there"
+                    break
+            except OneLakeError as error:
+                self.log.warning("%s: %s; asking again in %.0f s", self.table, error, self.poll_interval)
+            await asyncio.sleep(self.poll_interval)
+        yield TriggerEvent({"reason": reason})  # type: ignore[no-untyped-call]
+
+    async def on_kill(self) -> None:
+        """Kill the driver of a task that somebody ended while it was deferred."""
+        exchange = await self._exchange()
+
+        def kill() -> None:
+            engine = engine_for(self.spark_conn_id, None, None, lambda: exchange.store)
+            if isinstance(engine, DurableEngine):
+                engine.settle(exchange.uri.removesuffix(f"/{exchange.path}"), self.attempt, wanted=False)
+
+        await asyncio.to_thread(kill)
+
+    async def _exchange(self) -> Exchange:
+        from airflow_provider_onelake.engines.submit_cluster import Exchange
+
+        hook = await OneLakeHook.from_async(self.onelake_conn_id)
+        log = await asyncio.to_thread(hook.delta_log, self.table)
+        return Exchange.at(log.store, hook.address(self.table).spark_uri, self.attempt, StageJob.doing)

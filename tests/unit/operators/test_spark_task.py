@@ -1,0 +1,90 @@
+"""What every task with Spark work does: a driver that outlived an earlier try is waited for, or killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.engines.base import DurableEngine, StageJob, StageResult
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.exceptions import SparkJobError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine
+from tests.support.tables import ids, make_table
+
+
+@attrs.define
+class Cluster(FakeEngine):
+    """An engine with drivers that outlive their tasks: the first is lost sight of, and ends when it is waited for."""
+
+    outlives_the_task: bool = True
+    settled: list[tuple[str, str, bool]] = attrs.field(factory=list)
+    dies: bool = True
+
+    def stage(self, job: StageJob) -> StageResult:
+        if self.dies:
+            self.staged.append(job)
+            raise SparkJobError("the worker was killed")
+        return super().stage(job)
+
+    def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
+        self.settled.append((table_uri, attempt, wanted))
+        if wanted and self.staged:
+            super().stage(self.staged.pop())
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    fake = Cluster({None: {"2019-01": [1, 2]}})
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    return fake
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "Tables" / "trips")
+
+
+def write(query: str = "SELECT 1") -> dict[str, Any]:
+    task = OneLakeWriteOperator(task_id="write", table="Tables/trips", writer="w", source=SqlSource(query))
+    return task.execute(context_of(task))
+
+
+def test_a_retry_takes_over_the_rows_of_the_driver_that_the_dead_worker_left(cluster: Cluster, log: DeltaLog) -> None:
+    with pytest.raises(SparkJobError):
+        write()
+    lost = cluster.staged[0]
+    done = write()
+    assert [wanted for _, _, wanted in cluster.settled] == [True]
+    assert cluster.settled[0][:2] == (lost.table_uri, lost.attempt)
+    assert done["reused"]
+    assert ids(log.table) == [1, 2]
+
+
+def test_a_driver_whose_query_is_another_now_is_killed(cluster: Cluster, log: DeltaLog) -> None:
+    with pytest.raises(SparkJobError):
+        write()
+    cluster.dies = False
+    done = write("SELECT 2")
+    assert [wanted for _, _, wanted in cluster.settled] == [False]
+    assert not done["reused"]
+    assert ids(log.table) == [1, 2]
+
+
+def test_an_engine_whose_work_dies_with_the_task_is_not_asked(cluster: Cluster, log: DeltaLog) -> None:
+    cluster.outlives_the_task = cluster.dies = False
+    write()
+    write()
+    assert not cluster.settled
+
+
+def test_spark_connect_has_nothing_that_outlives_a_task() -> None:
+    assert not isinstance(ConnectEngine("sc://127.0.0.1"), DurableEngine)

@@ -1,0 +1,166 @@
+"""The driver of a submitted job, without Spark."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.spark_jobs import main as driver
+
+PLAN = {"format": driver.FORMAT, "kind": "staging", "job": {"attempt": "a"}}
+
+
+class Session:
+    """As much of a session as the driver asks of it."""
+
+    stopped = False
+    _jvm: Any = None
+    conf: dict[str, str] = {}  # noqa: RUF012
+    sparkContext = type("Context", (), {"applicationId": "application_1_2"})  # noqa: N815
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    found = Session()
+    monkeypatch.setattr(driver, "_session", lambda: found)
+    monkeypatch.setattr(driver, "_check_delta", lambda _: None)
+    monkeypatch.delenv(driver.ALIVE, raising=False)
+    return found
+
+
+def run(tmp_path: Path, plan: Any = PLAN) -> tuple[int, dict[str, Any]]:
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    status = driver.main(str(tmp_path / "plan.json"), str(tmp_path / "verdict.json"))
+    return status, json.loads((tmp_path / "verdict.json").read_text())
+
+
+def test_a_result_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(driver._JOBS, "staging", lambda spark, job: {"spark": spark is session, **job})  # type: ignore[index]
+    assert run(tmp_path) == (0, {"format": 1, "result": {"spark": True, "attempt": "a"}})
+    assert session.stopped
+
+
+def test_an_error_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(spark: Any, job: Any) -> Any:
+        try:
+            raise OSError("disk")
+        except OSError as error:
+            raise ValueError("rows") from error
+
+    monkeypatch.setitem(driver._JOBS, "staging", fails)  # type: ignore[index]
+    status, verdict = run(tmp_path)
+    assert status == 1
+    assert {key: verdict["error"][key] for key in ("class", "message", "starting")} == {
+        "class": "ValueError",
+        "message": "rows",
+        "starting": False,
+    }
+    assert "Caused by: OSError: disk" in verdict["error"]["stack"]
+    assert session.stopped
+
+
+def test_a_spark_that_does_not_start_is_told_apart(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> Any:
+        raise RuntimeError("All masters are unresponsive")
+
+    monkeypatch.setattr(driver, "_session", fails)
+    status, verdict = run(tmp_path)
+    assert status == 1
+    assert verdict["error"]["starting"]
+
+
+def test_a_plan_of_another_format_is_refused(tmp_path: Path, session: Session) -> None:
+    assert "format 9" in run(tmp_path, {**PLAN, "format": 9})[1]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("directory", "conf", "name"),
+    [
+        pytest.param("driver-20261121-0001", {}, "driver-20261121-0001", id="standalone"),
+        pytest.param("work", {"spark.kubernetes.driver.pod.name": "onelake-a"}, "onelake-a", id="kubernetes"),
+        pytest.param("container_1", {}, "application_1_2", id="yarn"),
+    ],
+)
+def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch, directory: str, conf: dict[str, str], name: str
+) -> None:
+    session.conf = conf
+    (tmp_path / directory).mkdir()
+    monkeypatch.chdir(tmp_path / directory)
+    seen = []
+    monkeypatch.setitem(
+        driver._JOBS,  # type: ignore[index]
+        "staging",
+        lambda *_: seen.append(json.loads((tmp_path / "verdict.json").read_text())) or {},
+    )
+    run(tmp_path)
+    assert seen == [{"format": 1, "driver": name}]
+
+
+def test_a_driver_ends_with_whoever_submitted_it(tmp_path: Path) -> None:
+    """However that died: a lock is let go of by kill -9 too."""
+    alive = tmp_path / "alive"
+    holder = f"import fcntl, sys, time; f = open({str(alive)!r}, 'wb'); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); time.sleep(600)"
+    code = f"import time; from airflow_provider_onelake.spark_jobs.main import end_with; end_with({str(alive)!r}); print('up', flush=True); time.sleep(600)"
+    with (
+        subprocess.Popen([sys.executable, "-c", holder], stdout=subprocess.PIPE) as submitter,
+        subprocess.Popen([sys.executable, "-c", "input(); " + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as job,
+    ):  # fmt: skip
+        try:
+            assert submitter.stdout is not None
+            assert job.stdout is not None
+            assert job.stdin is not None
+            submitter.stdout.readline()
+            job.stdin.write(b"\n")
+            job.stdin.flush()
+            assert job.stdout.readline() == b"up\n"
+            with pytest.raises(subprocess.TimeoutExpired):
+                job.wait(0.5)
+            submitter.kill()
+            assert job.wait(10) == -signal.SIGKILL
+        finally:
+            submitter.kill()
+            job.kill()
+
+
+def test_the_lock_of_a_living_submitter_is_held(tmp_path: Path) -> None:
+    from airflow_provider_onelake.engines.submit_process import locked
+
+    path = tmp_path / "alive"
+    with locked(path), path.open("rb") as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_executors_are_given_the_environment_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark = pytest.importorskip("pyspark.sql")
+    given: dict[str, str] = {}
+
+    class Builder:
+        def config(self, key: str, value: str) -> Builder:
+            given[key] = value
+            return self
+
+        def getOrCreate(self) -> str:  # noqa: N802
+            return "session"
+
+    monkeypatch.setattr("pyspark.SparkConf", lambda: {driver.ENVIRONMENT: "A_SECRET"})
+    monkeypatch.setattr(pyspark.SparkSession, "builder", Builder())
+    monkeypatch.setenv("A_SECRET", "value")
+    assert driver._session() == "session"
+    assert given == {"spark.executorEnv.A_SECRET": "value"}
+    assert os.environ["A_SECRET"] == "value"

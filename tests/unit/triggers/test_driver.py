@@ -1,0 +1,149 @@
+"""A writer that waits in the triggerer for its driver: from the submission to the rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import TaskDeferred
+
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.triggers import driver
+from airflow_provider_onelake.triggers.driver import DriverTrigger
+from tests.support.contexts import connect
+
+ATTEMPT = "a1"
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    path = tmp_path / "Tables/trips/staged/jobs" / ATTEMPT / "staging"
+    path.mkdir(parents=True)
+    return path
+
+
+def trigger(**arguments: Any) -> DriverTrigger:
+    return DriverTrigger(
+        **{
+            "table": "Tables/trips",
+            "attempt": ATTEMPT,
+            "onelake_conn_id": "onelake_default",
+            "spark_conn_id": "s",
+            "poll_interval": 0.01,
+            **arguments,
+        }
+    )
+
+
+async def fired(waiting: DriverTrigger) -> list[Any]:
+    return [event.payload async for event in waiting.run()]
+
+
+def say(place: Path, **fields: Any) -> None:
+    (place / "verdict.json").write_text(json.dumps({"format": 1, **fields}))
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        {"result": {"reads_target": False}},
+        {"error": {"class": "X", "message": "m", "condition": None, "state": None, "stack": "", "starting": False}},
+    ],
+    ids=["result", "error"],
+)
+async def test_it_fires_with_the_verdict_and_not_before(place: Path, verdict: dict[str, Any]) -> None:
+    say(place, driver="driver-1-0")
+    waiting = asyncio.create_task(fired(trigger()))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    say(place, **verdict)
+    assert await asyncio.wait_for(waiting, 10) == [{"reason": "the driver's verdict is there"}]
+
+
+async def test_the_task_is_woken_in_any_case(place: Path) -> None:
+    assert await asyncio.wait_for(fired(trigger(seconds=0.1)), 10) == [{"reason": "no verdict for 0 s"}]
+
+
+async def test_half_a_verdict_is_looked_at_again(place: Path) -> None:
+    (place / "verdict.json").write_text('{"format": 1, "resu')
+    waiting = asyncio.create_task(fired(trigger()))
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    say(place, result={})
+    assert await asyncio.wait_for(waiting, 10)
+
+
+def test_it_is_made_again_in_the_triggerer() -> None:
+    path, arguments = trigger(seconds=7).serialize()
+    assert path == "airflow_provider_onelake.triggers.driver.DriverTrigger"
+    assert json.loads(json.dumps(arguments)) == arguments
+    assert DriverTrigger(**arguments).serialize() == (path, arguments)
+
+
+async def test_a_deferred_task_that_is_ended_by_hand_takes_its_driver_with_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[Any] = []
+
+    class Engine:
+        outlives_the_task = True
+
+        def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
+            settled.append((Path(table_uri.removeprefix("file://")), attempt, wanted))
+
+    monkeypatch.setattr(driver, "engine_for", lambda *_: Engine())
+    await trigger().on_kill()
+    assert settled == [(place.parents[3], ATTEMPT, False)]
+
+
+def test_a_task_that_comes_back_finds_its_own_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It defers when its driver is at work, and runs as before when it is back: the attempt is the same."""
+    from airflow_provider_onelake.engines.base import StageJob, StageResult
+    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+    from airflow_provider_onelake.sources import SqlSource
+    from tests.support.contexts import context_of
+    from tests.support.engines import FakeEngine
+    from tests.support.tables import ids, make_table
+
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    table = tmp_path / "Tables" / "trips"
+    make_table(table)
+    fake = FakeEngine({None: {"2019-01": [1, 2]}})
+    jobs: list[StageJob] = []
+
+    class Leaves:
+        outlives_the_task = True
+
+        def __init__(self, *given: Any) -> None:
+            self.leave = given[4]
+
+        def settle(self, *_: Any, **__: Any) -> None:
+            raise AssertionError("its own driver is not an earlier one's")
+
+        def stage(self, job: StageJob) -> StageResult:
+            jobs.append(job)
+            if len(jobs) == 1:
+                self.leave(job.attempt, 42.0)
+            return fake.stage(job)
+
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", Leaves)
+
+    def task() -> OneLakeWriteOperator:
+        return OneLakeWriteOperator(
+            task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), deferrable=True
+        )
+
+    context = context_of(task())
+    with pytest.raises(TaskDeferred) as deferred:
+        task().execute(context)
+    assert isinstance(deferred.value.trigger, DriverTrigger)
+    assert deferred.value.trigger.attempt == jobs[0].attempt
+    assert deferred.value.trigger.seconds == 42.0
+    done = getattr(task(), deferred.value.method_name)(context, {"reason": "x"})
+    assert done["status"] == "published"
+    assert jobs[0] == jobs[1]
+    assert ids(str(table)) == [1, 2]
