@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.base import ONLY_CONNECT, Analysis, StageJob, StageResult
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
 from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
@@ -161,6 +161,8 @@ class SubmitEngine:
         what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
         if self._stopped:
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
+        if isinstance(job, StageJob) and job.rows is not None:
+            raise InvalidWriteError(ONLY_CONNECT)
         log.info("Spark at %s: %s", self._where, what)
         with self._limited():
             verdict, said = (self._attached if self._cluster is None else self._clustered)(kind, job)

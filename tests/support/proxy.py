@@ -52,6 +52,7 @@ class Fault:
     :param hold: kept until this is set, after which the store is asked.
     :param reset: the connection is closed, and the store is not asked.
     :param status: answered with this, and the store is not asked.
+    :param code: of the error in such an answer, as stores name theirs.
     :param lose_answer: the store is asked, and the connection is closed without its answer.
     """
 
@@ -59,6 +60,7 @@ class Fault:
     hold: threading.Event | None = None
     reset: bool = False
     status: int | None = None
+    code: str = "MadeUp"
     lose_answer: bool = False
 
 
@@ -83,16 +85,17 @@ Faults = Callable[[Request], Fault | None]
 class Proxy:
     """Listens on a free port of 127.0.0.1, and passes on to a store.
 
-    :param store: ``http://host:port`` of the store.
+    :param store: ``http://host:port`` of the store; a path behind it is the proxy's too.
     :param faults: what goes wrong; may be replaced at any time. Default: nothing does.
     """
 
     def __init__(self, store: str, faults: Faults | None = None) -> None:
         split = urlsplit(store)
-        self._host, self._port = str(split.hostname), int(split.port or 80)
+        self._host, self._port, self._path = str(split.hostname), int(split.port or 80), split.path
         self.faults = faults
         self.seen: list[Seen] = []
         self.url = ""
+        self._over = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
 
@@ -103,6 +106,8 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
+
         def end() -> None:
             assert self._server is not None
             self._server.close()
@@ -110,12 +115,13 @@ class Proxy:
 
         self._loop.call_soon_threadsafe(end)
 
-    def asked(self, matches: Callable[[Request], bool]) -> list[Seen]:
-        """Return the requests of a kind, in the order in which they ended.
+    def count(self, method: str, part: str) -> int:
+        """Say how many requests of a method have ended whose path holds something.
 
-        :param matches: says whether a request is of that kind.
+        :param method: of the requests.
+        :param part: of their paths.
         """
-        return [seen for seen in list(self.seen) if matches(seen.request)]
+        return sum(seen.request.method == method and part in seen.request.path for seen in list(self.seen))
 
     def _run(self, started: Future[str]) -> None:
         asyncio.set_event_loop(self._loop)
@@ -123,7 +129,7 @@ class Proxy:
         async def listen() -> None:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
             port = self._server.sockets[0].getsockname()[1]
-            started.set_result(f"http://127.0.0.1:{port}")
+            started.set_result(f"http://127.0.0.1:{port}{self._path}")
 
         self._loop.run_until_complete(listen())
         self._loop.run_forever()
@@ -148,15 +154,16 @@ class Proxy:
         if fault.delay:
             await asyncio.sleep(fault.delay)
         if fault.hold is not None:
-            await asyncio.to_thread(fault.hold.wait)
+            await asyncio.to_thread(self._wait, fault.hold)
         if fault.reset:
             self.seen.append(Seen(request, None, None))
             return False
         if fault.status is not None:
             self.seen.append(Seen(request, fault.status, None))
-            await client.send(
-                h11.Response(status_code=fault.status, headers=[("Content-Length", "0"), ("Connection", "close")])
-            )
+            said = b"" if request.method == "HEAD" else f"<Error><Code>{fault.code}</Code></Error>".encode()
+            headers = [("Content-Length", str(len(said))), ("Connection", "close")]
+            await client.send(h11.Response(status_code=fault.status, headers=headers))
+            await client.send(h11.Data(data=said))
             await client.send(h11.EndOfMessage())
             return False
         answer, content = await self._ask(head, body)
@@ -169,6 +176,10 @@ class Proxy:
             await client.send(h11.Data(data=content))
         await client.send(h11.EndOfMessage())
         return client.connection.our_state is h11.DONE and client.connection.their_state is h11.DONE
+
+    def _wait(self, hold: threading.Event) -> None:
+        while not self._over.is_set() and not hold.wait(0.05):
+            pass
 
     async def _ask(self, head: h11.Request, body: bytes) -> tuple[h11.Response, bytes]:
         reader, writer = await asyncio.open_connection(self._host, self._port)
@@ -253,6 +264,25 @@ def weather(seed: int, share: float = 0.1) -> Faults:
         Fault(lose_answer=True),
     ]
     return lambda _: random.choice(kinds) if random.random() < share else None
+
+
+def first(count: int, method: str, part: str, fault: Fault) -> Faults:
+    """Return a fault for the first requests of a method to any path that holds something.
+
+    :param count: of the requests.
+    :param method: of them.
+    :param part: of their paths.
+    :param fault: what goes wrong.
+    """
+    left = [count]
+
+    def decide(request: Request) -> Fault | None:
+        if request.method != method or part not in request.path or not left[0]:
+            return None
+        left[0] -= 1
+        return fault
+
+    return decide
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -17,17 +18,21 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.storage import remote, stores
 from tests.support.object_stores import Lake
-from tests.support.store_proxy import DROP, LOSE_ANSWER, SILENCE, Proxy, first, proxy_to
+from tests.support.proxy import Fault, Proxy, Request, first, outage
 from tests.support.tables import stage, writer_spec
 
 pytestmark = pytest.mark.parametrize("lake", ["s3", "azure"], indirect=True)
+
+BUSY = [pytest.param(Fault(status=status), id=str(status)) for status in (429, 500, 503)]
+DROPPED = pytest.param(Fault(reset=True), id="dropped")
+ANSWER_LOST = pytest.param(Fault(lose_answer=True), id="answer lost")
 
 
 @pytest.fixture
 def proxy(lake: Lake) -> Iterator[Proxy]:
     assert lake.credentials is not None
     assert lake.credentials.endpoint is not None
-    with proxy_to(lake.credentials.endpoint) as running:
+    with Proxy(lake.credentials.endpoint) as running:
         yield running
 
 
@@ -45,20 +50,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(remote._AGAIN, "max_retries", 2)
 
 
-@pytest.mark.parametrize("fault", [429, 500, 503, DROP, LOSE_ANSWER], ids=str)
+@pytest.mark.parametrize("fault", [*BUSY, DROPPED, ANSWER_LOST])
 def test_a_create_whose_answer_was_busy_or_lost_lands_once_and_is_known_to_be_ours(
-    lake: Lake, far: Lake, proxy: Proxy, fault: int | str
+    lake: Lake, far: Lake, proxy: Proxy, fault: Fault
 ) -> None:
     proxy.faults = first(2, "PUT", "a/b", fault)
     far.log().store.create("a/b", b"mine")
     assert lake.log().store.get("a/b") == b"mine"
-    assert proxy.requests("PUT", "a/b") == 3
+    assert proxy.count("PUT", "a/b") == 3
 
 
-@pytest.mark.parametrize("fault", [429, 500, 503, DROP, LOSE_ANSWER], ids=str)
-def test_a_create_that_another_won_meanwhile_is_a_lost_race(
-    lake: Lake, far: Lake, proxy: Proxy, fault: int | str
-) -> None:
+@pytest.mark.parametrize("fault", [*BUSY, DROPPED, ANSWER_LOST])
+def test_a_create_that_another_won_meanwhile_is_a_lost_race(lake: Lake, far: Lake, proxy: Proxy, fault: Fault) -> None:
     lake.log().store.create("a/b", b"theirs")
     proxy.faults = first(1, "PUT", "a/b", fault)
     with pytest.raises(ObjectExistsError):
@@ -68,15 +71,22 @@ def test_a_create_that_another_won_meanwhile_is_a_lost_race(
 
 def test_two_requests_that_meet_are_no_object_that_exists(far: Lake, proxy: Proxy) -> None:
     """S3 answers 409 then, which obstore takes for an object that is there."""
-    proxy.faults = first(1, "PUT", "a/b", 409)
+    proxy.faults = first(1, "PUT", "a/b", Fault(status=409, code="ConditionalRequestConflict"))
     far.log().store.create("a/b", b"mine")
     assert far.log().store.get("a/b") == b"mine"
 
 
-@pytest.mark.parametrize("fault", [429, 500, 503, DROP], ids=str)
-def test_reads_lists_puts_and_deletes_are_tried_again(far: Lake, proxy: Proxy, fault: int | str) -> None:
+@pytest.mark.parametrize("fault", [*BUSY, DROPPED])
+def test_reads_lists_puts_and_deletes_are_tried_again(far: Lake, proxy: Proxy, fault: Fault) -> None:
     store = far.log().store
-    proxy.faults = lambda method, path, before: fault if before < 1 else None
+    asked: set[tuple[str, str]] = set()
+
+    def once_each(request: Request) -> Fault | None:
+        before, this = len(asked), (request.method, request.path)
+        asked.add(this)
+        return fault if len(asked) > before else None
+
+    proxy.faults = once_each
     store.put("a/b", b"1")
     assert store.get("a/b") == b"1"
     assert store.head("a/b").size == 1
@@ -89,7 +99,7 @@ def test_a_commit_whose_answer_was_lost_is_published_once_and_lost_no_race(lake:
     lake.make_table()
     log = far.log()
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    proxy.faults = first(1, "PUT", "/_delta_log/00000000000000000001.json", LOSE_ANSWER)
+    proxy.faults = first(1, "PUT", "/_delta_log/00000000000000000001.json", Fault(lose_answer=True))
     publication = Committer(log).publish([buffer])
     assert (publication.status, publication.version, publication.lost_races) == (Status.PUBLISHED, 1, 0)
     assert lake.ids() == [1]
@@ -102,13 +112,12 @@ def test_an_outage_is_said_in_bounded_time_and_the_same_buffer_is_published_afte
     lake.make_table()
     log = far.log()
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    proxy.faults = lambda method, path, before: DROP
-    for ask in (lambda: log.store.create("x", b""), lambda: log.store.put("x", b""), lambda: log.store.get("x")):
-        begun = time.monotonic()
-        with pytest.raises(StoreUnavailableError, match="did not answer for x"):
-            ask()
-        assert time.monotonic() - begun < 10
-    proxy.faults = lambda method, path, before: None
+    with outage(proxy):
+        for ask in (lambda: log.store.create("x", b""), lambda: log.store.put("x", b""), lambda: log.store.get("x")):
+            begun = time.monotonic()
+            with pytest.raises(StoreUnavailableError, match="did not answer for x"):
+                ask()
+            assert time.monotonic() - begun < 10
     assert Committer(log).publish([buffer]).status is Status.PUBLISHED
     assert lake.ids() == [1]
 
@@ -116,7 +125,7 @@ def test_an_outage_is_said_in_bounded_time_and_the_same_buffer_is_published_afte
 @pytest.mark.usefixtures("impatient")
 def test_a_store_that_says_nothing_is_given_up_on(far: Lake, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     store = far.log().store
-    proxy.faults = lambda method, path, before: SILENCE
+    proxy.faults = lambda _: Fault(hold=threading.Event())
     begun = time.monotonic()
     with pytest.raises(StoreUnavailableError):
         store.create("x", b"")
@@ -126,7 +135,7 @@ def test_a_store_that_says_nothing_is_given_up_on(far: Lake, proxy: Proxy, monke
 
 
 def test_a_refusal_is_not_tried_again(far: Lake, proxy: Proxy) -> None:
-    proxy.faults = lambda method, path, before: 403
+    proxy.faults = lambda _: Fault(status=403)
     for ask in ("get", "head", "delete"):
         with pytest.raises(AccessDeniedError, match="Check the rights"):
             getattr(far.log().store, ask)("x")
@@ -160,6 +169,6 @@ def test_a_missing_bucket_or_workspace_is_named(lake: Lake) -> None:
 def test_waits_between_tries_grow(monkeypatch: pytest.MonkeyPatch, far: Lake, proxy: Proxy) -> None:
     bounds: list[float] = []
     monkeypatch.setattr(stores.random, "uniform", lambda low, high: bounds.append(high) or 0.0)
-    proxy.faults = first(4, "PUT", "x", 503)
+    proxy.faults = first(4, "PUT", "x", Fault(status=503))
     far.log().store.create("x", b"")
     assert bounds == [0.1, 0.2, 0.4, 0.8]

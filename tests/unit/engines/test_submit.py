@@ -126,6 +126,12 @@ def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Callable[...,
     assert [call["plan"]["kind"] for call in submit.calls] == ["analysing", "compacting", "vacuuming"]
 
 
+def test_a_function_does_not_travel(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    with pytest.raises(InvalidWriteError, match="needs a connection of the type 'spark_connect'"):
+        connect().stage(job(source={"kind": "function"}, rows=lambda spark: spark.range(1)))
+    assert submit.calls == []
+
+
 def test_secrets_are_in_the_environment_only(
     submit: FakeSubmit, connect: Callable[..., SubmitEngine], caplog: pytest.LogCaptureFixture
 ) -> None:
