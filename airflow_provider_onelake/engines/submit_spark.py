@@ -94,9 +94,8 @@ class SubmitTarget:
         :param access: to the table's store.
         :raises InvalidWriteError: one of them would put a secret on a command line.
         """
-        stores = {key if key.startswith("spark.") else f"spark.hadoop.{key}": v for key, v in access.settings.items()}
-        _check_no_secrets(stores, "the settings of the table's store")
-        found = {**_SETTINGS, **self.conf, **stores}
+        _check_no_secrets(access.settings, "the settings of the table's store")
+        found = {**_SETTINGS, **self.conf, **access.settings}
         given = [name for name in found.get(_EXTENSIONS, "").split(",") if name]
         found[_EXTENSIONS] = ",".join([_DELTA, *(name for name in given if name != _DELTA)])
         found[_REDACTION] = "|".join(filter(None, (_HIDDEN, found.get(_REDACTION))))

@@ -26,8 +26,8 @@ def engine_for(
 
     :param spark_conn_id: a connection of the type ``spark_connect`` or ``spark``.
     :param timeout: in seconds, after which a job is stopped; ``None`` for never.
-    :param access: returns what an application of the job's own needs for the table's store; not asked for a Spark
-        Connect server, which is set up for the store beforehand. Default: it needs nothing.
+    :param access: says what Spark needs to reach the table's store. Asked for an application of the job's own only: a
+        Spark Connect server is set up for the store beforehand. Default: Spark needs nothing for it.
     :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none.
     :param leave: takes over from the engine when a driver in cluster mode is at work. Default: the engine waits.
     :returns: the engine; nothing has been asked of Spark yet.
@@ -47,10 +47,11 @@ def engine_for(
 
         from airflow_provider_onelake.engines.submit import SubmitEngine
         from airflow_provider_onelake.engines.submit_spark import SubmitTarget, secrets
+        from airflow_provider_onelake.storage.spark import SparkAccess
 
-        needed = access() if access is not None else None
+        needed = access() if access is not None else SparkAccess()
         # What Spark prints goes into the task's log.
-        for value in secrets(needed.environment) if needed is not None else ():
+        for value in secrets(needed.environment):
             mask_secret(value)
         return SubmitEngine(SubmitTarget.of(connection), timeout=timeout, access=needed, store=store, leave=leave)
     raise InvalidWriteError(

@@ -180,7 +180,7 @@ def test_secrets_are_not_sent_to_a_cluster(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     finishes(master, store, job)
-    new_engine(access=lambda: SparkAccess({}, {"AWS_SECRET_ACCESS_KEY": "s3cr3t"})).stage(job)
+    new_engine(access=lambda: SparkAccess(environment={"AWS_SECRET_ACCESS_KEY": "s3cr3t"})).stage(job)
     (call,) = submit.calls
     assert "s3cr3t" not in json.dumps(call)
     assert "spark.onelake.environment" not in settings(call["argv"])
@@ -300,8 +300,11 @@ def test_stop_kills_the_driver(
 def test_a_time_out_kills_the_driver(
     submit: FakeSubmit, master: Master, job: StageJob, new_engine: Callable[..., SubmitEngine]
 ) -> None:
-    with pytest.raises(SparkJobTimeoutError, match="longer than 1 s"):
-        new_engine(timeout=1).stage(job)
+    engine = new_engine(timeout=60)
+    # As the timer does, but only once the driver is at work.
+    master.when_asked = lambda: engine._end("expired")
+    with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):
+        engine.stage(job)
     assert master.state == "KILLED"
 
 

@@ -63,7 +63,7 @@ def test_secrets_of_the_store_are_masked_in_the_tasks_log(monkeypatch: pytest.Mo
     masked: list[str] = []
     monkeypatch.setattr("airflow.sdk.log.mask_secret", masked.append)
     connection(monkeypatch, conn_type="spark", host="local[1]")
-    engine_for("c", None, lambda: SparkAccess({}, {"AWS_REGION": "eu-1", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}))
+    engine_for("c", None, lambda: SparkAccess(environment={"AWS_REGION": "eu-1", "AWS_SECRET_ACCESS_KEY": "s3cr3t"}))
     assert masked == ["s3cr3t"]
 
 
