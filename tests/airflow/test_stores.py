@@ -21,7 +21,8 @@ from tests.support.object_stores import Lake
 from tests.support.store_spark import StoreServer
 from tests.support.tables import foreign_append, foreign_commit
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+# Three servers and a Spark start for the first of them.
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
 VENDORS = [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)]
