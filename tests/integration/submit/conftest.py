@@ -95,6 +95,9 @@ def local(connect: NewEngine, jar_files: list[Path], tmp_path: Path) -> NewEngin
         "spark.sql.shuffle.partitions": 2,
         "spark.databricks.delta.snapshotPartitions": 2,
         "spark.eventLog.enabled": True,
+        # As text, to be searched for secrets.
+        "spark.eventLog.compress": False,
+        "spark.eventLog.rolling.enabled": False,
         "spark.eventLog.dir": (tmp_path / "events").as_uri(),
     }
 
