@@ -101,19 +101,16 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         started: Future[str] = Future()
-        threading.Thread(target=self._run, args=[started], name="proxy", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, args=[started], name="proxy", daemon=True)
+        self._thread.start()
         self.url = started.result(10)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
 
-        def end() -> None:
-            assert self._server is not None
-            self._server.close()
-            self._loop.stop()
-
-        self._loop.call_soon_threadsafe(end)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        self._thread.join(10)
 
     def count(self, method: str, part: str) -> int:
         """Say how many requests of a method have ended whose path holds something.
@@ -133,6 +130,17 @@ class Proxy:
 
         self._loop.run_until_complete(listen())
         self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        self._loop.stop()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, h11.RemoteProtocolError, asyncio.IncompleteReadError):
