@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.airflow_home import use_own_home
+from tests.support.groups import pytest_collection_modifyitems
 from tests.support.object_stores import blob_server, lake, s3_server
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.spark_server import connect_server
@@ -12,6 +13,7 @@ __all__ = [
     "blob_server",
     "connect_server",
     "lake",
+    "pytest_collection_modifyitems",
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
     "s3_server",
