@@ -26,6 +26,8 @@ def group_of(path: Path) -> str | None:
     return None
 
 
+# Before pytest-xdist's own, which reads the marks.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = group_of(item.path)
