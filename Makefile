@@ -50,7 +50,7 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 
 test: jars stores ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
 	@$(PYTEST) --numprocesses auto $(ALONE)
-	@$(PYTEST) --numprocesses 2 --dist loadgroup $(SHARING)
+	@$(PYTEST) --numprocesses 2 $(SHARING)
 
 test-unit: setup ## The unit tests: seconds
 	@$(PYTEST) --numprocesses auto tests/unit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.airflow_home import use_own_home
-from tests.support.groups import pytest_collection_modifyitems
+from tests.support.groups import pytest_xdist_make_scheduler
 from tests.support.object_stores import blob_server, lake, s3_server
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.spark_server import connect_server
@@ -13,9 +13,9 @@ __all__ = [
     "blob_server",
     "connect_server",
     "lake",
-    "pytest_collection_modifyitems",
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
+    "pytest_xdist_make_scheduler",
     "s3_server",
     "store_spark",
 ]

@@ -1,20 +1,22 @@
-"""Which tests share servers, so that one process of pytest-xdist runs them: others run beside them."""
+"""Which tests share servers, so that one process of pytest-xdist runs them all while others run beside them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
 
 
-def group_of(path: Path) -> str | None:
+def group_of(path: str) -> str | None:
     """Return the servers that a file's tests share, ``None`` for none.
 
-    :param path: of the test file.
+    :param path: of the test file, from the repository.
     """
-    match path.relative_to(TESTS).parts:
+    match PurePosixPath(path).parts[1:]:
         case ("live", *_):
             return "a live Airflow"
         case ("integration", "submit", *_):
@@ -26,10 +28,13 @@ def group_of(path: Path) -> str | None:
     return None
 
 
-# Before pytest-xdist's own, which reads the marks.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        group = group_of(item.path)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
+# Optional, as it is a hook of pytest-xdist; that one's own groups, by marks, need an older pytest.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByServers(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0]) or nodeid
+
+    return ByServers(config, log)
