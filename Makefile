@@ -52,7 +52,7 @@ test: jars stores ## Every test that needs Python and Java only: unit, integrati
 	@$(PYTEST) --numprocesses auto $(ALONE)
 	@$(PYTEST) --numprocesses 2 $(SHARING)
 
-test-unit: setup ## The unit tests: seconds
+test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit
 
 up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background; prints the address when healthy
