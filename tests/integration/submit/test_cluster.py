@@ -23,11 +23,11 @@ from tests.support.spark_cluster import Cluster, ClusterConnectServer, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-# Forty rows in twenty tasks, each of which takes its time on an executor.
+# Forty rows in twenty tasks, each of which takes its two seconds on an executor.
 ROWS = 40
 SLOW = (
     f"SELECT id FROM range(0, {ROWS}, 1, 20) "
-    "WHERE coalesce(java_method('java.lang.Thread', 'sleep', 500L), 'slept') != 'never'"
+    "WHERE coalesce(java_method('java.lang.Thread', 'sleep', 1000L), 'slept') != 'never'"
 )
 
 
@@ -74,8 +74,8 @@ def ids(target: Target) -> list[int]:
 def assert_rows_exact_when(kill: Callable[[], None], engine: Stages, target: Target, cluster: Cluster) -> None:
     with ThreadPoolExecutor(1) as pool:
         staging = pool.submit(engine.stage, sql_job(target, SLOW))
-        # Some tasks have written their files, most have not.
-        until(lambda: len(cluster.executors()) == 2 and list(target.buffer.glob("*.parquet")))
+        # Some tasks have written their files, most have not; the second executor may still be on its way.
+        until(lambda: cluster.executors() and list(target.buffer.glob("*.parquet")))
         kill()
         assert not staging.done()
         staging.result(400)
