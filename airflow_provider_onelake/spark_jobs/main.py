@@ -132,9 +132,11 @@ def _run(spark: SparkSession, plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _session() -> SparkSession:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    # Without the JVM, which a SparkContext otherwise starts, a SparkConf has nothing of what spark-submit was given.
+    SparkContext._ensure_initialized()
     settings = SparkConf()
     builder = SparkSession.builder
     for name in filter(None, (settings.get(ENVIRONMENT, "") or "").split(",")):
