@@ -7,17 +7,15 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
-
 from airflow_provider_onelake.exceptions import InvalidWriteError, PlanError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.source_templates import SourceTemplates
 from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
 from airflow_provider_onelake.operators.write import group_defaults
 from airflow_provider_onelake.sources import FileSource, SourceFile
 
 if TYPE_CHECKING:
-    import jinja2
     from airflow.sdk import Context
 
     from airflow_provider_onelake.planning.balance import Share
@@ -30,7 +28,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MEBIBYTE = 1 << 20
 
 
-class OneLakePlanOperator(BaseOperator):
+class OneLakePlanOperator(SourceTemplates):
     """Divide the partitions of a source over writers by size, for ``expand_kwargs`` of a writer.
 
     ``OneLakeWriteOperator.partial(source=…).expand_kwargs(plan.output)``: each writer reads whole partitions, and each
@@ -99,27 +97,6 @@ class OneLakePlanOperator(BaseOperator):
     def hook(self) -> OneLakeHook:
         """The lakehouse."""
         return OneLakeHook(self.onelake_conn_id)
-
-    def render_template(
-        self,
-        content: Any,
-        context: Context,
-        jinja_env: jinja2.Environment | None = None,
-        seen_oids: set[int] | None = None,
-    ) -> Any:
-        """Render templates, also those inside a source, into a copy.
-
-        :param content: of a field.
-        :param context: of the running task.
-        :param jinja_env: to render with.
-        :param seen_oids: what must not be rendered.
-        :returns: the rendered value.
-        """
-        if isinstance(content, FileSource):
-            return content.rendered(
-                lambda value: super(OneLakePlanOperator, self).render_template(value, context, jinja_env)
-            )
-        return super().render_template(content, context, jinja_env, seen_oids)
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Plan.

@@ -10,6 +10,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.source_templates import SourceTemplates
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import (
     check_choice,
@@ -25,7 +26,6 @@ from airflow_provider_onelake.operators.writing import Writing
 from airflow_provider_onelake.sources import FileSource, Source
 
 if TYPE_CHECKING:
-    import jinja2
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_onelake.staging.spec import WriteSpec
@@ -37,7 +37,7 @@ _CHOOSING = ("mode", "publish", "rows_outside", "on_rerun", "schema_evolution")
 _TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
 
 
-class OneLakeWriteOperator(SparkTaskOperator):
+class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     """Write the rows of one writer into a Delta table that others write at the same time.
 
     Spark stages the rows into a buffer beside the table; a small commit makes them visible. A retry finds the buffer,
@@ -201,29 +201,6 @@ class OneLakeWriteOperator(SparkTaskOperator):
             raise InvalidWriteError(f"mode={self.mode!r} takes no replace_where; did you mean mode='replace_where'?")
         if self.mode == "replace_where" and not self.replace_where:
             raise InvalidWriteError("mode='replace_where' needs the predicate `replace_where`.")
-
-    def render_template(
-        self,
-        content: Any,
-        context: Context,
-        jinja_env: jinja2.Environment | None = None,
-        seen_oids: set[int] | None = None,
-    ) -> Any:
-        """Render templates, also those inside a source, into a copy: one source may serve many tasks and runs.
-
-        :param content: of a field.
-        :param context: of the running task.
-        :param jinja_env: to render with.
-        :param seen_oids: what must not be rendered.
-        :returns: the rendered value.
-        """
-        if isinstance(content, Source):
-            if id(content) in (seen_oids or ()):
-                return content
-            return content.rendered(
-                lambda value: super(OneLakeWriteOperator, self).render_template(value, context, jinja_env)
-            )
-        return super().render_template(content, context, jinja_env, seen_oids)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Stage, and publish.

@@ -46,8 +46,9 @@ class _Server:
 
     name: str
 
-    def __init__(self, state: Path, port: int | None = None) -> None:
+    def __init__(self, state: Path, port: int | None = None, install_into: Path | None = None) -> None:
         self.state = state.absolute()
+        self._tools = install_into or state
         self.port = port or free_port()
         self.data = self.state / "data"
         self.log_file = self.state / "server.log"
@@ -140,10 +141,6 @@ class S3Server(_Server):
 
     name = "versitygw"
 
-    def __init__(self, state: Path, port: int | None = None, install_into: Path | None = None) -> None:
-        super().__init__(state, port)
-        self._tools = install_into or state
-
     @property
     def access_key(self) -> str:
         """Id of the key that may do everything."""
@@ -180,10 +177,6 @@ class BlobServer(_Server):
     """
 
     name = "Azurite"
-
-    def __init__(self, state: Path, port: int | None = None, install_into: Path | None = None) -> None:
-        super().__init__(state, port)
-        self._tools = install_into or state
 
     @property
     def account_key(self) -> str:
