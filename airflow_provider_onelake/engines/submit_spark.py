@@ -46,6 +46,8 @@ _SCALA = "2.13"
 _SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
 # What Airflow is told by its environment is none of Spark's business: keys, connections.
 _AIRFLOWS = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_")
+# Whoever opens a Connect session has these in its process for good, and a driver with them would be a client.
+_CONNECTS = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
 
 
 @attrs.frozen
@@ -143,7 +145,7 @@ def delta_package() -> str:
 
 
 def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a ``spark-submit``: the worker's, without what is Airflow's own.
+    """Return the environment of a ``spark-submit``: the worker's, without what is Airflow's own or Spark Connect's.
 
     Where the worker has no Spark of its own, pip's ``pyspark`` is one.
 
@@ -151,7 +153,7 @@ def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]
     :param further: variables to add.
     :raises SparkSetUpError: there is no such script on this worker.
     """
-    env = {key: value for key, value in os.environ.items() if not key.startswith(_AIRFLOWS)}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(_AIRFLOWS) and k not in _CONNECTS}
     pip = _pip_spark()
     if home := env.get("SPARK_HOME"):
         env["PATH"] = f"{home}/bin:{env.get('PATH', '')}"

@@ -155,6 +155,16 @@ def test_airflows_own_secrets_stay_with_airflow(
     assert not [name for name in submit.calls[0]["env"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
 
 
+def test_a_worker_that_was_a_connect_client_submits_a_driver(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = {"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_REMOTE": "sc://spark", "SPARK_LOCAL_REMOTE": "1"}
+    for name, value in clients.items():
+        monkeypatch.setenv(name, value)
+    connect("local[1]", None).stage(job())
+    assert not clients.keys() & submit.calls[0]["env"].keys()
+
+
 @pytest.mark.parametrize(
     "key",
     [
