@@ -70,6 +70,21 @@ _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
     (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
 )
 
+_CONFLICTS = (
+    "DeltaConcurrentModificationException",
+    "ConcurrentWriteException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentTransactionException",
+)
+_CONFLICT = re.compile(
+    r"DELTA_(?:CONCURRENT_(?:APPEND|WRITE|TRANSACTION|DELETE_READ|DELETE_DELETE)|METADATA_CHANGED|PROTOCOL_CHANGED)\b"
+    rf"|(?:io\.delta\.exceptions|org\.apache\.spark\.sql\.delta)\.(?:{'|'.join(_CONFLICTS)})\b"
+)
+
 _NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 2000
@@ -122,7 +137,7 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     name = error.name if isinstance(error, ReportedError) else type(error).__name__
     if name == "RowsDoNotFitError":
         return SchemaMismatchError(f"{error} Nothing was written.")
-    kind = SparkSetUpError if name == "SparkIsNotSetUpError" else _kind(error)
+    kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
     said = _message(error)
     if kind is SparkSetUpError:
         return SparkSetUpError(f"Spark at {where} is not set up for {doing}. {_JARS} Spark said: {said}")
@@ -133,6 +148,30 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     return kind(f"Spark refused {doing}. The table is unchanged. Spark said: {said}")
 
 
+def is_sparks(error: BaseException) -> bool:
+    """Whether an error comes from Spark's clients: pyspark, gRPC below it, or py4j.
+
+    :param error: any.
+    """
+    return any(kind.__module__.partition(".")[0] in ("pyspark", "grpc", "py4j") for kind in type(error).__mro__)
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether an error is, or wraps in its text, one of Delta's conflicts: another commit came first.
+
+    Delta has eight exceptions for it (https://docs.delta.io/latest/concurrency-control.html#conflict-exceptions). Their
+    conditions are the same over Spark Connect, where not every error comes as a class of its own.
+
+    :param error: any.
+    """
+    if any(
+        kind.__module__.partition(".")[0] == "delta" and kind.__name__ in _CONFLICTS for kind in type(error).__mro__
+    ):
+        return True
+    own = getattr(error, "getCondition", lambda: None)() or ""
+    return bool(_CONFLICT.match(own)) or any(_CONFLICT.search(text) for text in _own_texts(error))
+
+
 def was_unreachable(error: BaseException) -> bool:
     """Whether an error means that nobody answered at all.
 
@@ -141,7 +180,11 @@ def was_unreachable(error: BaseException) -> bool:
     return _status(error) == "UNAVAILABLE"
 
 
-def _kind(error: BaseException) -> type[OneLakeError]:
+def kind_of(error: BaseException) -> type[OneLakeError]:
+    """Return the package's class for one of Spark's errors; what is not known is taken as passing.
+
+    :param error: as raised by pyspark, or as a verdict reports it.
+    """
     status = _status(error)
     if status == "UNAVAILABLE":
         return SparkUnavailableError
@@ -182,9 +225,13 @@ def _texts(error: BaseException) -> Iterator[str]:
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        yield str(cause)
-        yield from _jvm_texts(cause)
+        yield from _own_texts(cause)
         cause = cause.__cause__ or cause.__context__
+
+
+def _own_texts(error: BaseException) -> Iterator[str]:
+    yield str(error)
+    yield from _jvm_texts(error)
 
 
 def _status(error: BaseException) -> str | None:

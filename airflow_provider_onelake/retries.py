@@ -1,0 +1,142 @@
+"""Which failures Airflow should retry, and when: a policy for every task that writes Delta tables."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import RetryDecision, RetryPolicy
+
+from airflow_provider_onelake.engines.errors import is_conflict, is_sparks, kind_of
+from airflow_provider_onelake.exceptions import CommitContentionError, OneLakeError, TerminalError, TransientError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+FIRST_DELAY = timedelta(seconds=30)
+LONGEST_DELAY = timedelta(minutes=10)
+
+
+class Failure(Enum):
+    """What a failure means for the next try."""
+
+    CONFLICT = "another commit came first"
+    """The same work, begun again on the newest version, has every chance."""
+
+    TRANSIENT = "a store or Spark is away or busy"
+    """It needs time."""
+
+    TERMINAL = "a person has to act"
+    """Trying again changes nothing."""
+
+
+class OneLakeRetryPolicy(RetryPolicy):
+    """Retries at once after a lost race, after a growing pause when a store or Spark is away, and not at all otherwise.
+
+    The operators of this package do without: they fail for good where a person has to act. With it they do not wait
+    for ``retry_delay`` after a lost race. It is made for any task, also of a PySpark script that commits itself: it
+    knows Delta's conflict exceptions, as classes, as conditions and in the text of wrapping errors. Of failures that
+    it does not know it says nothing, so ``retries`` and ``retry_delay`` hold. It never goes beyond ``retries``.
+
+    :param first_delay: seconds before the first retry of what needs time; doubled with each try, less up to a half at
+        random, so that writers which failed together do not come back together. Default: 30.
+    :param longest_delay: seconds that no pause exceeds. Default: 600.
+    :raises ValueError: a delay is negative, or the longest is shorter than the first.
+    """
+
+    def __init__(
+        self, first_delay: float | timedelta = FIRST_DELAY, longest_delay: float | timedelta = LONGEST_DELAY
+    ) -> None:
+        self.first_delay = _span(first_delay)
+        self.longest_delay = _span(longest_delay)
+        if not timedelta() <= self.first_delay <= self.longest_delay:
+            raise ValueError(
+                f"first_delay is {self.first_delay}, longest_delay {self.longest_delay}: neither may be negative, "
+                "nor the longest shorter than the first."
+            )
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
+    ) -> RetryDecision:
+        """Decide on the next try; called by Airflow in the worker.
+
+        :param exception: that the task raised.
+        :param try_number: of the try that failed, from 1.
+        :param max_tries: of the task; Airflow holds to it.
+        :param context: of the task; not looked at.
+        """
+        match failure_of(exception):
+            case Failure.TERMINAL as failure:
+                return RetryDecision.fail(failure.value)
+            case Failure.CONFLICT as failure:
+                return RetryDecision.retry(timedelta(), failure.value)
+            case Failure.TRANSIENT as failure:
+                return RetryDecision.retry(self._pause(try_number), failure.value)
+        return RetryDecision.default()
+
+    def serialize(self) -> dict[str, Any]:
+        """Return what :meth:`deserialize` makes an equal policy from."""
+        return {
+            "__type": type(self).__name__,
+            "first_delay": self.first_delay.total_seconds(),
+            "longest_delay": self.longest_delay.total_seconds(),
+        }
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> OneLakeRetryPolicy:
+        """Return the policy that was serialized.
+
+        :param data: of :meth:`serialize`.
+        """
+        return cls(data["first_delay"], data["longest_delay"])
+
+    def _pause(self, try_number: int) -> timedelta:
+        # A power of two that no number of tries makes too large for a timedelta.
+        doubled = self.first_delay.total_seconds() * 2 ** min(max(try_number, 1) - 1, 30)
+        # Spread for its own sake; nobody gains by guessing it.
+        return timedelta(seconds=min(doubled, self.longest_delay.total_seconds()) * random.uniform(0.5, 1))  # noqa: S311
+
+
+def failure_of(exception: BaseException) -> Failure | None:
+    """Return what a failure means for the next try, ``None`` for one that is neither ours nor Spark's nor Delta's.
+
+    The outermost error that means something decides: what it was made from is looked at after it.
+
+    :param exception: that a task raised, also a group of exceptions: of those the gravest counts.
+    """
+    for error in _chain(exception):
+        if isinstance(error, BaseExceptionGroup):
+            found = {failure_of(one) for one in error.exceptions}
+            for failure in (Failure.TERMINAL, Failure.TRANSIENT, Failure.CONFLICT):
+                if failure in found:
+                    return failure
+        elif isinstance(error, OneLakeError):
+            return _of(type(error))
+        elif is_conflict(error):
+            return Failure.CONFLICT
+        elif is_sparks(error):
+            return _of(kind_of(error))
+    return None
+
+
+def _of(kind: type[OneLakeError]) -> Failure | None:
+    if issubclass(kind, CommitContentionError):
+        return Failure.CONFLICT
+    if issubclass(kind, TransientError):
+        return Failure.TRANSIENT
+    return Failure.TERMINAL if issubclass(kind, TerminalError) else None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _span(delay: float | timedelta) -> timedelta:
+    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
