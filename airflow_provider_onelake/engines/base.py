@@ -48,6 +48,7 @@ class StageJob(SparkJob):
         others. Default: no.
     :param target_file_size: in bytes, of rows before they are compressed: Spark merges what several tasks write until
         a file is that large; it does not split what one task writes. Default: a file for each task and partition.
+    :param fingerprint: of the source as the writer saw it: with another one it is other work. Default: not known.
     :raises InvalidWriteError: a field contradicts another, or a setting is one that staging needs for itself.
     """
 
@@ -63,6 +64,7 @@ class StageJob(SparkJob):
     schema: str | None = None
     evolves: bool = False
     target_file_size: int | None = None
+    fingerprint: str = ""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -166,12 +168,21 @@ class DurableEngine(Protocol):
     def outlives_the_task(self) -> bool:
         """Whether it does, with this connection."""
 
-    def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
-        """Bring what an earlier attempt left at work to its end, so that nothing is submitted twice.
+    def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
+        """Return the attempts of a task whose jobs may still be at work, or have ended unheard.
+
+        :param table_uri: of the table, as Spark addresses it.
+        :param owner: whose work it is, as the jobs say.
+        :param doing: what the jobs do, such as ``VacuumJob.doing``.
+        """
+
+    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
+        """Bring what an earlier attempt left at work to its end, so that no work is done twice.
 
         :param table_uri: of the table, as Spark addresses it.
         :param attempt: the earlier one's id.
-        :param wanted: whether its rows are of use: it is waited for then, and killed otherwise.
+        :param doing: what its job does, such as ``StageJob.doing``.
+        :param wanted: whether what it does is of use: it is waited for then, and killed otherwise.
         :raises SparkJobError: :meth:`Engine.stop` was called meanwhile.
         :raises SparkJobTimeoutError: it took too long, and was killed.
         :raises SparkUnavailableError: its cluster does not answer; the work goes on.

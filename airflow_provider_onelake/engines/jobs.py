@@ -18,6 +18,8 @@ class SparkJob:
     :param attempt: id of the attempt, by which Spark's own records know the job.
     :param session: further settings of the Spark session. Default: none.
     :param label: whose work it is, for people who look at Spark's UI. Default: nothing.
+    :param owner: whose work it is, the same for all tries of a task in a run and no other's: a driver in cluster mode
+        that outlived its try is found by it. Default: nobody's.
     :raises InvalidWriteError: a setting is one that the job needs for itself.
     """
 
@@ -28,6 +30,7 @@ class SparkJob:
     attempt: str
     session: Mapping[str, str] = attrs.field(factory=dict)
     label: str = ""
+    owner: str = ""
 
     def __attrs_post_init__(self) -> None:
         # Settings are case-sensitive in Spark, so the comparison is too.

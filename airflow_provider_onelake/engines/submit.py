@@ -21,7 +21,9 @@ from airflow_provider_onelake.engines.base import ONLY_CONNECT, Analysis, StageJ
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
 from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
-from airflow_provider_onelake.engines.submit_cluster import Exchange, cluster_of
+from airflow_provider_onelake.engines.submit_cluster import cluster_of
+from airflow_provider_onelake.engines.submit_driver import Driver
+from airflow_provider_onelake.engines.submit_exchange import Exchange
 from airflow_provider_onelake.engines.submit_package import MAIN_FILE, Verdict, dump_plan, job_package, load_verdict
 from airflow_provider_onelake.engines.submit_process import SubmitProcess, locked
 from airflow_provider_onelake.engines.submit_spark import SubmitTarget, secrets
@@ -37,12 +39,13 @@ from airflow_provider_onelake.spark_jobs.main import ALIVE
 from airflow_provider_onelake.storage.spark import SparkAccess
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-
+    from airflow_provider_onelake.engines.submit_cluster import Cluster
+    from airflow_provider_onelake.engines.submit_hook import SubmitHook
     from airflow_provider_onelake.storage.stores import Store
 
 log = logging.getLogger(__name__)
 
+_ANALYSING = "analysing"
 _POLL_SECONDS = 1.0
 _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
@@ -80,8 +83,9 @@ class SubmitEngine:
         self._store = store
         self._leave = leave
         self._access = access or SparkAccess()
-        self._where: str = self._hook()._connection["master"]
-        self._cluster = cluster_of(self._hook)
+        hook = self._hook()
+        self._where = hook.master
+        self._cluster = cluster_of(hook, target)
         if self._cluster is not None:
             self._access = _in_cluster(self._access)
         self._stopped = False
@@ -89,7 +93,7 @@ class SubmitEngine:
         self._wake = threading.Event()
         self._end_done = threading.Event()
         self._process: SubmitProcess | None = None
-        self._exchange: Exchange | None = None
+        self._driver: Driver | None = None
 
     @property
     def outlives_the_task(self) -> bool:
@@ -101,7 +105,7 @@ class SubmitEngine:
 
         :param job: its ``buffer_uri`` is not used.
         """
-        return Analysis(**self._run("analysing", job))
+        return Analysis(**self._run(_ANALYSING, job))
 
     def stage(self, job: StageJob) -> StageResult:
         """Append the job's rows to its buffer; see :meth:`Engine.stage`.
@@ -126,31 +130,47 @@ class SubmitEngine:
         """
         return SparkResult(engine=self.name, **self._run(job.doing, job))
 
-    def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
+    def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
+        """Return the attempts of a task whose jobs may still be at work; see :meth:`DurableEngine.left_at_work`.
+
+        :param table_uri: of the table, as Spark addresses it.
+        :param owner: whose work it is.
+        :param doing: what the jobs do.
+        """
+        if self._cluster is None:
+            return []
+        return [found.attempt for found in Exchange.owned(self._open_store(), table_uri, owner, doing)]
+
+    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
         """Bring what an earlier attempt left at work to its end; see :meth:`DurableEngine.settle`.
 
         :param table_uri: of the table, as Spark addresses it.
         :param attempt: the earlier one's id.
-        :param wanted: whether its rows are of use.
+        :param doing: what its job does.
+        :param wanted: whether what it does is of use.
         """
         if self._cluster is None:
             return
-        exchange = Exchange.at(self._open_store(), table_uri, attempt, StageJob.doing)
+        exchange = Exchange.at(self._open_store(), table_uri, attempt, doing)
         if not exchange.submitted:
             return
-        what = f"waiting for the driver that attempt {attempt} left at work for {table_uri}"
         with self._limited():
-            self._exchange = exchange
-            if wanted:
-                log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
-                self._wait(exchange)
-            else:
-                log.info(
-                    "Spark at %s: the driver of attempt %s is killed: its rows are others now", self._where, attempt
-                )
-                self._kill(exchange)
-            self._raise_if_ended(what)
+            self._settle(exchange, doing, wanted=wanted)
         exchange.clear()
+
+    def _settle(self, exchange: Exchange, doing: str, *, wanted: bool) -> None:
+        assert self._cluster is not None
+        attempt = exchange.attempt
+        what = f"waiting for the driver that attempt {attempt} left at work ({doing}), in {exchange.uri}"
+        self._driver = driver = Driver(self._cluster, exchange, self._where)
+        if wanted:
+            log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
+            self._wait(driver)
+        else:
+            log.info("Spark at %s: the driver of attempt %s is killed: nobody wants it any more", self._where, attempt)
+            driver.kill()
+        self._raise_if_ended(what)
+        self._driver = None
 
     def stop(self) -> None:
         """Stop what runs, in bounded time, and refuse further jobs."""
@@ -183,7 +203,7 @@ class SubmitEngine:
                 name=_name(job), py_files=str(Path(home, package.name)), application_args=[str(plan), str(verdict)]
             )
             with locked(alive):
-                said = self._submit(hook, str(MAIN_FILE), {**self._access.environment, ALIVE: str(alive)})
+                said, _ = self._submit(hook, str(MAIN_FILE), {**self._access.environment, ALIVE: str(alive)})
             return load_verdict(verdict.read_bytes()) if verdict.exists() else None, said
 
     def _clustered(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
@@ -191,62 +211,78 @@ class SubmitEngine:
         assert self._cluster is not None
         exchange, said = Exchange.of(self._open_store(), job, kind), None
         self._cluster.check()
-        self._exchange = exchange
-        if exchange.send(kind, job.as_dict(), self._cluster.files()):
-            with tempfile.TemporaryDirectory(prefix="onelake-") as home:
-                package = Path(home, job_package().name)
-                package.write_bytes(job_package().content)
-                options = self._cluster.options(exchange, package)
-                application = options.pop("application")
-                hook = self._hook(name=_name(job), **options)
-                said = self._submit(hook, application, {})
-            driver = self._cluster.driver(hook)
-            if driver is None and said is not None:
+        if kind == _ANALYSING and isinstance(job, StageJob):
+            found = self._found_by_another_try(kind, job)
+            if found is not None:
+                return found, None
+        self._driver = driver = Driver(self._cluster, exchange, self._where)
+        if exchange.send(kind, job.as_dict(), self._cluster.files(), job.owner):
+            said, known = self._submit_to(self._cluster, exchange, job)
+            if said is not None and self._came_to_nothing(driver, known):
+                exchange.clear()
                 return None, said
-            if driver is not None:
-                exchange.remember(driver)
-                log.info("Spark at %s: driver %s", self._where, driver)
+            if known is not None:
+                driver.learn(known)
             if self._ended is not None:
                 # Whoever ended it did not know the driver yet.
-                self._kill(exchange)
+                driver.kill()
         elif self._timeout is not None and exchange.age > self._timeout:
             self._end("expired")
-        if self._leave is not None and kind == StageJob.doing and self._at_work(exchange):
+        if self._leave is not None and kind == StageJob.doing and self._ended is None and driver.at_work():
             self._leave(job.attempt, self._timeout - exchange.age if self._timeout is not None else None)
-        self._wait(exchange)
+        self._wait(driver)
         verdict = exchange.verdict
         if self._ended is None:
             exchange.clear()
         return verdict, said
 
-    def _at_work(self, exchange: Exchange) -> bool:
-        """Say whether a driver is known to work, and nothing has to be looked at."""
-        assert self._cluster is not None
-        verdict, driver = exchange.verdict, exchange.driver
-        silent = verdict is None or (verdict.result is None and verdict.error is None)
-        return self._ended is None and silent and driver is not None and not self._cluster.is_over(driver)
+    def _came_to_nothing(self, driver: Driver, known: str | None) -> bool:
+        """Say of a submission that failed whether it left no driver, and leaves none from now on."""
+        try:
+            return driver.learn(known) is None and driver.give_up()
+        except TransientError as error:
+            log.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
+            return False
 
-    def _submit(self, hook: SparkSubmitHook, application: str, environment: Mapping[str, str]) -> str | None:
+    def _found_by_another_try(self, kind: str, job: StageJob) -> Verdict | None:
+        """Return what another try of the task found out, or still does, if it asked the same."""
+        for exchange in Exchange.owned(self._open_store(), job.table_uri, job.owner, kind):
+            if exchange.attempt == job.attempt:
+                continue
+            # A source without a fingerprint may be another by now (protocol, rule 7).
+            same = bool(job.fingerprint) and exchange.does_work_of(kind, job.as_dict())
+            self._settle(exchange, kind, wanted=same)
+            verdict = exchange.verdict
+            exchange.clear()
+            if same and verdict is not None and verdict.result is not None:
+                return verdict
+        return None
+
+    def _submit_to(self, cluster: Cluster, exchange: Exchange, job: SparkJob) -> tuple[str | None, str | None]:
+        """Submit a job; return what was said where that failed, and the driver where its id is known at once."""
+        with tempfile.TemporaryDirectory(prefix="onelake-") as home:
+            package = Path(home, job_package().name)
+            package.write_bytes(job_package().content)
+            options = cluster.options(exchange, package)
+            application = options.pop("application")
+            return self._submit(self._hook(name=_name(job), **options), application, {})
+
+    def _submit(
+        self, hook: SubmitHook, application: str, environment: Mapping[str, str]
+    ) -> tuple[str | None, str | None]:
         self._process = process = SubmitProcess(hook)
         try:
-            if self._ended is not None:
-                return None
-            return process.run(application, environment)
+            said = None if self._ended is not None else process.run(application, environment)
+            return said, process.driver
         finally:
             self._process = None
 
-    def _wait(self, exchange: Exchange) -> None:
-        """Wait until a driver has ended, or was never started."""
-        assert self._cluster is not None
+    def _wait(self, driver: Driver) -> None:
+        """Wait until a driver has ended, or is given up."""
         missed, pause = 0, _POLL_SECONDS
         while self._ended is None:
             try:
-                verdict = exchange.verdict
-                # A failed driver may be started again by its cluster, a finished one needs no cluster any more.
-                if verdict is not None and verdict.result is not None:
-                    return
-                driver = exchange.driver
-                if exchange.unseen if driver is None else self._cluster.is_over(driver):
+                if driver.is_over():
                     return
                 missed = 0
             except TransientError as error:
@@ -278,31 +314,21 @@ class SubmitEngine:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._exchange = None
+            self._driver = None
 
     def _end(self, why: str) -> None:
         self._ended = self._ended or why
         self._wake.set()
-        process, exchange = self._process, self._exchange
+        process, driver = self._process, self._driver
         if process is not None:
             log.info("Stopping spark-submit for %s", self._where)
             process.stop()
-        if exchange is not None:
+        if driver is not None:
             # In a thread, as this may be a signal handler, and the cluster may not answer.
-            killer = threading.Thread(target=self._kill, args=(exchange,), name="kill-driver", daemon=True)
+            killer = threading.Thread(target=driver.kill, name="kill-driver", daemon=True)
             killer.start()
             killer.join(_STOP_SECONDS)
         self._end_done.set()
-
-    def _kill(self, exchange: Exchange) -> None:
-        assert self._cluster is not None
-        try:
-            driver = exchange.driver
-            if driver is not None:
-                log.info("Killing driver %s at %s", driver, self._where)
-                self._cluster.kill(driver)
-        except OneLakeError as error:
-            log.warning("A driver at %s could not be killed: %s", self._where, error)
 
     def _raise_if_ended(self, what: str) -> None:
         if self._ended is not None:
@@ -332,7 +358,7 @@ class SubmitEngine:
             text = text.replace(value, "***")
         return type(found)(text)
 
-    def _hook(self, **further: Any) -> SparkSubmitHook:
+    def _hook(self, **further: Any) -> SubmitHook:
         return self._target.hook(self._access, **further)
 
     def _open_store(self) -> Store:

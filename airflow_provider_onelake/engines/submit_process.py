@@ -18,7 +18,7 @@ from airflow_provider_onelake.engines.submit_spark import child_environment
 from airflow_provider_onelake.exceptions import SparkSetUpError
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow_provider_onelake.engines.submit_hook import SubmitHook
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +33,13 @@ _LONGEST = 3000
 class SubmitProcess:
     """A ``spark-submit`` in a process group of its own.
 
-    :param hook: of the Spark provider, with the job's settings.
+    :param hook: with the job's settings.
     """
 
-    def __init__(self, hook: SparkSubmitHook) -> None:
+    driver: str | None = None
+    """On a standalone cluster in cluster mode, which driver it became, once :meth:`run` has returned."""
+
+    def __init__(self, hook: SubmitHook) -> None:
         self.hook = hook
         self.ended = threading.Event()
         self._stopping = threading.Event()
@@ -51,10 +54,10 @@ class SubmitProcess:
         """
         from airflow.providers.common.compat.sdk import AirflowException
 
-        env = child_environment(self.hook._connection["spark_binary"], environment)
+        env = child_environment(self.hook.binary, environment)
         popen: dict[str, Any] = {"env": env, "start_new_session": True, "stdin": subprocess.DEVNULL}
         try:
-            self.hook.submit(application, **popen)
+            self.driver = self.hook.submit(application, **popen)
         except (AirflowException, RuntimeError) as error:
             said = str(error)
             return (said.partition(_TAIL)[2] or said)[-_LONGEST:]
@@ -87,9 +90,9 @@ class SubmitProcess:
         """Return the process, which may only be starting, ``None`` where there is none any more."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self.ended.is_set():
-            # The hook keeps it to itself; its own way to kill leaves the script's children alive.
-            if self.hook._submit_sp is not None:
-                return self.hook._submit_sp
+            # Not by the hook's own way to kill, which leaves the script's children alive.
+            if self.hook.process is not None:
+                return self.hook.process
             time.sleep(_POLL_SECONDS)
         return None
 

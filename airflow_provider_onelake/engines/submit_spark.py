@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -15,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.engines.submit_hook import SubmitHook
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError
 from airflow_provider_onelake.spark_jobs.main import ENVIRONMENT
+from airflow_provider_onelake.storage.spark import delta_package
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Connection
 
     from airflow_provider_onelake.storage.spark import SparkAccess
@@ -41,7 +41,6 @@ _SETTINGS = {
 
 # Settings that look like a secret, and only say where one is.
 _NO_SECRET = re.compile(r"(?i)secretKeyRef[.]|[.]secrets[.]|(?:file|path|provider|type|regex|enabled)$")
-_SCALA = "2.13"
 # Names of environment variables whose values must not be read.
 _SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
 # What Airflow is told by its environment is none of Spark's business: keys, connections.
@@ -61,12 +60,14 @@ class SubmitTarget:
     :param conf: settings of every job.
     :param jars: paths or addresses. Default: none.
     :param packages: Maven coordinates. Default, where there are no ``jars``: Delta Lake and the store's.
+    :param resource_manager: address of YARN's. Default: none.
     """
 
     conn_id: str
     conf: Mapping[str, str] = attrs.field(factory=dict)
     jars: tuple[str, ...] = ()
     packages: tuple[str, ...] | None = None
+    resource_manager: str | None = None
 
     @classmethod
     def of(cls, connection: Connection) -> SubmitTarget:
@@ -86,7 +87,8 @@ class SubmitTarget:
             raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no mapping of Spark's settings.")
         jars = _listed(extra.get("jars"))
         packages = _listed(extra["packages"]) if "packages" in extra else () if "jars" in extra else None
-        target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages)
+        manager = str(extra.get("yarn_resourcemanager_webapp_address") or "").strip() or None
+        target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages, manager)
         _check_no_secrets(target.conf, f"`conf` in the extra of {conn_id}")
         return target
 
@@ -112,7 +114,7 @@ class SubmitTarget:
         """
         return list(self.packages) if self.packages is not None else [delta_package(), *access.packages]
 
-    def hook(self, access: SparkAccess, conf: Mapping[str, str] | None = None, **further: Any) -> SparkSubmitHook:
+    def hook(self, access: SparkAccess, conf: Mapping[str, str] | None = None, **further: Any) -> SubmitHook:
         """Return the Spark provider's hook for one job.
 
         :param access: to the table's store.
@@ -123,7 +125,7 @@ class SubmitTarget:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
         try:
-            return SparkSubmitHook(
+            hook = SparkSubmitHook(
                 conn_id=self.conn_id,
                 conf={**self.settings(access), **(conf or {})},
                 jars=",".join(self.jars) or None,
@@ -136,12 +138,7 @@ class SubmitTarget:
                 f"The connection {self.conn_id} is for Spark on Kubernetes, and this worker lacks "
                 f"apache-airflow-providers-cncf-kubernetes. Install it; nothing was staged. ({error})"
             ) from error
-
-
-def delta_package() -> str:
-    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark`` and ``delta-spark``."""
-    spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
-    return f"io.delta:delta-spark_{spark}_{_SCALA}:{importlib.metadata.version('delta-spark')}"
+        return SubmitHook(hook)
 
 
 def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:

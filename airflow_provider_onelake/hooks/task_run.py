@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import attrs
 
@@ -63,6 +64,13 @@ class TaskRun:
         from airflow_provider_onelake.staging.identity import Load
 
         return Load(namespace=namespace, dag=self.dag, group=self.group, run=self.run)
+
+    def owner(self, namespace: str) -> str:
+        """Name the task in its run, the same for all tries.
+
+        :param namespace: of the deployment, from the connection.
+        """
+        return "/".join(quote(part, safe=":+[]") for part in (namespace, self.dag, self.label, self.run))
 
 
 def run_name(context: Context) -> str:

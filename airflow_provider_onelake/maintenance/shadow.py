@@ -38,7 +38,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.partitions import Partition
-from airflow_provider_onelake.staging.buffers import check_files, twin_metadata
+from airflow_provider_onelake.staging.buffers import check_files, closed, twin_metadata
 from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -129,16 +129,69 @@ def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, n
     :raises StoreUnavailableError: the store did not answer.
     """
     path = shadow_path(name, attempt)
+    inputs = _inputs(plan, table_uri)
+    actions = _version_0(snapshot, plan, inputs, name, attempt, milliseconds(log.clock.now()))
+    log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
+    return Shadow(path, attempt, snapshot, plan, {key: file for key, (_, file) in inputs.items()})
+
+
+def reopen_shadow(
+    log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str
+) -> Shadow | None:
+    """Return the shadow of an earlier attempt where opening one now, of the same files, would make the same.
+
+    So its rewrite is as good as a new one. Files that came since are left for the next compaction.
+
+    :param log: of the table.
+    :param snapshot: that the plan was made on.
+    :param plan: what a compaction would do now.
+    :param table_uri: of the table, as Spark addresses it.
+    :param name: of the task.
+    :param attempt: the earlier one.
+    :returns: ``None`` where a file of it is no longer to be rewritten, or the table or the terms have changed.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    path = shadow_path(name, attempt)
+    try:
+        there = parse_actions(log.store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
+    except (ObjectNotFoundError, CorruptLogError):
+        return None
+    listed = {file_key(add) for add in of_kind(there, "add")}
+    chosen = {key: both for key, both in _inputs(plan, table_uri).items() if key in listed}
+    now = parse_actions(dump_actions(_version_0(snapshot, plan, chosen, name, attempt, 0)), "the same shadow now")
+    if closed(log.store, path) is not None or _definition(there) != _definition(now):
+        return None
+    files = {key: file for key, (_, file) in chosen.items()}
+    paths = {file["path"] for file in files.values()}
+    groups = (
+        attrs.evolve(group, inputs=tuple(file for file in group.inputs if file["path"] in paths))
+        for group in plan.groups
+    )
+    begun = attrs.evolve(plan, groups=tuple(group for group in groups if group.inputs))
+    return Shadow(path, attempt, snapshot, begun, files)
+
+
+def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Return the files that a plan rewrites: as a shadow writes them, and as the table does."""
     base = _encoded(table_uri)
-    files = [file for group in plan.groups for file in group.inputs]
-    adds = [_absolute(file, base) for file in files]
-    now = milliseconds(log.clock.now())
+    files = [(_absolute(file, base), file) for group in plan.groups for file in group.inputs]
+    return {file_key(add): (add, file) for add, file in files}
+
+
+def _version_0(
+    snapshot: Snapshot,
+    plan: Plan,
+    inputs: Mapping[FileKey, tuple[Mapping[str, Any], Mapping[str, Any]]],
+    name: str,
+    attempt: str,
+    now: int,
+) -> list[Action]:
     info = {
         # Where a table has in-commit timestamps, every version has one, and it comes first.
         **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
         "timestamp": now,
         "operation": "CREATE TABLE",
-        "operationParameters": {"description": f"Shadow of {len(files)} files, for a compaction"},
+        "operationParameters": {"description": f"Shadow of {len(inputs)} files, for a compaction"},
         "isolationLevel": "Serializable",
         "isBlindAppend": True,
         "operationMetrics": {},
@@ -149,19 +202,26 @@ def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, n
                 "attempt": attempt,
                 "readVersion": snapshot.version,
                 "tableId": snapshot.table_id,
+                "targetFileSize": plan.target_file_size,
+                "zOrderBy": list(plan.zorder_by),
             },
         },
     }
-    actions: list[Action] = [
+    return [
         {"commitInfo": info},
         {"protocol": dict(snapshot.protocol)},
         {"metaData": twin_metadata(snapshot, attempt)},
         *({"domainMetadata": dict(body)} for body in snapshot.domains.values()),
-        *({"add": add} for add in adds),
+        *({"add": dict(add)} for add, _ in inputs.values()),
     ]
-    log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
-    inputs = {file_key(add): file for add, file in zip(adds, files, strict=True)}
-    return Shadow(path, attempt, snapshot, plan, inputs)
+
+
+def _definition(actions: list[Action]) -> tuple[Any, ...]:
+    """Return what a shadow's version 0 says, but for when it was written and on which version of the table."""
+    record = {**(of_kind(actions, "commitInfo")[0].get(STAGED) or {}).get(COMPACTION, {}), "readVersion": None}
+    adds = {file_key(add): add for add in of_kind(actions, "add")}
+    same = ("protocol", "metaData", "domainMetadata")
+    return (record, adds, *(of_kind(actions, kind) for kind in same))
 
 
 def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:

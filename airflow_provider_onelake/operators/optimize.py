@@ -96,7 +96,9 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                     check_rendered(name, value)
             log = self.hook.delta_log(self.table)
             snapshot, plan = self._plan(log)
-            publication = self._compact(log, snapshot, plan, TaskRun.of(context)) if plan.groups else None
+            run = TaskRun.of(context)
+            begun = self._taken_over(log, snapshot, plan, run)
+            publication = self._compact(log, snapshot, plan, begun, run) if plan.groups else None
             result = describe_compaction(plan, publication)
             for drop in result["dropped"]:
                 self.log.warning("%s: %s: the result is dropped: %s", log.table, drop["partition"], drop["reason"])
@@ -133,14 +135,15 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
             self.log.info("%s: and so on, %d more", log.table, len(found.left_out) - _MOST)
         return snapshot, found
 
-    def _compact(self, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun) -> Publication | None:
+    def _compact(
+        self, log: DeltaLog, snapshot: Snapshot, plan: Plan, begun: Shadow | None, run: TaskRun
+    ) -> Publication | None:
         from airflow_provider_onelake.maintenance.rewrite import Publisher
         from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
         from airflow_provider_onelake.staging.buffers import close
 
         address = self.hook.address(self.table)
-        name = f"{self.hook.namespace}/{run.dag}/{run.label}"
-        shadow = open_shadow(log, snapshot, plan, address.spark_uri, name, run.attempt)
+        shadow = begun or open_shadow(log, snapshot, plan, address.spark_uri, self._name(run), run.attempt)
         self._optimize(shadow, address.spark_uri, address.child(shadow.path).spark_uri, run)
         rewrite = read_rewrite(log.store, shadow)
         self.check_not_stopped()
@@ -156,6 +159,26 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         )
         return publisher.publish(shadow, rewrite)
 
+    def _taken_over(self, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun) -> Shadow | None:
+        """Return the shadow that the driver of an earlier try is at, where it is still what is wanted."""
+        from airflow_provider_onelake.engines.maintenance import OptimizeJob
+        from airflow_provider_onelake.maintenance.shadow import reopen_shadow, shadow_path
+        from airflow_provider_onelake.staging.buffers import close
+
+        uri, name, found = self.hook.address(self.table).spark_uri, self._name(run), None
+        for attempt in self.left_at_work(run.owner(self.hook.namespace), OptimizeJob.doing):
+            shadow = reopen_shadow(log, snapshot, plan, uri, name, attempt) if found is None else None
+            if shadow is not None:
+                found = shadow
+                self.log.info("%s: %s of an earlier try is taken over", log.table, shadow.path)
+                continue
+            self.settle(attempt, OptimizeJob.doing, wanted=False)
+            close(log.store, shadow_path(name, attempt), {"reason": "another try compacts what pays now"})
+        return found
+
+    def _name(self, run: TaskRun) -> str:
+        return f"{self.hook.namespace}/{run.dag}/{run.label}"
+
     def _optimize(self, shadow: Shadow, table_uri: str, shadow_uri: str, run: TaskRun) -> None:
         from airflow_provider_onelake.engines.maintenance import OptimizeJob
 
@@ -167,6 +190,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 target_file_size=shadow.plan.target_file_size,
                 zorder_by=shadow.plan.zorder_by,
                 label=f"{run.label} compaction",
+                owner=run.owner(self.hook.namespace),
             )
         )
 

@@ -84,7 +84,7 @@ class SparkTaskOperator(BaseOperator):
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
-        from airflow_provider_onelake.engines.base import DurableEngine
+        from airflow_provider_onelake.engines.base import DurableEngine, StageJob
         from airflow_provider_onelake.staging.buffers import attempts, closed, read_open_buffer
         from airflow_provider_onelake.staging.prepare import claim, same_work
 
@@ -93,14 +93,39 @@ class SparkTaskOperator(BaseOperator):
             return
         # Neither a zombie nor a second task with the key may touch the driver of another.
         claim(log.store, spec)
-        uri = self.hook.address(self.table).spark_uri
         for path in attempts(log.store, spec.identity.directory):
             try:
                 earlier = read_open_buffer(log.store, path).spec
             except BufferInvalidError:
                 continue  # not ours; nobody publishes it
             if closed(log.store, path) is None and earlier.attempt != spec.attempt:
-                engine.settle(uri, earlier.attempt, wanted=same_work(earlier, spec))
+                self.settle(earlier.attempt, StageJob.doing, wanted=same_work(earlier, spec))
+
+    def left_at_work(self, owner: str, doing: str) -> list[str]:
+        """Return the earlier tries whose Spark jobs may still be at work, as a driver in cluster mode is.
+
+        :param owner: the task in its run, as its jobs say.
+        :param doing: what the jobs do.
+        """
+        from airflow_provider_onelake.engines.base import DurableEngine
+
+        engine = self.engine()
+        if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
+            return []
+        return engine.left_at_work(self.hook.address(self.table).spark_uri, owner, doing)
+
+    def settle(self, attempt: str, doing: str, *, wanted: bool) -> None:
+        """Wait for the Spark job of an earlier try, or kill it.
+
+        :param attempt: the earlier try.
+        :param doing: what its job does.
+        :param wanted: whether what it does is of use.
+        """
+        from airflow_provider_onelake.engines.base import DurableEngine
+
+        engine = self.engine()
+        if isinstance(engine, DurableEngine):
+            engine.settle(self.hook.address(self.table).spark_uri, attempt, doing, wanted=wanted)
         self.check_not_stopped()
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:

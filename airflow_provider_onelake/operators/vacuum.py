@@ -96,6 +96,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         :returns: what was done, for XCom.
         :raises AirflowFailException: a guard refused; nothing was deleted and nothing is retried.
         """
+        from airflow_provider_onelake.engines.maintenance import VacuumJob
         from airflow_provider_onelake.maintenance.vacuum import plan
 
         with terminal_errors_fail():
@@ -105,6 +106,9 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             log = self.hook.delta_log(self.table)
             if not self.only_dry_run:
                 self._record(log, terms, f"{run.dag}.{run.label}")
+                for attempt in self.left_at_work(run.owner(self.hook.namespace), VacuumJob.doing):
+                    # What it deletes is planned no more.
+                    self.settle(attempt, VacuumJob.doing, wanted=True)
             todo = plan(log, terms)
             result = {"dry_run": self.only_dry_run, **describe(todo)}
             self._say(todo, result)
@@ -160,6 +164,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
                 inventory_uri=address.child(*inventory.split("/")).spark_uri,
                 log_entries=address.kind in _LOGGED_ON,
                 label=f"{run.label} vacuum",
+                owner=run.owner(self.hook.namespace),
             )
         )
 

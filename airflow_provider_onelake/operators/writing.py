@@ -190,6 +190,8 @@ class Writing:
             attempt=spec.attempt,
             target_file_size=task.target_file_size,
             label=f"{spec.task} {spec.identity.key}",
+            owner=spec.identity.app_id,
+            fingerprint=spec.fingerprint,
         )
 
     def _generated(self) -> dict[str, str]:

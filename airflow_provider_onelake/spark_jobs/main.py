@@ -61,7 +61,7 @@ def main(plan: str, verdict: str) -> int:
 
     :param plan: where the plan is.
     :param verdict: where the verdict goes; one that is there is replaced.
-    :returns: the process's status: 0 for a job that was done.
+    :returns: the process's status: 0 for a job that was done, or that was not to be done any more.
     :raises Exception: the verdict could not be written.
     """
     alive = os.environ.get(ALIVE)
@@ -73,7 +73,13 @@ def main(plan: str, verdict: str) -> int:
             # Whoever submitted may have died before it learnt where the driver is.
             _write(spark, verdict, json.dumps({"format": FORMAT, "driver": _driver(spark)}))
         _check_delta(spark)
-        said = {"result": _run(spark, json.loads(_read(spark, plan)))}
+        todo = _read(spark, plan)
+        if todo is None:
+            # Only after it has said where it is: then whoever took the plan back has seen that, or this sees it gone.
+            print("The plan was taken back: nobody wants this job, or another driver does it.", file=sys.stderr)
+            spark.stop()
+            return 0
+        said = {"result": _run(spark, json.loads(todo))}
     except Exception as error:
         said = {"error": {**describe(error), "starting": spark is None}}
         print(f"The job failed: {said['error']['message']}", file=sys.stderr)
@@ -160,10 +166,13 @@ def _check_delta(spark: Any) -> None:
         raise SparkIsNotSetUpError(f"Delta Lake's JARs are not on Spark's class path: there is no {_DELTA}.") from error
 
 
-def _read(spark: SparkSession, place: str) -> str:
+def _read(spark: SparkSession, place: str) -> str | None:
+    """Return a text, ``None`` where there is none any more."""
     if not _SCHEME.match(place):
-        return Path(place).read_text()
+        return Path(place).read_text() if Path(place).exists() else None
     files, path = _files(spark, place)
+    if not files.exists(path):
+        return None
     stream = files.open(path)
     try:
         return bytes(stream.readAllBytes()).decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,14 @@ AZURE_PACKAGES = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
 EXCLUDED = (f"{_AWS}:bundle",)
 """What hadoop-aws asks for, 686 MB, and the parts named above replace."""
 
+_SCALA = "2.13"
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
+
+
+def delta_package() -> str:
+    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark`` and ``delta-spark``."""
+    spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_{_SCALA}:{importlib.metadata.version('delta-spark')}"
 
 
 @attrs.frozen

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-SCALA = "2.13"
 JAVA_AT_LEAST = 17
 _ATTEMPTS = 3
 _RESOLVE_SECONDS = 600
@@ -79,17 +78,11 @@ def environment() -> dict[str, str]:
     return env
 
 
-def delta_package() -> str:
-    """Return the Maven coordinates of the Delta Lake that fits the installed ``pyspark`` and ``delta-spark``."""
-    spark = ".".join(importlib.metadata.version("pyspark").split(".")[:2])
-    return f"io.delta:delta-spark_{spark}_{SCALA}:{importlib.metadata.version('delta-spark')}"
+def all_packages() -> list[str]:
+    """Return the Maven coordinates of Delta Lake, and of the file systems for S3 and Azure, 31 MB more."""
+    from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES, delta_package
 
-
-def store_packages() -> tuple[str, ...]:
-    """Return the Maven coordinates of the file systems for S3 and Azure: 31 MB without what is excluded."""
-    from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES
-
-    return (*S3_PACKAGES, *AZURE_PACKAGES)
+    return [delta_package(), *S3_PACKAGES, *AZURE_PACKAGES]
 
 
 def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
@@ -103,7 +96,7 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     :raises SetUpError: Java is missing, or the packages cannot be downloaded.
     """
     state = state.absolute()
-    chosen = sorted(packages or [delta_package(), *store_packages()])
+    chosen = sorted(packages or all_packages())
     wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
     jars, stamp = state / "jars", state / "jars" / "resolved.json"
     state.mkdir(parents=True, exist_ok=True)

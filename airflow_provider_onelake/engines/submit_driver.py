@@ -1,0 +1,95 @@
+"""The driver that one job became on a cluster: looked for, asked, given up, killed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import OneLakeError
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.submit_cluster import Cluster
+    from airflow_provider_onelake.engines.submit_exchange import Exchange
+
+log = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Driver:
+    """A job's driver, whether or not anybody has heard of it yet.
+
+    :param cluster: that it runs on.
+    :param exchange: of the job.
+    :param where: the master, for the log.
+    """
+
+    cluster: Cluster
+    exchange: Exchange
+    where: str
+
+    def learn(self, known: str | None = None) -> str | None:
+        """Return its id: as its submitter was told, as it says itself, or as the cluster knows it.
+
+        :param known: from the submission. Default: nothing.
+        :returns: ``None`` where nobody has heard of it.
+        :raises SparkUnavailableError: the cluster does not answer.
+        """
+        told = None if known else self.exchange.driver
+        found = known or told or self.cluster.find(self.exchange)
+        if found is not None and told is None:
+            self.exchange.remember(found)
+            log.info("Spark at %s: driver %s", self.where, found)
+        return found
+
+    def at_work(self) -> bool:
+        """Say whether it is known to work, and nothing has to be looked at.
+
+        :raises TransientError: the store or the cluster does not answer.
+        """
+        verdict, driver = self.exchange.verdict, self.exchange.driver
+        silent = verdict is None or (verdict.result is None and verdict.error is None)
+        return silent and driver is not None and not self.cluster.is_over(driver)
+
+    def is_over(self) -> bool:
+        """Say whether there is nothing to wait for: it has ended, or it is given up and will do nothing.
+
+        :raises TransientError: the store or the cluster does not answer.
+        """
+        verdict = self.exchange.verdict
+        # A failed driver may be started again by its cluster, a finished one needs no cluster any more.
+        if verdict is not None and verdict.result is not None:
+            return True
+        driver = self.learn()
+        if driver is not None:
+            return self.cluster.is_over(driver)
+        return self.exchange.unseen and self.give_up()
+
+    def give_up(self) -> bool:
+        """Take its plan back, so that it does nothing when it starts after all.
+
+        :returns: whether it had not started.
+        :raises StoreUnavailableError: the store did not answer.
+        """
+        given_up = self.exchange.withdraw()
+        if given_up:
+            log.warning(
+                "Spark at %s: nobody has heard of the driver of attempt %s. Should it still start, it finds no plan "
+                "and does nothing",
+                self.where,
+                self.exchange.attempt,
+            )
+        return given_up
+
+    def kill(self) -> None:
+        """End it, also where it has not started yet; best effort."""
+        try:
+            # First of all: a cluster that starts it again, or late, then has nothing for it to do.
+            self.exchange.withdraw()
+            driver = self.learn()
+            if driver is not None:
+                log.info("Killing driver %s at %s", driver, self.where)
+                self.cluster.kill(driver)
+        except OneLakeError as error:
+            log.warning("A driver at %s could not be killed: %s", self.where, error)

@@ -1,0 +1,151 @@
+"""Stand-ins for what cluster mode asks: a standalone master, YARN's ResourceManager, Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.engines.jobs import SparkJob
+from airflow_provider_onelake.engines.submit_exchange import Exchange
+from airflow_provider_onelake.storage.stores import ObjectStore
+
+Answer = tuple[int, bytes]
+
+DRIVER = "driver-20261121-0007"
+APPLICATION = "application_1700000000000_0042"
+POD = "onelake-a1-staging"
+RESULT = {"reads_target": False, "application_id": "app-1"}
+ERROR = {"class": "X", "message": "lost", "condition": None, "state": None, "stack": "", "starting": False}
+
+
+@contextmanager
+def rest_server(answer: Callable[[str, str, bytes], Answer]) -> Iterator[str]:
+    """A server on this machine; takes what answers a method, a path and a body, and yields host and port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, said = answer(self.command, self.path, body)
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(said)
+
+        do_POST = do_PUT = do_GET  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def ok(said: Any) -> Answer:
+    return 200, json.dumps(said).encode()
+
+
+@attrs.define
+class Master:
+    """The REST server of a standalone master with one driver."""
+
+    state: str | None = "RUNNING"
+    asked: list[str] = attrs.field(factory=list)
+    when_asked: Callable[[], None] = lambda: None
+    url: str = ""
+    down: bool = False
+
+    def answer(self, method: str, path: str, body: bytes) -> Answer:
+        if self.down:
+            return 200, b"<html>"
+        self.asked.append(f"{method} {path}")
+        _, _, _, what, driver = path.split("/")
+        if driver != DRIVER:
+            return ok({"success": False})
+        if what == "kill":
+            self.state = "KILLED"
+            return ok({"success": True})
+        self.when_asked()
+        return ok({"success": self.state is not None, "driverState": self.state})
+
+
+@attrs.define
+class Manager:
+    """YARN's REST API with one application, which has a tag once it is there."""
+
+    state: str = "RUNNING"
+    tag: str | None = None
+    url: str = ""
+    down: bool = False
+    when_asked: Callable[[], None] = lambda: None
+
+    def answer(self, method: str, path: str, body: bytes) -> Answer:
+        if self.down:
+            return 503, b"standby"
+        there, _, query = path.removeprefix("/ws/v1/cluster/apps").partition("?")
+        if method == "PUT":
+            assert there == f"/{APPLICATION}/state"
+            self.state = json.loads(body)["state"]
+            return 202, b"{}"
+        if query:
+            mine = self.tag is not None and query == f"applicationTags={self.tag}"
+            return ok({"apps": {"app": [{"id": APPLICATION, "state": self.state}]} if mine else None})
+        if there != f"/{APPLICATION}" or self.tag is None:
+            return 404, b'{"RemoteException": {}}'
+        self.when_asked()
+        return ok({"app": {"id": APPLICATION, "state": self.state}})
+
+
+class Pods:
+    """The client of the Kubernetes provider, with one pod or none."""
+
+    class ApiException(Exception):  # noqa: N818
+        def __init__(self, status: int) -> None:
+            super().__init__(f"status {status}")
+            self.status = status
+
+    def __init__(self) -> None:
+        self.phase: str | None = None
+        self.when_asked: Callable[[], None] = lambda: None
+
+    def get_kube_client(self) -> Pods:
+        return self
+
+    def read_namespaced_pod(self, name: str, namespace: str) -> Any:
+        assert (name, namespace) == (POD, "jobs")
+        self.when_asked()
+        if self.phase is None:
+            raise self.ApiException(404)
+        return SimpleNamespace(status=SimpleNamespace(phase=self.phase))
+
+    def delete_namespaced_pod(self, name: str, namespace: str) -> None:
+        assert (name, namespace) == (POD, "jobs")
+        if self.phase is None:
+            raise self.ApiException(404)
+        self.phase = None
+
+
+def exchange(store: ObjectStore, job: SparkJob, kind: str = "staging") -> Exchange:
+    """A job's."""
+    return Exchange.of(store, job, kind)
+
+
+def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind: str = "staging") -> Exchange:
+    """As a worker leaves it that submitted a job and died."""
+    found = exchange(store, job, kind)
+    assert found.send(kind, job.as_dict(), owner=job.owner)
+    if driver is not None:
+        found.remember(driver)
+    return found
+
+
+def says(store: ObjectStore, job: SparkJob, kind: str = "staging", **fields: Any) -> None:
+    """Let a driver say something."""
+    store.put(f"{exchange(store, job, kind).path}/verdict.json", json.dumps({"format": 1, **fields}).encode())
