@@ -64,6 +64,7 @@ class Writing:
         return result
 
     def _write(self, spec: WriteSpec) -> tuple[dict[str, Any], Buffer | None]:
+        from airflow_provider_onelake.engines.base import StageJob
         from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
         from airflow_provider_onelake.staging.spec import PublishMode
 
@@ -77,6 +78,9 @@ class Writing:
         if isinstance(decision, Reuse):
             buffer = decision.buffer
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, key, buffer.path)
+            if buffer.spec.attempt == spec.attempt:
+                # Back from the triggerer: its driver is done, and so is what it was told.
+                self.task.settle(spec.attempt, StageJob.doing, wanted=True)
         else:
             staged = self.task.engine().stage(self._job(spec, buffer=decision.path, evolves=evolves))
             self.task.check_not_stopped()

@@ -131,6 +131,16 @@ class Cluster:
             said: dict[str, Any] = json.load(answer)
         return said
 
+    def drivers(self) -> set[str]:
+        """Ids of all drivers that were ever submitted to it."""
+        said = self.status()
+        return {driver["id"] for driver in (*said["activedrivers"], *said["completeddrivers"])}
+
+    def applications(self) -> set[str]:
+        """Ids of all applications that ever ran on it."""
+        said = self.status()
+        return {application["id"] for application in (*said["activeapps"], *said["completedapps"])}
+
     def executors(self) -> list[tuple[Daemon, int]]:
         """Workers with the process ids of the executors on them."""
         return [

@@ -9,15 +9,17 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 from deltalake import DeltaTable
+from obstore.store import LocalStore
 
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.engines.submit import SubmitEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
+from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.spark import Target, field, sql_job
 from tests.support.spark_cluster import Cluster, ClusterConnectServer, until
 
@@ -136,15 +138,29 @@ def test_a_driver_outlives_a_worker_of_airflow_that_was_killed_and_is_submitted_
 ) -> None:
     engine = new_cluster_mode()
     job = sql_job(target, SLOW)
-    before = drivers(cluster)
+    drivers, applications = cluster.drivers(), cluster.applications()
     with subprocess.Popen([sys.executable, "-c", WRITER, job.to_json()], stdout=subprocess.DEVNULL) as task:
         until(lambda: list(target.buffer.glob("*.parquet")))
         os.kill(task.pid, signal.SIGKILL)
     assert target.versions == [0]
     # The next try.
-    engine.settle(job.table_uri, job.attempt, wanted=True)
+    engine.settle(job.table_uri, job.attempt, "staging", wanted=True)
     assert ids(target) == list(range(ROWS))
-    assert len(drivers(cluster) - before) == 1
+    assert (len(cluster.drivers() - drivers), len(cluster.applications() - applications)) == (1, 1)
+
+
+def test_a_driver_whose_plan_was_taken_back_before_it_started_does_nothing(
+    new_cluster_mode: Callable[..., SubmitEngine], target: Target, lake: Path
+) -> None:
+    class TakenBack(ObjectStore):
+        def put(self, path: str, data: bytes) -> None:
+            if not path.endswith("plan.json"):
+                super().put(path, data)
+
+    engine = new_cluster_mode(store=lambda: TakenBack(LocalStore(prefix=lake / "trips"), "trips"))
+    with pytest.raises(SparkJobError, match="without a verdict"):
+        engine.stage(sql_job(target, "SELECT 1L AS id"))
+    assert target.versions == [0]
 
 
 def test_stop_kills_a_driver_on_the_cluster(
@@ -161,11 +177,6 @@ def test_stop_kills_a_driver_on_the_cluster(
     until(lambda: not cluster.status()["activedrivers"])
     until(lambda: not cluster.executors())
     assert target.versions == [0]
-
-
-def drivers(cluster: Cluster) -> set[str]:
-    said: dict[str, Any] = cluster.status()
-    return {driver["id"] for driver in (*said["activedrivers"], *said["completeddrivers"])}
 
 
 # Last, as the server keeps the cluster's executors for itself.

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.commit.entry import remove_of
+from airflow_provider_onelake.engines.maintenance import OptimizeJob
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
@@ -214,3 +216,69 @@ def test_columns_to_sort_by_come_as_text_too(log: DeltaLog, engine: OptimizeByHa
     run(zorder_by=" id ")
     assert engine.jobs[0].zorder_by == ("id",)
     assert run(zorder_by=["id"])["status"] == "nothing_to_do"
+
+
+# -- a driver in cluster mode that outlived its try ----------------------------------------------------------------
+
+
+class Cluster(OptimizeByHand):
+    """An engine in cluster mode, whose first driver outlives its task's worker."""
+
+    outlives_the_task = True
+
+    def __init__(self) -> None:
+        super().__init__(self.dies)
+        self.asked: list[tuple[str, str]] = []
+        self.settled: list[tuple[str, str, bool]] = []
+
+    def dies(self, job: OptimizeJob) -> None:
+        if len(self.jobs) == 1:
+            raise SparkJobError("the worker was killed")
+
+    def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
+        self.asked.append((owner, doing))
+        return [self.jobs[0].attempt] if self.jobs else []
+
+    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
+        self.settled.append((attempt, doing, wanted))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, log: DeltaLog) -> Cluster:
+    """With a try behind it whose driver is at work."""
+    found = Cluster()
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: found)
+    with pytest.raises(SparkJobError):
+        run()
+    return found
+
+
+def test_the_next_try_takes_over_what_the_driver_is_at(log: DeltaLog, cluster: Cluster) -> None:
+    # Came since, and is the next compaction's.
+    foreign_append(log, {"2019-01": [4]})
+    result = run()
+    first, second = cluster.jobs
+    assert (second.attempt, second.shadow_uri) == (first.attempt, first.shadow_uri)
+    assert (result["status"], result["files_before"], result["files_after"]) == ("published", 8, 2)
+    assert cluster.settled == []
+    assert sorted(ids(Path(log.table))) == sorted([*ROWS, 4])
+    owner = ("test/taxi/optimize/2019-01-01T00:00:00+00:00", "compacting")
+    assert cluster.asked == [owner, owner]
+    assert first.owner == owner[0]
+
+
+@pytest.mark.parametrize("change", ["terms", "file", "nothing pays"])
+def test_a_driver_that_is_at_what_nobody_wants_any_more_is_killed(log: DeltaLog, cluster: Cluster, change: str) -> None:
+    (first,) = cluster.jobs
+    if change == "file":
+        snapshot = log.snapshot()
+        assert snapshot is not None
+        gone = next(iter(log.live_files(lambda _: True, snapshot.version)))
+        foreign_commit(log, [remove_of(gone, 1, data_change=True)])
+    terms = {"terms": {"target_file_size": 1 << 20}, "file": {"min_files": 3}, "nothing pays": {"min_files": 9}}[change]
+    result = run(**terms)
+    assert cluster.settled == [(first.attempt, "compacting", False)]
+    shadow = first.shadow_uri.removeprefix(f"file://{log.table}/")
+    assert "another try" in str((closed(log.store, shadow) or {})["reason"])
+    assert [job.attempt == first.attempt for job in cluster.jobs[1:]] == ([] if change == "nothing pays" else [False])
+    assert result["status"] == ("nothing_to_do" if change == "nothing pays" else "published")

@@ -25,7 +25,7 @@ class Cluster(FakeEngine):
     """An engine with drivers that outlive their tasks: the first is lost sight of, and ends when it is waited for."""
 
     outlives_the_task: bool = True
-    settled: list[tuple[str, str, bool]] = attrs.field(factory=list)
+    settled: list[tuple[str, str, str, bool]] = attrs.field(factory=list)
     dies: bool = True
 
     def stage(self, job: StageJob) -> StageResult:
@@ -34,8 +34,11 @@ class Cluster(FakeEngine):
             raise SparkJobError("the worker was killed")
         return super().stage(job)
 
-    def settle(self, table_uri: str, attempt: str, *, wanted: bool) -> None:
-        self.settled.append((table_uri, attempt, wanted))
+    def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
+        return []
+
+    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
+        self.settled.append((table_uri, attempt, doing, wanted))
         if wanted and self.staged:
             super().stage(self.staged.pop())
 
@@ -63,8 +66,7 @@ def test_a_retry_takes_over_the_rows_of_the_driver_that_the_dead_worker_left(clu
         write()
     lost = cluster.staged[0]
     done = write()
-    assert [wanted for _, _, wanted in cluster.settled] == [True]
-    assert cluster.settled[0][:2] == (lost.table_uri, lost.attempt)
+    assert cluster.settled == [(lost.table_uri, lost.attempt, "staging", True)]
     assert done["reused"]
     assert ids(log.table) == [1, 2]
 
@@ -74,7 +76,7 @@ def test_a_driver_whose_query_is_another_now_is_killed(cluster: Cluster, log: De
         write()
     cluster.dies = False
     done = write("SELECT 2")
-    assert [wanted for _, _, wanted in cluster.settled] == [False]
+    assert [wanted for *_, wanted in cluster.settled] == [False]
     assert not done["reused"]
     assert ids(log.table) == [1, 2]
 

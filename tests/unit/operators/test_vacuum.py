@@ -12,7 +12,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.engines.maintenance import VacuumJob
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import dump_actions
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
@@ -47,6 +47,41 @@ class Sweeper:
 
     def stop(self) -> None:
         self.stopped += 1
+
+
+@attrs.define
+class Cluster(Sweeper):
+    """An engine in cluster mode, whose first driver outlives its task's worker."""
+
+    outlives_the_task: bool = True
+    asked: list[tuple[str, str]] = attrs.field(factory=list)
+    settled: list[tuple[str, str, bool]] = attrs.field(factory=list)
+    inventory: bytes = b""
+
+    def vacuum(self, job: VacuumJob) -> None:
+        self.jobs.append(job)
+        # The driver has read it, whatever becomes of the object.
+        self.inventory = Path(job.inventory_uri.removeprefix("file://")).read_bytes()
+        raise SparkJobError("the worker was killed")
+
+    def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
+        self.asked.append((owner, doing))
+        return [job.attempt for job in self.jobs]
+
+    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.settled.append((attempt, doing, wanted))
+        for path in pq.read_table(pa.BufferReader(self.inventory)).column("path").to_pylist():
+            Path(table_uri.removeprefix("file://"), path).unlink()
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    found = Cluster()
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: found)
+    return found
 
 
 @pytest.fixture
@@ -216,3 +251,23 @@ def test_stopping_stops_spark(log: DeltaLog, engine: Sweeper) -> None:
     task.execute(context_of(task))
     task.on_kill()
     assert engine.stopped == 1
+
+
+def test_a_driver_that_outlived_its_try_is_waited_for_and_what_it_deletes_is_not_asked_for_again(
+    log: DeltaLog, cluster: Cluster
+) -> None:
+    with pytest.raises(SparkJobError):
+        run()
+    (job,) = cluster.jobs
+    result = run()
+    assert cluster.settled == [(job.attempt, "vacuuming", True)]
+    assert (cluster.jobs, result["files"]) == ([job], 0)
+    assert not [name for name in files(log) if "nobody" in name]
+    # A try asks for what its own task left, in its own run.
+    assert cluster.asked == [(job.owner, "vacuuming")] * 2
+    assert job.owner.endswith("/taxi/vacuum/2019-01-01T00:00:00+00:00")
+
+
+def test_a_dry_run_waits_for_nobody(log: DeltaLog, cluster: Cluster) -> None:
+    run(dry_run=True)
+    assert cluster.asked == []

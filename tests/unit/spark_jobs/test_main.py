@@ -110,6 +110,26 @@ def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
     assert seen == [{"format": 1, "driver": name}]
 
 
+def test_a_driver_whose_plan_was_taken_back_does_nothing_and_has_said_who_it_is(
+    tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this order: whoever takes the plan back then either hears of the driver, or the driver finds no plan."""
+    said: list[bool] = []
+    there = Path.exists
+
+    def exists(path: Path) -> bool:
+        if path.name == "plan.json":
+            said.append(there(tmp_path / "verdict.json"))
+        return there(path)
+
+    monkeypatch.setattr(Path, "exists", exists)
+    monkeypatch.setitem(driver._JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
+    assert driver.main(str(tmp_path / "plan.json"), str(tmp_path / "verdict.json")) == 0
+    assert json.loads((tmp_path / "verdict.json").read_text()) == {"format": 1, "driver": "application_1_2"}
+    assert said == [True]
+    assert session.stopped
+
+
 def test_a_driver_ends_with_whoever_submitted_it(tmp_path: Path) -> None:
     """However that died: a lock is let go of by kill -9 too."""
     alive = tmp_path / "alive"
