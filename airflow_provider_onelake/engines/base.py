@@ -184,6 +184,6 @@ class DurableEngine(Protocol):
         :param doing: what its job does, such as ``StageJob.doing``.
         :param wanted: whether what it does is of use: it is waited for then, and killed otherwise.
         :raises SparkJobError: :meth:`Engine.stop` was called meanwhile.
-        :raises SparkJobTimeoutError: it took too long, and was killed.
+        :raises SparkJobTimeoutError: it took too long since it was submitted, and was killed.
         :raises SparkUnavailableError: its cluster does not answer; the work goes on.
         """

@@ -62,7 +62,8 @@ class SubmitEngine:
     :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none, so cluster
         mode is refused.
     :param leave: called in cluster mode when a job that stages is the cluster's, with its attempt and the seconds that
-        it may go on for; it may raise, to be called again later by staging the same job. Default: the engine waits.
+        it may go on for; it may raise, to be called again later by staging or settling the same job. Default: the
+        engine waits.
     :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
     """
 
@@ -165,7 +166,7 @@ class SubmitEngine:
         self._driver = driver = Driver(self._cluster, exchange, self._where)
         if wanted:
             log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
-            self._wait(driver)
+            self._wait(driver, leaving=doing == StageJob.doing)
         else:
             log.info("Spark at %s: the driver of attempt %s is killed: nobody wants it any more", self._where, attempt)
             driver.kill()
@@ -226,11 +227,7 @@ class SubmitEngine:
             if self._ended is not None:
                 # Whoever ended it did not know the driver yet.
                 driver.kill()
-        elif self._timeout is not None and exchange.age > self._timeout:
-            self._end("expired")
-        if self._leave is not None and kind == StageJob.doing and self._ended is None and driver.at_work():
-            self._leave(job.attempt, self._timeout - exchange.age if self._timeout is not None else None)
-        self._wait(driver)
+        self._wait(driver, leaving=kind == StageJob.doing)
         verdict = exchange.verdict
         if self._ended is None:
             exchange.clear()
@@ -277,13 +274,20 @@ class SubmitEngine:
         finally:
             self._process = None
 
-    def _wait(self, driver: Driver) -> None:
-        """Wait until a driver has ended, or is given up."""
+    def _wait(self, driver: Driver, *, leaving: bool) -> None:
+        """Wait until a driver has ended, or is given up; or leave that to others as soon as it is known to work."""
         missed, pause = 0, _POLL_SECONDS
         while self._ended is None:
             try:
                 if driver.is_over():
                     return
+                left = None if self._timeout is None else self._timeout - driver.exchange.age
+                if left is not None and left <= 0:
+                    # It began in another process, so this one's timer is not all.
+                    self._end("expired")
+                    return
+                if leaving and self._leave is not None and driver.at_work():
+                    self._leave(driver.exchange.attempt, left)
                 missed = 0
             except TransientError as error:
                 missed += 1

@@ -46,6 +46,7 @@ class Cluster(Protocol):
         """Ask whether drivers can be found again at all, before one is submitted.
 
         :raises SparkSetUpError: they cannot.
+        :raises SparkUnavailableError: the cluster does not answer.
         """
 
     def find(self, exchange: Exchange) -> str | None:
@@ -162,7 +163,8 @@ class Yarn:
 
     def check(self) -> None:
         """See :meth:`Cluster.check`."""
-        self._manager()
+        # Also that it answers, and how it wants to be signed in to.
+        self._manager().find("onelake")
 
     def find(self, exchange: Exchange) -> str | None:
         """See :meth:`Cluster.find`."""

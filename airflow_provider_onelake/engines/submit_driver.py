@@ -44,13 +44,13 @@ class Driver:
         return found
 
     def at_work(self) -> bool:
-        """Say whether it is known to work, and nothing has to be looked at.
+        """Say of a driver that is not over whether it is known which one it is, and it has said nothing else so far.
 
-        :raises TransientError: the store or the cluster does not answer.
+        :raises StoreUnavailableError: the store did not answer.
         """
-        verdict, driver = self.exchange.verdict, self.exchange.driver
+        verdict = self.exchange.verdict
         silent = verdict is None or (verdict.result is None and verdict.error is None)
-        return silent and driver is not None and not self.cluster.is_over(driver)
+        return silent and self.exchange.driver is not None
 
     def is_over(self) -> bool:
         """Say whether there is nothing to wait for: it has ended, or it is given up and will do nothing.
@@ -84,12 +84,15 @@ class Driver:
 
     def kill(self) -> None:
         """End it, also where it has not started yet; best effort."""
-        try:
-            # First of all: a cluster that starts it again, or late, then has nothing for it to do.
-            self.exchange.withdraw()
-            driver = self.learn()
-            if driver is not None:
-                log.info("Killing driver %s at %s", driver, self.where)
-                self.cluster.kill(driver)
-        except OneLakeError as error:
-            log.warning("A driver at %s could not be killed: %s", self.where, error)
+        # The plan first: one that its cluster starts again, or late, then has nothing to do.
+        for step in (self.exchange.withdraw, self._kill):
+            try:
+                step()
+            except OneLakeError as error:
+                log.warning("A driver at %s could not be killed: %s", self.where, error)
+
+    def _kill(self) -> None:
+        driver = self.learn()
+        if driver is not None:
+            log.info("Killing driver %s at %s", driver, self.where)
+            self.cluster.kill(driver)

@@ -380,6 +380,30 @@ def test_a_task_leaves_when_its_driver_is_at_work_and_asks_again_later(
     assert 30 < seconds <= 60
 
 
+def test_the_next_try_leaves_too_while_the_driver_of_a_dead_worker_works(
+    submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
+) -> None:
+    place = submitted(store, job, DRIVER)
+    with pytest.raises(LeftError):
+        new_engine(leave=raise_left).settle(job.table_uri, "a1", "staging", wanted=True)
+    says(store, job, result=RESULT)
+    new_engine(leave=raise_left).settle(job.table_uri, "a1", "staging", wanted=True)
+    assert not place.submitted
+    assert not submit.calls
+
+
+def test_a_driver_that_took_too_long_is_killed_by_the_next_try_and_waited_for_by_none_after_it(
+    master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine, an_hour_later: Callable[[], None]
+) -> None:
+    place = submitted(store, job, DRIVER)
+    an_hour_later()
+    with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):
+        new_engine(timeout=60).settle(job.table_uri, "a1", "staging", wanted=True)
+    assert master.state == "KILLED"
+    new_engine(timeout=60).settle(job.table_uri, "a1", "staging", wanted=True)
+    assert not place.submitted
+
+
 def test_a_driver_that_died_while_the_task_was_away(
     submit: FakeSubmit, master: Master, job: StageJob, new_engine: NewEngine
 ) -> None:

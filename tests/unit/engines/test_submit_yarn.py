@@ -136,6 +136,21 @@ def test_an_error_stands_only_when_yarn_does_not_start_the_driver_again(
     assert on_yarn().stage(job).application_id == "app-1"
 
 
+def test_a_task_leaves_as_soon_as_it_is_known_which_application_it_is(
+    submit_there: FakeSubmit, yarn: Manager, store: ObjectStore, job: StageJob, clustered: NewEngine
+) -> None:
+    left = []
+
+    def leave(attempt: str, seconds: float | None) -> None:
+        left.append((attempt, exchange(store, job).driver))
+        says(store, job, result=RESULT)
+
+    yarn.tag = TAG
+    extra = {"yarn_resourcemanager_webapp_address": yarn.url}
+    clustered(extra, "yarn", leave=leave).stage(job)
+    assert left == [("a1", APPLICATION)]
+
+
 def test_yarn_without_an_address_to_ask_is_refused_before_anything_is_submitted(
     submit_there: FakeSubmit, job: StageJob, on_yarn: NewEngine
 ) -> None:
