@@ -170,6 +170,9 @@ class SubmitEngine:
         else:
             log.info("Spark at %s: the driver of attempt %s is killed: nobody wants it any more", self._where, attempt)
             driver.kill()
+            if exchange.driver is not None:
+                # Until it is gone: a kill is an order, and may have got lost.
+                self._wait(driver, leaving=False)
         self._raise_if_ended(what)
         self._driver = None
 
@@ -219,7 +222,7 @@ class SubmitEngine:
         self._driver = driver = Driver(self._cluster, exchange, self._where)
         if exchange.send(kind, job.as_dict(), self._cluster.files(), job.owner):
             said, known = self._submit_to(self._cluster, exchange, job)
-            if said is not None and self._came_to_nothing(driver, known):
+            if said is not None and self._came_to_nothing(driver):
                 exchange.clear()
                 return None, said
             if known is not None:
@@ -233,10 +236,10 @@ class SubmitEngine:
             exchange.clear()
         return verdict, said
 
-    def _came_to_nothing(self, driver: Driver, known: str | None) -> bool:
+    def _came_to_nothing(self, driver: Driver) -> bool:
         """Say of a submission that failed whether it left no driver, and leaves none from now on."""
         try:
-            return driver.learn(known) is None and driver.give_up()
+            return driver.learn() is None and driver.give_up()
         except TransientError as error:
             log.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
             return False

@@ -64,7 +64,7 @@ class Driver:
         driver = self.learn()
         if driver is not None:
             return self.cluster.is_over(driver)
-        return self.exchange.unseen and self.give_up()
+        return (self.exchange.withdrawn or self.exchange.unseen) and self.give_up()
 
     def give_up(self) -> bool:
         """Take its plan back, so that it does nothing when it starts after all.

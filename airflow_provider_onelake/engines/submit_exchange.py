@@ -1,6 +1,6 @@
 """The directory in the table's store by which a job's submitter and its driver on a cluster talk.
 
-    staged/jobs/<attempt>/<what it does>/submission.json    whose it is, and which driver it became: the claim
+    staged/jobs/<attempt>/<what it does>/submission.json    the claim: whose it is, which driver it became
     staged/jobs/<attempt>/<what it does>/plan.json          what to do: without it, a driver does nothing
     staged/jobs/<attempt>/<what it does>/verdict.json       which driver it is, then how it went
 
@@ -142,7 +142,7 @@ class Exchange:
 
         :param driver: its id.
         """
-        self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, "driver": driver}).encode())
+        self._note(driver=driver)
 
     def does_work_of(self, kind: str, fields: Mapping[str, Any]) -> bool:
         """Say whether the plan that was sent is that of a job, whichever try's. One that was taken back is none.
@@ -160,7 +160,13 @@ class Exchange:
         :raises StoreUnavailableError: the store did not answer.
         """
         self.store.delete(f"{self.path}/{PLAN}")
+        self._note(withdrawn=True)
         return self.driver is None
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether the plan was taken back."""
+        return bool(self._submission.get("withdrawn"))
 
     @property
     def verdict(self) -> Verdict | None:
@@ -190,6 +196,9 @@ class Exchange:
     def _submission(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self._get(SUBMISSION) or b"{}")
         return said
+
+    def _note(self, **more: Any) -> None:
+        self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())
 
     def _get(self, name: str) -> bytes | None:
         try:

@@ -211,6 +211,26 @@ def test_a_driver_whose_work_has_changed_is_killed_or_finds_no_plan(
     assert not list(store.list(place.path))
 
 
+def test_a_driver_that_was_given_up_is_waited_for_by_nobody(
+    master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
+) -> None:
+    """As by a task that was stopped before anybody knew the driver."""
+    place = submitted(store, job)
+    assert place.withdraw()
+    new_engine(timeout=20).settle(job.table_uri, "a1", "staging", wanted=True)
+    assert not place.submitted
+
+
+def test_nothing_else_is_submitted_where_a_driver_could_not_be_killed(
+    master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
+) -> None:
+    place = submitted(store, job, DRIVER)
+    master.down = True
+    with pytest.raises(SparkUnavailableError, match="a retry finds it again"):
+        new_engine().settle(job.table_uri, "a1", "staging", wanted=False)
+    assert place.driver == DRIVER
+
+
 def test_where_nothing_was_submitted_there_is_nothing_to_wait_for(
     master: Master, job: StageJob, new_engine: NewEngine
 ) -> None:

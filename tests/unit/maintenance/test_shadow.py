@@ -184,7 +184,9 @@ def test_a_shadow_is_reopened_as_it_would_be_opened_now_but_for_what_came_since(
     foreign_append(log, {"2020": [2]})
     shadow = reopened(log, begun)
     assert shadow is not None
-    assert (shadow.path, shadow.inputs, shadow.plan.groups) == (begun.path, begun.inputs, begun.plan.groups)
+    assert (shadow.path, shadow.inputs) == (begun.path, begun.inputs)
+    groups, before = ([(group.name, group.inputs) for group in of.plan.groups] for of in (shadow, begun))
+    assert groups == before
     assert publish(log, shadow).version == 6
     assert sorted(ids(Path(log.table))) == sorted([0, 1, 5, 10, 11, 15, 20, 21, 25, 99, 1, 2])
 

@@ -274,7 +274,7 @@ def test_a_driver_that_is_at_what_nobody_wants_any_more_is_killed(log: DeltaLog,
         snapshot = log.snapshot()
         assert snapshot is not None
         gone = next(iter(log.live_files(lambda _: True, snapshot.version)))
-        foreign_commit(log, [remove_of(gone, 1, data_change=True)])
+        foreign_commit(log, [{"remove": remove_of(gone, 1, data_change=True)}])
     terms = {"terms": {"target_file_size": 1 << 20}, "file": {"min_files": 3}, "nothing pays": {"min_files": 9}}[change]
     result = run(**terms)
     assert cluster.settled == [(first.attempt, "compacting", False)]
