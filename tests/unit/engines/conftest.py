@@ -39,12 +39,10 @@ def job(table: Path) -> StageJob:
 
 @pytest.fixture
 def submit_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSubmit:
-    """A ``spark-submit`` to a cluster, which is polled without a pause."""
+    """A ``spark-submit`` to a cluster."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    monkeypatch.setattr("airflow_provider_onelake.engines.submit._POLL_SECONDS", 0.02)
-    monkeypatch.setattr("airflow_provider_onelake.engines.submit._LONGEST_PAUSE", 0.02)
     found = FakeSubmit(tmp_path / "bin")
     found.does("")
     return found
@@ -52,7 +50,9 @@ def submit_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSubmit:
 
 @pytest.fixture
 def clustered(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SubmitEngine]:
-    """Makes an engine in cluster mode for a connection's fields."""
+    """Makes an engine in cluster mode for a connection's fields; it asks without a pause."""
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit._LONGEST_PAUSE", 0.02)
 
     def make(extra: dict[str, Any], host: str, port: int | None = None, **arguments: Any) -> SubmitEngine:
         said = {"deploy-mode": "cluster", "jars": "/j/delta.jar", **extra}
