@@ -1,9 +1,15 @@
-"""The whole flow through Airflow's operators and a real Spark, on every kind of store: the same rows and versions."""
+"""One load on every kind of store by every way to Spark: the same rows, the same versions.
+
+An application starts for everything that is given to ``spark-submit``, six of them in the whole flow, so not every pair
+has all of it. Each engine goes the whole way once at least, away from the local disk, which is the easy one; each
+stages and commits on every store. What a pair that is left out would add is neither the engine's alone nor the
+store's: compaction and VACUUM are further jobs, by the same way, of the same Spark, with the same settings for the
+store. A Spark Connect server is one application for all of it, so there each store has the whole flow.
+"""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +17,9 @@ import pendulum
 import pytest
 from airflow.sdk import DAG
 
+from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -18,95 +27,169 @@ from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.object_stores import Lake
-from tests.support.store_spark import StoreServer
-from tests.support.tables import foreign_append, foreign_commit
+from tests.support.spark import field
+from tests.support.spark_cluster import until
+from tests.support.store_spark import StoreCluster, StoreServer, ToStores
+from tests.support.tables import foreign_commit
 
-# Three servers and a Spark start for the first of them.
+# The servers and Sparks that all tests share start for the first test that needs them.
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 JANUARY = pendulum.datetime(2019, 1, 1, tz="UTC")
-VENDORS = [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)]
+FEBRUARY = JANUARY.add(months=1)
 TRIPS = "Tables/trips"
-SCHEMA = "id BIGINT, vendor_id INT, month STRING"
+COLUMNS = "id BIGINT, vendor_id INT, month STRING"
+SCHEMA = json.dumps(
+    {"type": "struct", "fields": [field("id", "long"), field("vendor_id", "integer"), field("month", "string")]}
+)
+# One of them has to be encoded in a path, and is spelled otherwise by each store.
+MONTHS = ["2019-01", "a b"]
+VENDORS = [{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)]
+
+HISTORY = [
+    ("CREATE TABLE", []),
+    ("WRITE", [0, 2, 4, 6]),
+    ("WRITE", [0, 1, 2, 3, 4, 5, 6, 7]),
+    ("OPTIMIZE", [0, 1, 2, 3, 4, 5, 6, 7]),
+    ("WRITE", [0, 1, 2, 3, 101, 103]),
+]
+"""Every version with its rows, of whichever store and engine."""
 
 
 @pytest.fixture
-def connections(airflow_home: Path, lake: Lake, store_spark: StoreServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -> dict[str, Any]:
+    """The Airflow connection of a Spark."""
+    java = {
+        f"spark.{side}.extraJavaOptions": f"-XX:TieredStopAtLevel=1 {to_stores.detour[f'spark.{side}.extraJavaOptions']}"
+        for side in ("driver", "executor")
+    }
+    conf = {**to_stores.detour, **java}
+    if request.param == "connect":
+        server: StoreServer = request.getfixturevalue("store_spark")
+        return {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": server.port}
+    if request.param == "local":
+        conf |= {"spark.ui.enabled": "false", "spark.driver.memory": "768m", "spark.driver.host": "127.0.0.1"}
+        conf |= {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+        extra = {"jars": ",".join(map(str, to_stores.jar_files)), "conf": conf}
+        return {"conn_type": "spark", "host": "local[2]", "extra": extra}
+    cluster: StoreCluster = request.getfixturevalue("store_cluster")
+    if request.param == "client":
+        # The workers have no secret: executors get what they need from the driver.
+        return cluster.plain().connection(to_stores.jar_files, conf=conf)
+    return cluster.trusted().connection(to_stores.jar_files, conf=conf, **{"deploy-mode": "cluster"})
+
+
+@pytest.fixture(autouse=True)
+def connections(airflow_home: Path, lake: Lake, spark: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in which one run of the load differs from another."""
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", lake.connection())
-    spark = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": store_spark.port}
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(spark))
 
 
-def write_rows(file: Path, first: int, months: list[str]) -> None:
-    """Two rows of each vendor for each month."""
-    rows = [
-        {"id": first + number, "vendor_id": number % 2 + 1, "month": month}
-        for number, month in enumerate(month for month in months for _ in range(4))
-    ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Files by date: of each month in it, two rows of each vendor."""
+    for date, first, months in (("2019-01-01", 0, MONTHS), ("2019-02-01", 100, MONTHS[1:])):
+        rows = [
+            {"id": first + number, "vendor_id": number % 2 + 1, "month": month}
+            for number, month in enumerate(month for month in months for _ in range(4))
+        ]
+        (tmp_path / f"{date}.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
 
 
-def load(source: Path, **group: Any) -> DAG:
+def load(source: Path, writers: list[dict[str, str]], **group: Any) -> DAG:
     with (
         DAG("stores", schedule=None, start_date=JANUARY) as dag,
         OneLakeWriteTaskGroup(group_id="load", table=TRIPS, partition_by=["month"], **group),
     ):
         OneLakeWriteOperator.partial(
-            task_id="write", source=FileSource(str(source / "{{ ds }}.json"), format="json", schema=SCHEMA)
-        ).expand_kwargs(VENDORS)
+            task_id="write", source=FileSource(str(source / "{{ ds }}.json"), format="json", schema=COLUMNS)
+        ).expand_kwargs(writers)
     return dag
 
 
-@pytest.mark.usefixtures("connections")
-def test_loads_compaction_and_an_overwrite(lake: Lake, store_spark: StoreServer, tmp_path: Path) -> None:
-    write_rows(tmp_path / "2019-01-01.json", 0, ["2019-01", "2019-02"])
-    write_rows(tmp_path / "2019-02-01.json", 100, ["2019-02"])
-    run = run_dag(load(tmp_path, optimize={"min_files": 2}), logical_date=JANUARY)
+def vacuum() -> DAG:
+    with DAG("upkeep", schedule=None, start_date=JANUARY) as dag:
+        OneLakeVacuumOperator(task_id="vacuum", table=TRIPS, allow_retention_below_seven_days=True)
+    return dag
+
+
+def succeed(dag: DAG, **arguments: Any) -> Any:
+    run = run_dag(dag, **arguments)
     assert set(states(run).values()) == {"success"}, states(run)
-    assert xcom(run, "load.optimize")["status"] == "published"
-    assert lake.ids(TRIPS) == list(range(8))
-    # Another run replaces a month, both vendors together.
-    again = run_dag(load(tmp_path, mode="overwrite_partitions", publish="together"), logical_date=JANUARY.add(months=1))
-    assert set(states(again).values()) == {"success"}, states(again)
-    assert lake.ids(TRIPS) == [0, 1, 2, 3, 100, 101, 102, 103]
+    return run
+
+
+def history(lake: Lake) -> list[tuple[str | None, list[int]]]:
     commits = lake.log(TRIPS).commits_since(-1)
-    assert [commit.operation for commit in commits] == ["CREATE TABLE", "WRITE", "WRITE", "OPTIMIZE", "WRITE"]
     # Rule 22: no Spark job committed to the shared log.
     engines = {json.dumps(commit.info.get("engineInfo")) for commit in commits}
     assert all("airflow-provider-onelake" in engine for engine in engines), engines
-    _check_no_secret_shows(lake, store_spark)
+    return [(commit.operation, lake.ids(TRIPS, commit.version)) for commit in commits]
 
 
-def _check_no_secret_shows(lake: Lake, spark: StoreServer) -> None:
-    """Neither in Spark's event log, its log, its environment page nor on its command line."""
-    hidden = [value for name, value in spark.secrets.items() if "SECRET" in name or name.endswith("ACCOUNT_KEY")]
-    assert len(hidden) == 2
-    shown = [file.read_text(errors="replace") for file in spark.event_log_dir.rglob("*") if file.is_file()]
-    shown += [spark.log_file.read_text(), json.dumps(spark.status("applications/{app}/environment"))]
-    shown.append(Path(f"/proc/{spark.pid}/cmdline").read_text())
-    assert not any(secret in text for secret in hidden for text in shown)
+def is_vacuumed(log: DeltaLog, lake: Lake) -> None:
+    """Wait until all that no version needs any more may go, have Spark delete it, and find exactly the rest there."""
+    log.store.put(f"month={MONTHS[1]}/nobody's.parquet", b"abc")
+    keep_deleted_files_for_a_second(log)
+    live, terms = live_files(log), Terms(allow_retention_below_seven_days=True)
+    dead = parquet(log) - live
+    until(lambda: {info.path for info in plan(log, terms).candidates} >= dead, 30)
+    result = xcom(succeed(vacuum()), "vacuum")
+    assert (result["files"] >= len(dead) > 5, result["left"]) == (True, 0)
+    assert parquet(log) == live
+    assert lake.ids(TRIPS) == HISTORY[-1][1]
 
 
-@pytest.mark.usefixtures("connections")
-def test_a_vacuum_deletes_what_no_version_needs(lake: Lake) -> None:
-    # Objects of a real store cannot be made older, so the table keeps deleted files for a second only.
-    log = lake.make_table(**{"delta.deletedFileRetentionDuration": "interval 1 seconds"})
-    gone = foreign_append(log, {"a b": [1]})
-    foreign_append(log, {"a b": [2]})
-    adds = log.commits_between(gone - 1, gone)[0].adds
-    foreign_commit(log, [{"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}} for add in adds])
-    log.store.put("month=a b/nobody's", b"abc")
-    terms = Terms(allow_retention_below_seven_days=True)
-    deadline = datetime.now(UTC) + timedelta(seconds=30)
-    while len(plan(log, terms).candidates) < 2 and datetime.now(UTC) < deadline:
-        pass
-    with DAG("upkeep", schedule=None, start_date=JANUARY) as dag:
-        OneLakeVacuumOperator(task_id="vacuum", table="Tables/t", allow_retention_below_seven_days=True)
-    run = run_dag(dag)
-    assert set(states(run).values()) == {"success"}
-    result = xcom(run, "vacuum")
-    assert (result["files"], result["left"]) == (2, 0)
-    assert [info.path for info in log.store.list("month=a b")] == [
-        add["path"].replace("%20", " ") for add in log.commits_between(gone, gone + 1)[0].adds
-    ]
-    assert lake.ids() == [2]
+def keep_deleted_files_for_a_second(log: DeltaLog) -> None:
+    """As objects of a real store cannot be made older. A table that began so would take no buffer."""
+    (before,) = of_kind(parse_actions(log.store.get(version_path(0)), TRIPS), "metaData")
+    properties = {**before["configuration"], "delta.deletedFileRetentionDuration": "interval 1 seconds"}
+    foreign_commit(
+        log,
+        [
+            {"commitInfo": {"timestamp": 1, "operation": "SET TBLPROPERTIES"}},
+            {"metaData": {**before, "configuration": properties}},
+        ],
+    )
+
+
+def parquet(log: DeltaLog) -> set[str]:
+    return {info.path for info in log.store.list("") if info.path.endswith(".parquet")}
+
+
+def live_files(log: DeltaLog) -> set[str]:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return {object_path(add) for add in log.live_files(lambda _: True, snapshot.version)}
+
+
+MEETINGS = [
+    pytest.param(spark, store, whole, id=f"{spark}, {store}")
+    for spark, stores in {
+        "connect": {"local": True, "s3": True, "azure": True},
+        "local": {"local": False, "s3": True, "azure": False},
+        "client": {"local": False, "s3": False, "azure": True},
+        "cluster": {"local": False, "s3": True, "azure": False},
+    }.items()
+    for store, whole in stores.items()
+]
+"""Each way to Spark with each store, and whether it goes the whole way there."""
+
+
+@pytest.mark.parametrize(("spark", "lake", "whole"), MEETINGS, indirect=["spark", "lake"])
+def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, whole: bool) -> None:
+    log = lake.log(TRIPS)
+    if whole:
+        run = succeed(load(source, VENDORS, optimize={"min_files": 2}), logical_date=JANUARY)
+        assert xcom(run, "load.optimize")["status"] == "published"
+        succeed(load(source, VENDORS[1:], mode="overwrite_partitions", publish="together"), logical_date=FEBRUARY)
+        assert history(lake) == HISTORY
+        is_vacuumed(log, lake)
+    else:
+        create_table(log, SCHEMA, ("month",), {})
+        succeed(load(source, VENDORS[:1]), logical_date=JANUARY)
+        assert history(lake) == HISTORY[:2]
+    # Nor is anything left of what a driver in cluster mode is told by.
+    assert list(log.store.list("staged/jobs")) == []
