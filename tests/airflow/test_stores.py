@@ -15,15 +15,18 @@ from typing import Any
 
 import pendulum
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 
 from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import object_path, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import run_dag, states, xcom
 from tests.support.object_stores import Lake
@@ -63,7 +66,8 @@ def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -
         f"spark.{side}.extraJavaOptions": f"-XX:TieredStopAtLevel=1 {to_stores.detour[f'spark.{side}.extraJavaOptions']}"
         for side in ("driver", "executor")
     }
-    conf = {**to_stores.detour, **java}
+    # An executor's start costs more than these rows: one will do.
+    conf = {**to_stores.detour, **java, "spark.cores.max": "1"}
     if request.param == "connect":
         server: StoreServer = request.getfixturevalue("store_spark")
         return {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": server.port}
@@ -193,3 +197,28 @@ def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, who
         assert history(lake) == HISTORY[:2]
     # Nor is anything left of what a driver in cluster mode is told by.
     assert list(log.store.list("staged/jobs")) == []
+
+
+@pytest.mark.parametrize(("spark", "lake"), [("connect", "s3"), ("connect", "azure")], indirect=True)
+def test_a_plan_and_a_function_read_what_lies_in_the_lakehouse(lake: Lake) -> None:
+    store = OneLakeHook().get_conn()
+    for day in (1, 2):
+        store.put(f"Files/in/day={day}/a b.json", json.dumps({"id": day, "vendor_id": 1, "month": MONTHS[1]}).encode())
+    files = f"{TableAddress.parse_root(lake.root).spark_uri}/Files/in"
+    create_table(lake.log(TRIPS), SCHEMA, ("month",), {})
+    with (
+        DAG("stores", schedule=None, start_date=JANUARY) as dag,
+        OneLakeWriteTaskGroup(group_id="load", table=TRIPS, publish="together"),
+    ):
+        listed = FileSource(files, format="json", schema=COLUMNS)
+        plan = OneLakePlanOperator(task_id="plan", source=listed, by="day")
+        OneLakeWriteOperator.partial(task_id="write", source=listed).expand_kwargs(plan.output)
+
+        @task.onelake_write(writer="made")
+        def made(spark):  # type: ignore[no-untyped-def]
+            return spark.read.json(f"{files}/*/", schema=COLUMNS).selectExpr("id * 10 AS id", "vendor_id", "month")
+
+        made()
+    run = succeed(dag, logical_date=JANUARY)
+    assert [entry["writer"] for entry in xcom(run, "load.plan")] == ["1", "2"]
+    assert history(lake) == [("CREATE TABLE", []), ("WRITE", [1, 2, 10, 20])]
