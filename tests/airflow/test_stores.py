@@ -12,6 +12,7 @@ that only the pair could break.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,27 +63,58 @@ HISTORY = [
 
 
 @pytest.fixture
-def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -> dict[str, Any]:
-    """The Airflow connection of a Spark."""
-    java = {
-        f"spark.{side}.extraJavaOptions": f"-XX:TieredStopAtLevel=1 {to_stores.detour[f'spark.{side}.extraJavaOptions']}"
-        for side in ("driver", "executor")
-    }
-    # An executor's start costs more than these rows: one will do.
-    conf = {**to_stores.detour, **java, "spark.cores.max": "1"}
+def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """The Airflow connection of a Spark, in which no secret shows afterwards."""
+    shown: list[str] = []
     if request.param == "connect":
         server: StoreServer = request.getfixturevalue("store_spark")
-        return {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": server.port}
-    if request.param == "local":
-        conf |= {"spark.ui.enabled": "false", "spark.driver.memory": "768m", "spark.driver.host": "127.0.0.1"}
-        conf |= {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+        yield {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": server.port}
+        shown += [json.dumps(server.status("applications/{app}/environment"))]
+        shown += [Path(f"/proc/{server.pid}/cmdline").read_text(), *texts(server.event_log_dir, server.log_file.parent)]
+    elif request.param == "local":
+        (tmp_path / "events").mkdir()
+        conf = {
+            **settings(to_stores),
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "768m",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+        }
         extra = {"jars": ",".join(map(str, to_stores.jar_files)), "conf": conf}
-        return {"conn_type": "spark", "host": "local[2]", "extra": extra}
-    cluster: StoreCluster = request.getfixturevalue("store_cluster")
-    if request.param == "client":
-        # The workers have no secret: executors get what they need from the driver.
-        return cluster.plain().connection(to_stores.jar_files, conf=conf)
-    return cluster.trusted().connection(to_stores.jar_files, conf=conf, **{"deploy-mode": "cluster"})
+        yield {"conn_type": "spark", "host": "local[2]", "extra": extra}
+        shown += texts(tmp_path / "events")
+    else:
+        cluster: StoreCluster = request.getfixturevalue("store_cluster")
+        # In client mode the workers have no secret, so executors must get what they need from the driver; a driver in
+        # cluster mode gets nothing from the task.
+        cluster, mode = (
+            (cluster.plain(), {}) if request.param == "client" else (cluster.trusted(), {"deploy-mode": "cluster"})
+        )
+        yield cluster.connection(to_stores.jar_files, conf=settings(to_stores), **mode)
+        # The workers' logs and the executors' say by which command each process was started.
+        shown += texts(cluster.state)
+    assert "spark" in "".join(shown)
+    assert not any(secret in text for secret in to_stores.secrets for text in shown)
+
+
+def settings(to_stores: ToStores) -> dict[str, str]:
+    """Of an application of the tests' own."""
+    java = {
+        name: f"-XX:TieredStopAtLevel=1 {value}" for name, value in to_stores.detour.items() if "JavaOptions" in name
+    }
+    # An executor's start costs more than these rows, so one will do; event logs are text, to be searched.
+    log = {"spark.eventLog.compress": "false", "spark.eventLog.rolling.enabled": "false"}
+    return {**to_stores.detour, **java, "spark.cores.max": "1", **log}
+
+
+def texts(*directories: Path) -> list[str]:
+    files = (file for directory in directories for file in directory.rglob("*"))
+    return [
+        file.read_text(errors="replace") for file in files if file.is_file() and file.suffix not in (".jar", ".zip")
+    ]
 
 
 @pytest.fixture(autouse=True)
