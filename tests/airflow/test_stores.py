@@ -88,12 +88,16 @@ def spark(request: pytest.FixtureRequest, to_stores: ToStores, tmp_path: Path) -
         shown += texts(tmp_path / "events")
     else:
         cluster: StoreCluster = request.getfixturevalue("store_cluster")
-        # In client mode the workers have no secret, so executors must get what they need from the driver; a driver in
-        # cluster mode gets nothing from the task.
-        cluster, mode = (
-            (cluster.plain(), {}) if request.param == "client" else (cluster.trusted(), {"deploy-mode": "cluster"})
-        )
-        yield cluster.connection(to_stores.jar_files, conf=settings(to_stores), **mode)
+        conf, mode = settings(to_stores), {}
+        if request.param == "client":
+            # The workers have no secret, so executors must get what they need from the driver.
+            cluster.plain()
+        else:
+            cluster.trusted()
+            mode = {"deploy-mode": "cluster"}
+            # Before it takes in its JARs, a driver looks at what it is to run, in the table's store.
+            conf["spark.driver.extraClassPath"] = ":".join(map(str, to_stores.jar_files))
+        yield cluster.connection(to_stores.jar_files, conf=conf, **mode)
         # The workers' logs and the executors' say by which command each process was started.
         shown += texts(cluster.state)
     assert "spark" in "".join(shown)
