@@ -7,7 +7,7 @@ from tests.support.groups import pytest_xdist_make_scheduler
 from tests.support.object_stores import blob_server, lake, s3_server
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.spark_server import connect_server
-from tests.support.store_spark import store_spark
+from tests.support.store_spark import store_cluster, store_spark, to_stores
 
 __all__ = [
     "blob_server",
@@ -17,7 +17,9 @@ __all__ = [
     "pytest_runtest_makereport",
     "pytest_xdist_make_scheduler",
     "s3_server",
+    "store_cluster",
     "store_spark",
+    "to_stores",
 ]
 
 # Before any test module imports Airflow, which reads its configuration, or writes one, at import.

@@ -51,6 +51,8 @@ _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
 _PATIENCE = 15
 _STOP_SECONDS = 8
+# Its verdict would be in the very store that it does not reach.
+_SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
 
 
 class SubmitEngine:
@@ -351,7 +353,7 @@ class SubmitEngine:
 
     def _explain(self, verdict: Verdict | None, said: str | None, what: str) -> OneLakeError:
         if verdict is None or verdict.error is None:
-            error = ReportedError("", f"The driver ended without a verdict. {said or 'Its log is on the cluster.'}")
+            error = ReportedError("", f"The driver ended without a verdict. {said or _SILENT}")
             found = translate(error, what, self._where)
         else:
             found = translate(verdict.error, what, self._where)

@@ -99,7 +99,7 @@ class SubmitTarget:
         :raises InvalidWriteError: one of them would put a secret on a command line.
         """
         _check_no_secrets(access.settings, "the settings of the table's store")
-        found = {**_SETTINGS, **self.conf, **access.settings}
+        found = {**_SETTINGS, **access.settings, **self.conf}
         given = [name for name in found.get(_EXTENSIONS, "").split(",") if name]
         found[_EXTENSIONS] = ",".join([_DELTA, *(name for name in given if name != _DELTA)])
         found[_REDACTION] = "|".join(filter(None, (_HIDDEN, found.get(_REDACTION))))

@@ -1,21 +1,26 @@
-"""A Spark Connect server that reaches the real stores of the tests, with what ``spark_access`` says and nothing else."""
+"""Sparks that reach the real stores of the tests: a Connect server, and a cluster that spark-submit submits to.
+
+Each has what ``spark_access`` says and nothing else, but for the address of the local Blob server.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.spark import spark_access
+from airflow_provider_onelake.storage.spark import SparkAccess, spark_access
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.object_stores import BlobServer, S3Server
 from include.local.settings import from_environment
 from tests.support.object_stores import BUCKET, WORKSPACE, azure_credentials, s3_credentials
 from tests.support.spark import Server
+from tests.support.spark_cluster import Cluster
 
 
 class StoreServer(Server):
@@ -27,31 +32,117 @@ class StoreServer(Server):
         return {**super().environment(), **self.secrets}
 
 
+@attrs.frozen
+class ToStores:
+    """What a Spark of this machine needs to reach both stores.
+
+    :param access: as the package says it.
+    :param detour: settings by which OneLake's addresses lead to the local Blob server.
+    :param jar_files: Delta's and those of the stores.
+    """
+
+    access: SparkAccess
+    detour: Mapping[str, str]
+    jar_files: list[Path]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """For a Spark that is set up beforehand."""
+        return {**self.access.settings, **self.detour}
+
+    @property
+    def secrets(self) -> list[str]:
+        """What nobody may read."""
+        hidden = [v for n, v in self.access.environment.items() if "SECRET" in n or n.endswith("ACCOUNT_KEY")]
+        assert len(hidden) == 2
+        return hidden
+
+
+class StoreCluster(Cluster):
+    """A cluster whose workers may have access of their own to the stores, as machines with an identity have.
+
+    :param to_stores: the access.
+    """
+
+    def __init__(self, state: Path, to_stores: ToStores) -> None:
+        super().__init__(state)
+        self._plain = self.workers[0].environment
+        for worker in self.workers:
+            worker.environment = self._plain
+        settings = state / "conf"
+        settings.mkdir(parents=True)
+        lines = [f"{name} {value}\n" for name, value in to_stores.settings.items()]
+        (settings / "spark-defaults.conf").write_text("".join(lines))
+        self._trusted = {
+            **self._plain,
+            **to_stores.access.environment,
+            # For the worker itself, which fetches what a driver is to run; drivers and executors bring their own.
+            "SPARK_CONF_DIR": str(settings),
+            "SPARK_DAEMON_CLASSPATH": ":".join(map(str, to_stores.jar_files)),
+            "SPARK_WORKER_OPTS": to_stores.detour["spark.driver.extraJavaOptions"],
+        }
+
+    def plain(self) -> StoreCluster:
+        """Let the workers have no access of their own."""
+        return self._with(self._plain)
+
+    def trusted(self) -> StoreCluster:
+        """Let the workers have access of their own."""
+        return self._with(self._trusted)
+
+    def _with(self, environment: dict[str, str]) -> StoreCluster:
+        for worker in self.workers:
+            if worker.environment is not environment:
+                worker.kill()
+                worker.environment = environment
+        # The master takes a while to see that a worker is gone, and would give it work.
+        self.wait_workers(sum(worker.process is not None for worker in self.workers))
+        for worker in self.workers:
+            if worker.process is None:
+                worker.start()
+        self.wait_workers(len(self.workers))
+        return self
+
+
 @pytest.fixture(scope="session")
-def store_spark(
-    s3_server: S3Server, blob_server: BlobServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[StoreServer]:
+def to_stores(s3_server: S3Server, blob_server: BlobServer, tmp_path_factory: pytest.TempPathFactory) -> ToStores:
+    """Access to the S3 server and to the Blob server."""
+    s3 = spark_access(TableAddress.parse(f"s3://{BUCKET}/t"), s3_credentials(s3_server))
+    onelake = TableAddress.parse(f"onelake://{WORKSPACE}/raw.Lakehouse/Tables/t")
+    azure = spark_access(onelake, azure_credentials(blob_server))
+    return ToStores(
+        SparkAccess({**s3.settings, **azure.settings}, {**s3.environment, **azure.environment}),
+        blob_server.spark_settings(tmp_path_factory.mktemp("hosts") / "hosts"),
+        jars.resolve(from_environment().jars),
+    )
+
+
+@pytest.fixture(scope="session")
+def store_spark(to_stores: ToStores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """A Spark Connect server with Delta that reads and writes S3, OneLake's addresses and local disk."""
-    state = tmp_path_factory.mktemp("store-spark")
-    access = [
-        spark_access(TableAddress.parse(f"s3://{BUCKET}/t"), s3_credentials(s3_server)),
-        spark_access(
-            TableAddress.parse(f"onelake://{WORKSPACE}/raw.Lakehouse/Tables/t"), azure_credentials(blob_server)
-        ),
-    ]
-    settings: dict[str, Any] = {**access[0].settings, **access[1].settings}
-    settings |= blob_server.spark_settings(Path(state, "hosts"))
+    settings: dict[str, Any] = to_stores.settings
     server = StoreServer(
-        state,
+        tmp_path_factory.mktemp("store-spark"),
         port=free_port(),
         ui_port=free_port(),
-        jar_files=jars.resolve(from_environment().jars),
+        jar_files=to_stores.jar_files,
         settings=settings,
     )
-    server.secrets = {**access[0].environment, **access[1].environment}
+    server.secrets = dict(to_stores.access.environment)
     server.start()
     try:
         server.wait_ready()
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def store_cluster(to_stores: ToStores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreCluster]:
+    """A master and two workers."""
+    cluster = StoreCluster(tmp_path_factory.mktemp("store-cluster"), to_stores)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
@@ -102,6 +103,16 @@ def test_a_session_is_one_for_delta(submit: FakeSubmit, connect: Callable[..., S
     assert found["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert found["spark.executor.memory"] == "1g"
+
+
+def test_what_the_connection_says_of_a_store_wins(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    """Or a cluster whose machines have an identity of their own would be told to look for the lakehouse's keys."""
+    provider = "spark.hadoop.fs.s3a.aws.credentials.provider"
+    access = attrs.evolve(ACCESS, settings={**ACCESS.settings, provider: "EnvironmentVariableCredentialsProvider"})
+    connect(extra={"conf": {provider: "InstanceProfileCredentialsProvider"}}, access=lambda: access).stage(job())
+    found = settings(submit.calls[0]["argv"])
+    assert found[provider] == "InstanceProfileCredentialsProvider"
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://store"
 
 
 def test_without_jars_delta_and_what_the_store_needs_are_fetched(

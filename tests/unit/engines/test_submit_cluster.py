@@ -115,7 +115,7 @@ def test_a_driver_that_ends_without_a_verdict(
     submit: FakeSubmit, master: Master, job: StageJob, new_engine: NewEngine
 ) -> None:
     master.state = "ERROR"
-    with pytest.raises(SparkJobError, match="without a verdict"):
+    with pytest.raises(SparkJobError, match=r"without a verdict. Its log is on the cluster: one that lacks JARs"):
         new_engine().stage(job)
 
 
