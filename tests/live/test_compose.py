@@ -55,7 +55,9 @@ def variables() -> dict[str, str]:
 def stack(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -> Iterator[NativeStack]:
     """All services, healthy."""
     if not sys.platform.startswith("linux"):
-        pytest.skip("Each service has an address of the loopback network 127.0.0.0/8, which Linux gives and others do not.")
+        pytest.skip(
+            "Each service has an address of the loopback network 127.0.0.0/8, which Linux gives and others do not."
+        )
     try:
         running = NativeStack(tmp_path_factory.mktemp("compose"), variables)
         try:

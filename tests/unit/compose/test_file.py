@@ -101,6 +101,7 @@ def test_nothing_is_root(found: dict[str, Any], dockerfile: list[list[str]]) -> 
     for name, service in found["services"].items():
         assert service["user"].partition(":")[0] not in ("", "0", "root"), name
     last_user: dict[str, str] = {}
+    target = ""
     for words in dockerfile:
         target = words[3] if words[0] == "FROM" else target
         if words[0] == "USER":
@@ -199,4 +200,4 @@ def test_what_the_file_names_is_there_and_in_the_image(parts: dict[str, Service]
         if words[0] == "COPY" and not words[1].startswith("--"):
             assert set(words[1:-1]) <= seen
     assert all((REPOSITORY / name).exists() for name in seen)
-    assert os.path.commonpath([path for path in IMAGE_PATHS]) == "/opt/onelake"
+    assert os.path.commonpath(list(IMAGE_PATHS)) == "/opt/onelake"
