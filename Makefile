@@ -35,7 +35,7 @@ lock: ## Resolve pyproject.toml into requirements.lock, versions only (UPGRADE=1
 jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 	@$(LOCAL) jars
 
-stores: setup ## Install an S3 server and an Azure Blob server for tests (once; the first time five minutes)
+stores: setup ## Install an S3 server, an Azure Blob server and docker-compose for tests (once; the first time five minutes)
 	@$(LOCAL) stores
 
 format: setup ## Format the code, mend what ruff can
@@ -45,7 +45,7 @@ format: setup ## Format the code, mend what ruff can
 lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/ruff format --check $(CHECKED)
-	$(BIN)/mypy -p airflow_provider_onelake -p include.local
+	$(BIN)/mypy -p airflow_provider_onelake -p include
 	$(BIN)/lint-imports
 
 test: jars stores ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
@@ -55,7 +55,7 @@ test: jars stores ## Every test that needs Python and Java only: unit, integrati
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit
 
-up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background; prints the address when healthy
+up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background; prints the address when healthy (in containers: docs/compose.md)
 	@$(LOCAL) up
 
 down: ## Stop what `make up` started

@@ -110,9 +110,10 @@ def jars() -> None:
 
 @app.command()
 def stores() -> None:
-    """Install the S3 server and the Blob server that tests and the local stack write to, once."""
+    """Install the S3 server and the Blob server that tests and the local stack write to, and docker-compose, once."""
     state = from_environment().jars
     try:
+        tools.install_docker_compose(state, console.print)
         tools.install_azurite(state, console.print)
         tools.install_versitygw(state, console.print)
     except spark_jars.SetUpError as error:
@@ -174,6 +175,7 @@ def _show_addresses(settings: Settings, status: background.Status) -> None:
         "Lakehouse": str(settings.lakehouse),
         "Logs": str(settings.logs),
         "Stop it": "make down",
+        "In containers": "docker-compose up --build, with a Spark cluster, S3 and Azure (docs/compose.md)",
     }
     for name, value in rows.items():
         console.print(f"[bold]{name:<14}[/] {escape(value)}", soft_wrap=True)

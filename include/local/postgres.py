@@ -40,10 +40,7 @@ def prepare(settings: Settings, ports: Ports, kept: Secrets) -> Command:
 
     :raises RuntimeError: ``initdb`` failed, or nobody may run PostgreSQL on this machine; the message says why.
     """
-    user = _user()
-    data, programs = _data_directory(settings.state, user), _programs(settings.state, user)
-    if not (data / "PG_VERSION").exists():
-        _initialise(data, programs, kept, user)
+    data, programs, user = make(settings.state, "postgres", kept.database)
     options = {**_OPTIONS, "port": str(ports.postgres)}
     return Command(
         name="postgres",
@@ -60,6 +57,23 @@ def prepare(settings: Settings, ports: Ports, kept: Secrets) -> Command:
         stop_signal=signal.SIGINT,
         stop_whole_session=False,
     )
+
+
+def make(state: Path, superuser: str, password: str) -> tuple[Path, Path, str | None]:
+    """Make a database's directory when it is not there yet.
+
+    :param state: directory that gets it, or that stands for it where another user cannot get there.
+    :param superuser: who may do everything in it.
+    :param password: of that one.
+    :returns: the directory, that of PostgreSQL's programs, and the user of this machine to run them as, ``None`` for
+        this one.
+    :raises RuntimeError: ``initdb`` failed, or nobody may run PostgreSQL on this machine; the message says why.
+    """
+    user = _user()
+    data, programs = _data_directory(state, user), _programs(state, user)
+    if not (data / "PG_VERSION").exists():
+        _initialise(data, programs, superuser, password, user)
+    return data, programs, user
 
 
 def answers(ports: Ports, kept: Secrets) -> bool:
@@ -139,22 +153,22 @@ def _open_to_all(path: Path) -> bool:
     return all(parent.stat().st_mode & stat.S_IXOTH for parent in (path, *path.parents) if parent.exists())
 
 
-def _initialise(data: Path, programs: Path, kept: Secrets, user: str | None) -> None:
+def _initialise(data: Path, programs: Path, superuser: str, password: str, user: str | None) -> None:
     # Built beside and renamed: a directory with that name is whole.
     fresh = data.with_name(f"{data.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700, parents=True)
-    password = Path(tempfile.mkdtemp(prefix="local-stack-")) / "password"
+    password_file = Path(tempfile.mkdtemp(prefix="local-stack-")) / "password"
     try:
-        password.write_text(kept.database)
-        password.chmod(0o600)
+        password_file.write_text(password)
+        password_file.chmod(0o600)
         if user is not None:
-            for path in (fresh, password, password.parent):
+            for path in (fresh, password_file, password_file.parent):
                 shutil.chown(path, user)
         subprocess.run(
             [
                 str(programs / "initdb"),
-                *("-D", str(fresh), "-U", "postgres", "--pwfile", str(password)),
+                *("-D", str(fresh), "-U", superuser, "--pwfile", str(password_file)),
                 *("--auth=scram-sha-256", "--encoding=utf8", "--no-locale", "--no-sync"),
             ],
             check=True,
@@ -168,4 +182,4 @@ def _initialise(data: Path, programs: Path, kept: Secrets, user: str | None) -> 
     except subprocess.CalledProcessError as error:
         raise RuntimeError(f"PostgreSQL's initdb failed in {fresh}: {error.stderr.strip() or error.stdout}") from error
     finally:
-        shutil.rmtree(password.parent, ignore_errors=True)
+        shutil.rmtree(password_file.parent, ignore_errors=True)

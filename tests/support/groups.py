@@ -17,6 +17,8 @@ def group_of(path: str) -> str | None:
     :param path: of the test file, from the repository.
     """
     match PurePosixPath(path).parts[1:]:
+        case ("live", "test_compose.py"):
+            return "docker-compose.yaml"
         case ("live", *_):
             return "a live Airflow"
         case ("integration", "submit", *_):

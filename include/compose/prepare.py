@@ -1,0 +1,70 @@
+"""What must be there before Airflow starts in containers: its password, its tables, the bucket and the workspace.
+
+Doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from include.local.bootstrap import migrate
+from include.local.object_stores import make_container
+
+
+def make_room(conn_id: str) -> str:
+    """Make the bucket or the workspace of a connection's lakehouse, if there is none.
+
+    :param conn_id: of the connection.
+    :returns: its name.
+    """
+    hook = OneLakeHook(conn_id)
+    address = hook.address("Tables/any")
+    credentials = hook.credentials(address)
+    if isinstance(credentials, S3Credentials):
+        _make_bucket(credentials, address.authority)
+    elif isinstance(credentials, AzureCredentials):
+        # Azurite's container is what a workspace is to OneLake.
+        make_container(str(credentials.endpoint), str(credentials.account_key), address.authority)
+    return address.authority
+
+
+def _make_bucket(credentials: S3Credentials, name: str) -> None:
+    import boto3
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=credentials.endpoint,
+        region_name=credentials.region,
+        aws_access_key_id=credentials.access_key,
+        aws_secret_access_key=credentials.secret_key,
+    )
+    if name not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+        client.create_bucket(Bucket=name)
+
+
+def write_password(file: Path, password: str) -> None:
+    """Write the file from which Airflow's simple auth manager takes the password of ``admin``.
+
+    :param file: its path.
+    :param password: in plain text, as Airflow wants it.
+    """
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as out:
+        json.dump({"admin": password}, out)
+
+
+def main() -> None:
+    """Do all of it."""
+    write_password(
+        Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"]), os.environ["AIRFLOW_ADMIN_PASSWORD"]
+    )
+    for conn_id in ("onelake_default", "onelake_azure"):
+        make_room(conn_id)
+    migrate()
+
+
+if __name__ == "__main__":
+    main()
