@@ -39,6 +39,9 @@ ALIVE = "ONELAKE_SUBMITTER_ALIVE"
 ENVIRONMENT = "spark.onelake.environment"
 """Setting: names of the driver's environment variables that executors need, with commas between."""
 
+# A machine's or a worker's environment may have these, and pyspark then opens a session of Spark Connect: elsewhere.
+_CONNECTS = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
+
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _LONGEST = 20_000
 _STANDALONE = re.compile(r"driver-\d+-\d+")
@@ -141,6 +144,8 @@ def _session() -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    for name in _CONNECTS:
+        os.environ.pop(name, None)
     # Without the JVM, which a SparkContext otherwise starts, a SparkConf has nothing of what spark-submit was given.
     SparkContext._ensure_initialized()
     settings = SparkConf()

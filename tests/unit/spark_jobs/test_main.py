@@ -166,7 +166,9 @@ def test_the_lock_of_a_living_submitter_is_held(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
-def test_executors_are_given_the_environment_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Settings that the session is built with."""
     pyspark = pytest.importorskip("pyspark.sql")
     given: dict[str, str] = {}
 
@@ -181,6 +183,20 @@ def test_executors_are_given_the_environment_that_is_named(monkeypatch: pytest.M
     monkeypatch.setattr("pyspark.SparkConf", lambda: {driver.ENVIRONMENT: "A_SECRET"})
     monkeypatch.setattr(pyspark.SparkSession, "builder", Builder())
     monkeypatch.setenv("A_SECRET", "value")
+    return given
+
+
+def test_executors_are_given_the_environment_that_is_named(built: dict[str, str]) -> None:
     assert driver._session() == "session"
-    assert given == {"spark.executorEnv.A_SECRET": "value"}
+    assert built == {"spark.executorEnv.A_SECRET": "value"}
     assert os.environ["A_SECRET"] == "value"
+
+
+def test_a_driver_where_the_environment_speaks_of_spark_connect_is_no_client(
+    built: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = {"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_REMOTE": "sc://elsewhere", "SPARK_LOCAL_REMOTE": "1"}
+    for name, value in clients.items():
+        monkeypatch.setenv(name, value)
+    assert driver._session() == "session"
+    assert not clients.keys() & os.environ.keys()
