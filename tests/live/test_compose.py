@@ -142,7 +142,7 @@ def test_an_application_is_submitted_with_what_the_schedulers_container_has(
 ) -> None:
     # In a container the repository is at /opt/onelake.
     script = "/opt/onelake/tests/live/compose_submit.py"
-    status = stack.run("airflow-scheduler", ["python3", script], 450)
+    status = stack.run("airflow-scheduler", ["python3", script], 540)
     assert status == 0, stack.run_log("airflow-scheduler")[-4000:]
     rows = table_on_s3("Tables/submitted", stack, variables).to_pyarrow_table()
     assert sorted(rows.column("id").to_pylist()) == [0, 1, 2]
