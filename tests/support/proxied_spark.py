@@ -20,17 +20,13 @@ from include.local.object_stores import BlobServer, S3Server
 from include.local.settings import from_environment
 from tests.support.object_stores import BUCKET, WORKSPACE, azure_credentials, s3_credentials
 from tests.support.proxy import Proxy
-from tests.support.spark import Server
+from tests.support.store_spark import StoreServer
 
 
-class ProxiedSpark(Server):
-    """The server, with the variables that its access needs, and the proxy to each kind of store."""
+class ProxiedSpark(StoreServer):
+    """The server, with the proxy to each kind of store."""
 
-    secrets: dict[str, str]
     proxies: dict[str, Proxy]
-
-    def environment(self) -> dict[str, str]:
-        return {**super().environment(), **self.secrets}
 
 
 @pytest.fixture(scope="session")
