@@ -33,6 +33,7 @@ _MISSING_STORES = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "W
 # Refusals that S3 and Azure do not answer with 401 or 403.
 _REFUSALS = ("ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed", "InvalidAuthenticationInfo")
 _STATUS = re.compile(r"status code\W+(\d{3})")
+_SAFE = "What is staged or published stays, and nothing is done twice: try again, or clear this task."
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _QUERY = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"')]+")
 
@@ -73,7 +74,7 @@ def as_store_error(error: Exception, path: str, name: str, *, writing: bool = Fa
             f"writable, and clear this task. ({text})"
         )
     if SIGN_IN_UNANSWERED in raw:
-        return StoreUnavailableError(f"Whoever gives tokens for {name} did not answer: {text}")
+        return StoreUnavailableError(f"Whoever gives tokens for {name} did not answer. {_SAFE} ({text})")
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError)
     if (
         refused
@@ -82,7 +83,7 @@ def as_store_error(error: Exception, path: str, name: str, *, writing: bool = Fa
         or any(f"os error {number})" in raw for number in _NO_RIGHT)
     ):
         return AccessDeniedError(f"Access to {where} was refused. Check the rights of the connection. ({text})")
-    return StoreUnavailableError(f"{name} did not answer for {path}: {text}")
+    return StoreUnavailableError(f"{name} did not answer for {path}. {_SAFE} ({text})")
 
 
 def _status(text: str) -> int | None:

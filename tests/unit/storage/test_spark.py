@@ -47,6 +47,7 @@ def test_a_bucket_has_settings_of_its_own() -> None:
         f"{BUCKET}path.style.access": "true",
         f"{BUCKET}endpoint": "http://store:9000",
         f"{BUCKET}endpoint.region": "eu-north-1",
+        f"{BUCKET}retry.limit": "9",
         f"{BUCKET}connection.ssl.enabled": "false",
         f"{BUCKET}aws.credentials.provider": (
             "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
@@ -128,3 +129,10 @@ def test_the_local_disk_needs_nothing_and_other_stores_are_refused() -> None:
         spark_access(TableAddress.parse("gs://lake/t"))
     with pytest.raises(CredentialsError):
         spark_access(S3, AzureCredentials())
+
+
+@pytest.mark.parametrize("patience", [0, 1, 30, 63, 64, 120, 150, 600])
+def test_s3a_hangs_on_for_as_long_as_the_committer_and_not_for_ever(patience: float) -> None:
+    retries = int(spark_access(S3, patience=patience).settings[f"{BUCKET}retry.limit"])
+    waits = sum(0.5 * 2**number for number in range(retries))
+    assert patience <= waits <= max(1, 2 * patience + 1)
