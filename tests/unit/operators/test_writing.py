@@ -19,6 +19,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.operators.writing import MOST_RERUNS
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import closed, read_buffer
+from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table
@@ -273,3 +274,31 @@ def test_an_error_for_people_is_said_once(engine: FakeEngine, log: DeltaLog, cap
     assert caught.value.__suppress_context__
     # Whoever looks for more turns debugging on.
     assert any(r.levelno == logging.DEBUG and "deep inside Spark" in (r.exc_text or "") for r in caplog.records)
+
+
+# -- the preflight -----------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectStore, "create", lambda self, path, data: self.put(path, data))
+    with pytest.raises(AirflowFailException, match="let a second create-only put through"):
+        run()
+    assert engine.analyzed == engine.staged == []
+
+
+def test_spark_looks_at_itself_first_unless_it_is_told_not_to(engine: FakeEngine) -> None:
+    run()
+    assert [job.preflight for job in engine.analyzed + engine.staged] == [True, True]
+    run(writer="b", preflight=False)
+    assert not engine.staged[-1].preflight
+
+
+def test_a_log_store_that_loses_commits_of_others_is_warned_of(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.log_stores = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"}
+    assert run()["status"] == "published"
+    (said,) = [r.getMessage() for r in caplog.records if "LocalLogStore" in r.getMessage()]
+    assert "this load is safe, others by Spark are not" in said
