@@ -109,7 +109,9 @@ class Writing:
         try:
             analysis = self.task.engine().analyze(job)
         except SparkQueryError as error:
-            if job.table_uri.removeprefix("file://") not in str(error):
+            # What Spark said, as what was being done always names the table.
+            said = str(error).partition("Spark said: ")[2]
+            if job.table_uri.removeprefix("file://") not in said:
                 raise
             raise SparkQueryError(
                 f"{error}\nThere is no table at {self.log.table} yet. A job that reads the table that it writes needs "

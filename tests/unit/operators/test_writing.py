@@ -249,7 +249,7 @@ def test_a_job_that_reads_a_table_that_is_not_there_is_told_how(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def analyze(job: StageJob) -> Any:
-        raise SparkQueryError(f"no {tmp_path}/Tables/trips")
+        raise SparkQueryError(f"Spark refused it. Spark said: no {tmp_path}/Tables/trips")
 
     monkeypatch.setattr(FakeEngine, "analyze", lambda self, job: analyze(job))
     with pytest.raises(AirflowFailException, match="needs `schema`, the columns to create it with"):
@@ -274,6 +274,16 @@ def test_an_error_for_people_is_said_once(engine: FakeEngine, log: DeltaLog, cap
     assert caught.value.__suppress_context__
     # Whoever looks for more turns debugging on.
     assert any(r.levelno == logging.DEBUG and "deep inside Spark" in (r.exc_text or "") for r in caplog.records)
+
+
+def test_another_fault_of_the_source_is_not_taken_for_that(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def analyze(engine: FakeEngine, job: StageJob) -> Any:
+        raise SparkQueryError(f"Spark refused analysing {job.table_uri}. Spark said: no /elsewhere.json")
+
+    monkeypatch.setattr(FakeEngine, "analyze", analyze)
+    with pytest.raises(AirflowFailException) as raised:
+        run()
+    assert "needs `schema`" not in str(raised.value)
 
 
 # -- the preflight -----------------------------------------------------------------------------------------------------
