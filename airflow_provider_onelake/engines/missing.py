@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from airflow_provider_onelake.engines.submit_spark import delta_package
-from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, HADOOP, S3_PACKAGES
+from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, HADOOP, S3_PACKAGES, delta_package
 
 _FILE_SYSTEM = f"It lacks the file system of the store. Add {{}} to its packages (for Hadoop {HADOOP}, or as its own)."
 
