@@ -221,5 +221,5 @@ class OneLakeHook(BaseHook):
         except OneLakeError as error:
             return False, str(error)
         if problems:
-            return False, " ".join(problems)
+            return False, " ".join(f"{number}. {problem}" for number, problem in enumerate(problems, 1))
         return True, f"{self.lakehouse} can be listed, read and written, and refuses a second create-only put."

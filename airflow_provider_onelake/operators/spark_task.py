@@ -74,13 +74,14 @@ class SparkTaskOperator(BaseOperator):
             self._engine = engine_for(self.spark_conn_id, seconds, self._access, self._store, leave)
         return self._engine
 
-    def settle_earlier(self, log: DeltaLog, spec: WriteSpec) -> None:
+    def settle_earlier(self, log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
         """Wait for a Spark job that an earlier try left at work when its worker died, or kill it if its work changed.
 
         Only a driver in cluster mode outlives its task. What it staged is found where buffers are looked for.
 
         :param log: of the table.
         :param spec: of the attempt.
+        :param prove: whether to prove, with the claim, that the store is one to commit to.
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
@@ -92,7 +93,7 @@ class SparkTaskOperator(BaseOperator):
         if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
             return
         # Neither a zombie nor a second task with the key may touch the driver of another.
-        claim(log.store, spec)
+        claim(log.store, spec, log.table if prove else None)
         for path in attempts(log.store, spec.identity.directory):
             try:
                 earlier = read_open_buffer(log.store, path).spec

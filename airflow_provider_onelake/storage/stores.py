@@ -178,7 +178,7 @@ class ObjectStore:
                 for meta in chunk
             ]
         except Exception as error:
-            raise as_store_error(error, prefix, self._name, writing=True) from error
+            raise as_store_error(error, prefix, self._name, "list") from error
         # Local disks list in any order; object stores in this one already.
         yield from sorted(found, key=lambda info: info.path)
 
@@ -191,7 +191,7 @@ class ObjectStore:
         except FileNotFoundError:
             return
         except Exception as error:
-            raise as_store_error(error, path, self._name) from error
+            raise as_store_error(error, path, self._name, "delete") from error
 
     def _put(self, store: ObstoreStore, path: str, data: bytes, *, mode: Literal["create", "overwrite"]) -> None:
         import obstore
@@ -199,7 +199,7 @@ class ObjectStore:
         try:
             obstore.put(store, path, data, mode=mode, use_multipart=False)
         except Exception as error:
-            raise as_store_error(error, path, self._name, writing=True) from error
+            raise as_store_error(error, path, self._name, "write") from error
 
     def _holds(self, path: str, data: bytes) -> bool:
         try:
