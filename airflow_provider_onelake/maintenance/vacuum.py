@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -171,10 +171,13 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
         if lost := lost_files(files, seen):
             notes.append(f"{version} can no longer be read: {len(lost)} of its files are gone, such as {lost[0]}")
     visible = _visibility(snapshot)
+    directories_themselves = _placeholders(listing)
     candidates: list[ObjectInfo] = []
     spared: list[ObjectInfo] = []
     for info in listing:
         if info.modified >= before or info.path in alive or not visible(info.path):
+            continue
+        if info.path in directories_themselves:
             continue
         if removed is not None and info.path not in removed:
             continue
@@ -305,6 +308,20 @@ def _kept(log: DeltaLog, terms: Terms) -> list[KeptVersion]:
     asked = {version: KeptVersion(version, "this vacuum", log.clock.now()) for version in terms.keep_versions}
     both = {**asked, **recorded}
     return [both[version] for version in sorted(both) if version not in terms.release_versions]
+
+
+def _placeholders(listing: Sequence[ObjectInfo]) -> set[str]:
+    """Return the objects that stand for directories: Hadoop makes them on stores that have none.
+
+    They hold nothing, and Spark's VACUUM leaves them. One whose files are gone is told by its name, which is that of a
+    partition or has no suffix.
+    """
+    empty = [info.path for info in listing if not info.size]
+    if not empty:
+        return set()
+    parents = {info.path[:at] for info in listing for at, letter in enumerate(info.path) if letter == "/"}
+    names = {path: path.rpartition("/")[2] for path in empty}
+    return {path for path, name in names.items() if path in parents or "=" in name or "." not in name}
 
 
 def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:

@@ -78,7 +78,7 @@ def main(plan: str, verdict: str) -> int:
         if todo is None:
             # Only after it has said where it is: then whoever took the plan back has seen that, or this sees it gone.
             print("The plan was taken back: nobody wants this job, or another driver does it.", file=sys.stderr)
-            spark.stop()
+            _end(spark)
             return 0
         said = {"result": _run(spark, json.loads(todo))}
     except Exception as error:
@@ -86,7 +86,7 @@ def main(plan: str, verdict: str) -> int:
         print(f"The job failed: {said['error']['message']}", file=sys.stderr)
     _write(spark, verdict, json.dumps({"format": FORMAT, **said}))
     if spark is not None:
-        spark.stop()
+        _end(spark)
     return 0 if "result" in said else 1
 
 
@@ -209,6 +209,13 @@ def _write(spark: SparkSession | None, place: str, text: str) -> None:
         stream = files.create(path, True)
         stream.write(text.encode())
         stream.close()
+
+
+def _end(spark: Any) -> None:
+    """Stop Spark, and let go of its JVM: hadoop-azure 3.5 keeps it alive by a thread for every open file system."""
+    files = spark._jvm.org.apache.hadoop.fs.FileSystem
+    spark.stop()
+    files.closeAll()
 
 
 def _files(spark: Any, place: str) -> tuple[Any, Any]:

@@ -136,6 +136,24 @@ def test_an_old_file_that_no_commit_names_goes_unless_lite(log: DeltaLog) -> Non
     assert names(plan(log, Terms(lite=True))) == paths(log, version)
 
 
+def test_objects_that_stand_for_directories_stay(log: DeltaLog) -> None:
+    directories = ["month=2019-01", "month=2019-02", "price=1.5", "staged", "staged/w-1", "v1.5"]
+    listed = [ObjectInfo(path, 0, datetime(2019, 1, 1, tzinfo=UTC)) for path in directories]
+    files = ["month=2019-01/a.parquet", "month=2019-01/.hidden/b.parquet", "v1.5/c.parquet", "empty.parquet"]
+    listed += [ObjectInfo(path, 0 if path == "empty.parquet" else 7, listed[0].modified) for path in files]
+
+    class WithDirectories(PassingOn):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            yield from super().list(prefix, start_after)
+            yield from listed if not prefix else []
+
+    assert names(plan(through(WithDirectories(log.store), log))) == {
+        "month=2019-01/a.parquet",
+        "v1.5/c.parquet",
+        "empty.parquet",
+    }
+
+
 def test_tombstones_of_a_checkpoint_count_where_the_log_before_it_is_gone(log: DeltaLog) -> None:
     from deltalake import DeltaTable
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,12 +23,22 @@ class Session:
     """As much of a session as the driver asks of it."""
 
     stopped = False
-    _jvm: Any = None
+    closed = False
     conf: dict[str, str] = {}  # noqa: RUF012
     sparkContext = type("Context", (), {"applicationId": "application_1_2"})  # noqa: N815
 
+    @property
+    def _jvm(self) -> Any:
+        files = SimpleNamespace(closeAll=self.close)
+        hadoop = SimpleNamespace(fs=SimpleNamespace(FileSystem=files))
+        return SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(hadoop=hadoop)))
+
     def stop(self) -> None:
+        assert not self.closed, "Spark writes its event log when it stops"
         self.stopped = True
+
+    def close(self) -> None:
+        self.closed = True
 
 
 @pytest.fixture
@@ -49,6 +60,7 @@ def test_a_result_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: 
     monkeypatch.setitem(driver._JOBS, "staging", lambda spark, job: {"spark": spark is session, **job})  # type: ignore[index]
     assert run(tmp_path) == (0, {"format": 1, "result": {"spark": True, "attempt": "a"}})
     assert session.stopped
+    assert session.closed
 
 
 def test_an_error_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +80,7 @@ def test_an_error_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: 
     }
     assert "Caused by: OSError: disk" in verdict["error"]["stack"]
     assert session.stopped
+    assert session.closed
 
 
 def test_a_spark_that_does_not_start_is_told_apart(
@@ -128,6 +141,7 @@ def test_a_driver_whose_plan_was_taken_back_does_nothing_and_has_said_who_it_is(
     assert json.loads((tmp_path / "verdict.json").read_text()) == {"format": 1, "driver": "application_1_2"}
     assert said == [True]
     assert session.stopped
+    assert session.closed
 
 
 def test_a_driver_ends_with_whoever_submitted_it(tmp_path: Path) -> None:
