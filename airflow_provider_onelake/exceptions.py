@@ -105,6 +105,10 @@ class BufferIncompleteError(TransientError):
     """The buffer has no version 1 yet, so its rows must be staged first."""
 
 
+class BufferSetAsideError(TransientError):
+    """A buffer was closed while its writer worked, so nobody publishes it; a retry stages the rows again."""
+
+
 class BufferLostError(TerminalError):
     """Files of a complete buffer are gone, or too old to be published safely (protocol, rules 3 and 4)."""
 

@@ -1,8 +1,8 @@
 """What a Python function is made of, as far as that decides what it returns.
 
 A clear of a task asks whether its function still is what it was. Not every change of the file is one: what counts is
-the function's own code without comments, docstring, layout and decorators, that of the functions and classes of the
-same file that it uses, and the plain values that it takes from around it. Other modules count as libraries do: not.
+the function's own code without comments, docstring and layout, that of the functions and classes of the same file that
+it uses or is wrapped by, and the plain values that it takes from around it. Other modules count as libraries do: not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import cached_property, partialmethod, singledispatchmethod
 from pathlib import PurePath
 from types import CodeType, FunctionType
 from typing import Any
@@ -67,43 +68,74 @@ def code_of(function: Callable[..., Any]) -> list[Any]:
         around it.
     :raises InvalidWriteError: the code cannot be read.
     """
-    whole = inspect.unwrap(function)
-    if not isinstance(whole, FunctionType) or (code := _source(whole)) is None:
+    layers = list(_layers(function))
+    whole = layers[-1]
+    if not isinstance(whole, FunctionType) or _source(whole) is None:
         raise InvalidWriteError(
             f"The code of {getattr(whole, '__qualname__', repr(whole))} cannot be read, so a clear could not tell "
             "whether it changed. Write it with `def` in a file (no lambda, no async function). Nothing was staged."
         )
     found: list[Any] = []
-    _collect(whole, code, found, set())
+    seen: set[int] = set()
+    for layer in reversed(layers):
+        part = _code_in(layer)
+        if part is not None and _module(part) == _module(whole):
+            _collect(part, found, seen)
     return found
 
 
-def _collect(part: Any, code: object, found: list[Any], seen: set[int]) -> None:
+def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
+    if id(part) in seen:
+        return
     seen.add(id(part))
     values: dict[str, Any] = {}
     used: list[Any] = []
     for name, value in sorted(_around(part), key=lambda pair: pair[0]):
-        other = inspect.unwrap(value) if callable(value) else value
-        if isinstance(other, FunctionType | type):
-            if other.__module__ == part.__module__:
-                used.append(other)
-            continue
-        with suppress(TypeError):
-            values[name] = plain(value)
-    found.append([part.__qualname__, code, values])
+        parts = [other for layer in _layers(value) if (other := _code_in(layer)) is not None]
+        used += [other for other in parts if _module(other) == _module(part)]
+        if not parts:
+            with suppress(TypeError):
+                values[name] = plain(value)
+    # What has no code of its own to read is a lambda, or a class made by a call.
+    found.append([part.__qualname__, _source(part) or _compiled(part), values])
     for other in used:
-        if id(other) not in seen:
-            # What has no code of its own to read is a lambda, or a class made by a call.
-            _collect(other, _source(other) or _compiled(other), found, seen)
+        _collect(other, found, seen)
+
+
+def _layers(value: Any) -> Iterator[Any]:
+    """Yield a value and what it wraps, as ``functools.wraps`` says, the innermost last."""
+    seen: set[int] = set()
+    while id(value) not in seen:
+        seen.add(id(value))
+        yield value
+        value = value.__wrapped__ if _wraps(value) else value
+
+
+def _wraps(value: Any) -> bool:
+    # Not asked for by name: a stand-in or a mock has every attribute.
+    return "__wrapped__" in getattr(value, "__dict__", {}) or isinstance(value, staticmethod | classmethod)
+
+
+def _code_in(layer: Any) -> Any:
+    """Return the function or the class that says what a layer does, or nothing for a plain value."""
+    if isinstance(layer, FunctionType | type):
+        return layer
+    return type(layer) if _wraps(layer) else None
+
+
+def _module(part: Any) -> Any:
+    # A function that wraps another takes over its name and module, not its globals.
+    return part.__globals__.get("__name__") if isinstance(part, FunctionType) else part.__module__
 
 
 def _around(part: Any) -> Iterator[tuple[str, Any]]:
     """Yield what a function or a class takes from around it, by name."""
     if isinstance(part, type):
         yield from ((base.__name__, base) for base in part.__bases__)
-        for value in vars(part).values():
-            if isinstance(value, FunctionType):
-                yield from _around(value)
+        for member, value in vars(part).items():
+            for method in _methods(value):
+                if _module(method) == part.__module__:
+                    yield from ((f"{member}.{name}", other) for name, other in _around(method))
         return
     code: CodeType = part.__code__
     for name, cell in zip(code.co_freevars, part.__closure__ or (), strict=True):
@@ -116,6 +148,18 @@ def _around(part: Any) -> Iterator[tuple[str, Any]]:
     yield "defaults", [*(part.__defaults__ or ()), *(part.__kwdefaults__ or {}).items()]
 
 
+def _methods(member: Any) -> Iterator[FunctionType]:
+    """Yield the functions that a member of a class is made of: of a property, of a method that is wrapped, ...."""
+    for layer in _layers(member):
+        if isinstance(layer, FunctionType):
+            yield layer
+        elif isinstance(layer, property):
+            for accessor in (layer.fget, layer.fset, layer.fdel):
+                yield from _methods(accessor)
+        elif isinstance(layer, cached_property | partialmethod | singledispatchmethod):
+            yield from _methods(layer.func)
+
+
 def _names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
@@ -125,8 +169,10 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _source(part: Any) -> str | None:
     """Return the code of a function or a class as text, or nothing where it cannot be read."""
+    # By its code: asked for a function that wraps another, inspect gives the other's.
+    code = part.__code__ if isinstance(part, FunctionType) else None
     try:
-        text = inspect.getsource(part)
+        text = inspect.getsource(code or part)
         # Under an `if`, code may be indented, and text inside it need not be.
         node = ast.parse(f"if True:\n{text}" if text[:1].isspace() else text).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -134,7 +180,7 @@ def _source(part: Any) -> str | None:
     if isinstance(node, ast.If):
         node = node.body[0]
     # Of a lambda it is the statement that the lambda stands in.
-    if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name != part.__name__:
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name != (code.co_name if code else part.__name__):
         return None
     node.decorator_list = []
     if ast.get_docstring(node, clean=False) is not None:

@@ -106,6 +106,7 @@ class Committer:
         :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
         :raises ConflictError: the policy does not settle a conflict.
         :raises ZombieWriterError: a newer generation of a writer was published.
+        :raises RerunRefusedError: other work of the writer was published while this was staged.
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
         :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
         """
@@ -222,7 +223,10 @@ class _Attempts:
     def _pending(self, buffer: Buffer, snapshot: Snapshot) -> bool:
         spec = buffer.spec
         stored = snapshot.txns.get(spec.identity.app_id)
-        if stored == spec.generation or self._closed(buffer):
+        if stored == spec.generation:
+            self._check_same_work(buffer)
+            return False
+        if self._closed(buffer):
             return False
         if stored is None:
             return True
@@ -244,6 +248,18 @@ class _Attempts:
             + (f"and {why_not}" if why_not else "so publishing it would repeat rows")
             + f". Nothing was published: {WAYS}."
         )
+
+    def _check_same_work(self, buffer: Buffer) -> None:
+        """Refuse to call rows published that are not: an attempt of other work was under way when it was fenced off."""
+        spec, found = buffer.spec, self._record_of(buffer.spec.identity)
+        if found is None or found.record.generation != spec.generation or found.record.buffer == buffer.path:
+            return
+        if spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint:
+            raise RerunRefusedError(
+                f"An earlier attempt of writer {spec.identity.key!r}, of another source or code, came into "
+                f"{self._log.table} in version {found.version} while this one was staged. Nothing more was published: "
+                f"{WAYS}."
+            )
 
     def _closed(self, buffer: Buffer) -> bool:
         # Not asked after the first put: from then on, only a commit of another can close it, and its txn tells.

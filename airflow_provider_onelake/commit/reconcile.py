@@ -28,7 +28,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, attempts, closed, read_buffer, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
-from airflow_provider_onelake.staging.prepare import standing
+from airflow_provider_onelake.staging.prepare import equal_terms, standing
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, PublishMode
 
@@ -150,8 +150,10 @@ class _Reconciliation:
         if not complete and begun.is_in(newest := self._newest(), identity):
             # A task that still runs has published it since, and closed its buffer.
             return _Staged(identity, newest.txns[identity.app_id], None, published=True)
-        # A zombie may have completed a second buffer of the same work: the first one counts, the other is set aside.
         complete.sort(key=lambda buffer: buffer.finished)
+        if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
+            return self._undecided(identity, begun.generation, complete)
+        # A zombie may have completed a second buffer of the same work: the first one counts, the other is set aside.
         for extra in complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if lost and not complete:
@@ -161,6 +163,17 @@ class _Reconciliation:
                 writer=identity.key, status="missing", buffer=path, error=str(reason)
             )
         return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)
+
+    def _undecided(self, identity: WriterIdentity, generation: int, complete: list[Buffer]) -> _Staged:
+        """Refuse to choose between works: an attempt that is prepared sets those of others aside, if it sees them."""
+        error = ConflictError(
+            f"Two attempts of writer {identity.key!r} of load {self._load.id} staged different work at the same time, "
+            f"in {' and '.join(buffer.path for buffer in complete)}, and nobody can tell which is wanted. Neither was "
+            f"published: clear {complete[0].spec.task or 'its task'}."
+        )
+        self._failures.append(error)
+        self._outcomes[identity.key] = WriterOutcome(writer=identity.key, status="refused", error=str(error))
+        return _Staged(identity, generation, None, published=False)
 
     def _already(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
         generation = snapshot.txns.get(state.identity.app_id, state.generation)

@@ -58,7 +58,7 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
             python_callable=python_callable,
             op_args=op_args,
             op_kwargs=op_kwargs,
-            source=FunctionSource(inspect.unwrap(python_callable), view=view),
+            source=FunctionSource(_with_spark(python_callable), view=view),
             **kwargs,
         )
 
@@ -97,7 +97,7 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
                     check_rendered(name, value)
         everything = KeywordParameters.determine(self.python_callable, (), {**context, **arguments}).unpacking()
         given = {name: value for name, value in everything.items() if name not in arguments}
-        self.source = FunctionSource(inspect.unwrap(self.python_callable), arguments, given, self.source.view)
+        self.source = FunctionSource(_with_spark(self.python_callable), arguments, given, self.source.view)
         return super().execute(context)
 
     def _arguments(self) -> dict[str, Any]:
@@ -159,3 +159,9 @@ def _without_spark(function: Callable[..., Any]) -> Callable[..., Any]:
         parameters=[parameter for parameter in parameters if parameter.name != SPARK]
     )
     return hidden
+
+
+def _with_spark(hidden: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function behind :func:`_without_spark`, with the decorators that its author put on it."""
+    function: Callable[..., Any] = getattr(hidden, "__wrapped__", hidden)
+    return function

@@ -71,9 +71,23 @@ class Asked(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
         :param client: of the session, which explains them.
         """
         plans, self._plans = self._plans, []
+        plans = [_whole(plan) for plan in plans]
         texts = [text for plan in plans for text in _strings(plan)]
         # A command, such as the one by which SQL is analysed, has no plan; what it leads to is asked as a query.
         return texts + [client.explain_string(plan) for plan in plans if plan.HasField("root")]
+
+
+def _whole(plan: Any) -> Any:
+    """Return a plan as it was before pyspark compressed it, which it does with those above the server's threshold."""
+    if plan.WhichOneof("op_type") != "compressed_operation":
+        return plan
+    import zstandard  # there, as pyspark has compressed with it
+    from pyspark.sql.connect.proto import base_pb2
+
+    packed, whole = plan.compressed_operation, base_pb2.Plan()
+    part = whole.root if packed.op_type == packed.OP_TYPE_RELATION else whole.command
+    part.CopyFrom(type(part).FromString(zstandard.decompress(packed.data)))
+    return whole
 
 
 def _strings(message: Message) -> Iterator[str]:

@@ -43,6 +43,7 @@ class Writing:
 
         :param spec: of the attempt.
         :returns: what happened, for XCom.
+        :raises BufferSetAsideError: the rows were staged, and somebody decided meanwhile not to publish them.
         """
         from airflow_provider_onelake.staging.prepare import claim
 
@@ -51,12 +52,13 @@ class Writing:
             claim(self.log.store, spec, self.log.table if self.task.preflight else None)
             self._create(spec)
         self._check_partitioned_as_asked()
-        result, buffer = self._write(spec)
-        for rerun in range(1, MOST_RERUNS + 1):
-            if buffer is None or not buffer.reads_target or result["status"] != "conflicted":
-                break
+        rerun = self._reruns(spec)
+        result, buffer = self._write(_rerun_of(spec, rerun))
+        while buffer is not None and buffer.reads_target and result["status"] == "conflicted" and rerun < MOST_RERUNS:
+            rerun += 1
             self._give_up(buffer, result, rerun)
-            result, buffer = self._write(attrs.evolve(spec, attempt=f"{spec.attempt}-{rerun}"))
+            result, buffer = self._write(_rerun_of(spec, rerun))
+        if rerun:
             result["reruns"] = rerun
         if result["status"] == "conflicted":
             logger.warning(
@@ -67,9 +69,16 @@ class Writing:
             )
         return result
 
+    def _reruns(self, spec: WriteSpec) -> int:
+        """Return how often the attempt has begun anew: one that comes back from the triggerer carries on there."""
+        from airflow_provider_onelake.staging.buffers import attempts
+
+        begun = set(attempts(self.log.store, spec.identity.directory))
+        return max((n for n in range(1, MOST_RERUNS + 1) if _rerun_of(spec, n).buffer in begun), default=0)
+
     def _write(self, spec: WriteSpec) -> tuple[dict[str, Any], Buffer | None]:
         from airflow_provider_onelake.engines.base import StageJob
-        from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
+        from airflow_provider_onelake.staging.prepare import Reuse, Skip, check_not_set_aside, complete, prepare
         from airflow_provider_onelake.staging.spec import PublishMode
 
         table, key = self.log.table, spec.identity.key
@@ -94,10 +103,14 @@ class Writing:
             buffer = complete(self.log, decision.path, staged.reads_target)
             logger.info("%s: writer %s staged %s rows in %s", table, key, buffer.rows, buffer.path)
         result = {**describe_buffer(buffer, self.log), "reused": isinstance(decision, Reuse), "reruns": 0}
-        if spec.publish is PublishMode.TOGETHER:
+        if buffer.spec.publish is PublishMode.TOGETHER:
+            check_not_set_aside(self.log.store, buffer)
             return {"status": "staged", "version": None, **result}, buffer
         self.task.check_not_stopped()
-        return {**result, **self._publish(buffer)}, buffer
+        result |= self._publish(buffer)
+        if result["status"] == "set_aside":
+            check_not_set_aside(self.log.store, buffer)
+        return result, buffer
 
     def _create(self, spec: WriteSpec) -> None:
         """Create the table from its given columns, or from what the rows look like; of several writers one does it."""
@@ -218,3 +231,8 @@ class Writing:
     def _generated(self) -> dict[str, str]:
         partitions = self.task.partition_by if isinstance(self.task.partition_by, Mapping) else {}
         return {**self.task.generated_columns, **partitions}
+
+
+def _rerun_of(spec: WriteSpec, number: int) -> WriteSpec:
+    """Return an attempt's rerun in the same task, which has a buffer of its own; number 0 is the attempt itself."""
+    return attrs.evolve(spec, attempt=f"{spec.attempt}-{number}") if number else spec

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -25,6 +27,13 @@ _RELATION = re.compile(r"(?:Relation|SubqueryAlias|RelationV2\[[^\]]*\]) (?:spar
 # Local paths in SQL and in plans: quoted, where they may hold spaces, or up to whatever ends a word.
 _LOCAL_PATH = re.compile(r"`(/[^`]+)`|'(/[^']+)'|\"(/[^\"]+)\"|(?<![\w.%=+~@:/-])(/[^\s`'\"\[\](),;]+)")
 
+# Those of stores, likewise.
+_STORE = r"\b(?:s3[an]?|abfss?|wasbs?|gs)://"
+_STORE_PATH = re.compile(rf"(?<=[`'\"]){_STORE}[^`'\"]+|{_STORE}[^\s`'\"\[\](),;]+", re.IGNORECASE)
+_S3 = re.compile(r"\bs3[an]?://", re.IGNORECASE)
+_AZURE = re.compile(r"\b(?:abfss?|wasbs?)://([^/@`'\"]*)@([A-Za-z0-9.-]+)(?::443)?", re.IGNORECASE)
+_ONELAKE_ITEM = re.compile(r"(?<=@onelake\.dfs\.fabric\.microsoft\.com/)[^/`'\"]*")
+
 
 def reads_table(
     spark: SparkSession,
@@ -37,7 +46,8 @@ def reads_table(
     """Tell whether a query reads anything in a table's directory.
 
     Of a local table every name is seen through, symbolic links and mounts too, as long as the directory can be seen
-    from where this runs. Another spelling of the same storage account is not, nor is a mount of it.
+    from where this runs. Of one in a store every scheme is, and every host of its account; a mount of it is not, nor
+    is a OneLake table by its names where it is written by its GUIDs, or the other way round.
 
     :param spark: session in which ``view`` is known.
     :param view: the view whose rows are to be written.
@@ -70,8 +80,11 @@ def forget_cached(spark: SparkSession, view: str, table_uri: str, texts: Iterabl
     table, plan = _Directory(table_uri), _plan(spark, view)
     names = [place for place in _catalog_locations(spark, plan) if table.named_in(place)]
     names += [name for text in (plan, *texts) for name in table.names_in(text)]
-    for place in dict.fromkeys((table_uri, *names)):
-        spark.catalog.refreshByPath(place)
+    spark.catalog.refreshByPath(table_uri)
+    for place in dict.fromkeys(names):
+        # A spelling that this Spark cannot read by, such as one in a comment, is cached under by nobody.
+        with suppress(Exception):
+            spark.catalog.refreshByPath(place)
 
 
 def _plan(spark: SparkSession, view: str) -> str:
@@ -92,13 +105,13 @@ def _catalog_locations(spark: SparkSession, plan: str) -> list[str]:
 
 
 class _Directory:
-    """A table's directory, known by its name and, on this machine, by its identity on the disk.
+    """A table's directory, known by its names and, on this machine, by its identity on the disk.
 
     :param uri: of the table.
     """
 
     def __init__(self, uri: str) -> None:
-        path = _plain(uri).rstrip("/")
+        path = self._path = _plain(uri).rstrip("/")
         self._name = re.compile(rf"(?<!{_PART_OF_A_PATH}){re.escape(path)}(?!{_PART_OF_A_PATH})")
         self._seen: dict[Path, tuple[int, int] | None] = {}
         self._identity = self._look_at(Path(path)) if path.startswith("/") else None
@@ -113,10 +126,13 @@ class _Directory:
         return self._identity is not None and any(self._holds(path) for path in _local_paths(text))
 
     def names_in(self, text: str) -> Iterator[str]:
-        """Yield the local paths in a text that lead to this very directory, as they are spelled.
+        """Yield the paths in a text that lead to this very directory, as they are spelled.
 
         :param text: SQL, a plan or a path.
         """
+        for uri in _STORE_PATH.findall(text):
+            places = accumulate(uri.rstrip("/").split("/"), "{}/{}".format)
+            yield from (place for place in places if _plain(place) == self._path)
         if self._identity is not None:
             for path in map(Path, _local_paths(text)):
                 yield from (str(place) for place in (path, *path.parents) if self._look_at(place) == self._identity)
@@ -147,8 +163,18 @@ def _local_paths(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return text with every local path spelled alike: no ``file:``, no doubled slashes, nothing percent-encoded."""
-    return _slashes(unquote(text))
+    """Return text with every path spelled alike.
+
+    There is no ``file:``, no doubled slash, nothing percent-encoded, and a store has one scheme and one host.
+    """
+    alike = _AZURE.sub(_azure, _S3.sub("s3a://", _slashes(unquote(text))))
+    return _ONELAKE_ITEM.sub(lambda match: match[0].lower(), alike)
+
+
+def _azure(match: re.Match[str]) -> str:
+    # OneLake has a host for every region, an account one for blobs: the data are the same. No case of them matters.
+    host = re.sub(r"^[a-z0-9]+-(?=onelake\.)", "", match[2].lower()).replace(".blob.", ".dfs.", 1)
+    return f"abfss://{match[1].lower()}@{host}"
 
 
 def _slashes(text: str) -> str:

@@ -15,6 +15,7 @@ from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
     BufferLostError,
+    BufferSetAsideError,
     DuplicateWriterError,
     InvalidWriteError,
     LogGapError,
@@ -27,6 +28,7 @@ from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
+    OpenBuffer,
     attempts,
     closed,
     open_buffer,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
+_OTHER_WORK = "its source, code or terms are others now"
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
 
 
@@ -67,7 +70,7 @@ class Skip:
 class Reuse:
     """Nothing for Spark to do: a complete buffer is there.
 
-    :param buffer: of an earlier attempt of the same work.
+    :param buffer: of an earlier attempt of the same work, or of this one, which comes back.
     """
 
     buffer: Buffer
@@ -115,6 +118,9 @@ def prepare(
 ) -> Skip | Reuse | Stage:
     """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
 
+    An attempt that comes back, from the triggerer, finds its own buffer, whatever its source says by now. An earlier
+    attempt of the generation that staged other work is fenced off: its buffer, complete or not, is set aside.
+
     :param log: of the table.
     :param spec: of the attempt.
     :param evolve: called where rows are to be staged, before their buffer is opened; may change the table, and returns
@@ -127,6 +133,7 @@ def prepare(
     :raises DuplicateWriterError: another task of the run has the same key.
     :raises ZombieWriterError: a newer generation of the writer has begun.
     :raises UnsafeStoreError: the store's create-only put is none.
+    :raises BufferSetAsideError: this attempt comes back, and its buffer was set aside meanwhile.
     :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
     """
     snapshot = log.snapshot()
@@ -141,12 +148,29 @@ def prepare(
             f"{spec.identity.directory}/_skipped-{spec.generation}.json", json.dumps(attrs.asdict(done)).encode()
         )
         return done
+    if (mine := _come_back(log, spec)) is not None:
+        return mine
     for path in attempts(log.store, spec.identity.directory):
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return Reuse(buffer)
     opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock)
     return Stage(opened.path, opened.read_version)
+
+
+def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
+    """Refuse to go on with a buffer that nobody will publish.
+
+    :param store: rooted at the table.
+    :param buffer: of the attempt.
+    :raises BufferSetAsideError: it was set aside: by a newer attempt of other work, by reconcile or by a person.
+    """
+    marker = closed(store, buffer.path)
+    if marker is not None and "version" not in marker:
+        raise BufferSetAsideError(
+            f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} was closed while its writer worked "
+            f"({marker.get('reason')}). Its rows are not published by anybody: a retry stages them again."
+        )
 
 
 def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
@@ -246,7 +270,9 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     found = find_published(log, spec.identity, stored, snapshot.version)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
-    if found is None or not spec.fingerprint or found.record.fingerprint != spec.fingerprint:
+    # An attempt that comes back is the same work, whatever its source says by now.
+    mine = retried and found is not None and found.record.buffer == spec.buffer
+    if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
         raise RerunRefusedError(
             f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
             f"code, so it cannot be skipped. Nothing was staged: {WAYS}."
@@ -286,8 +312,32 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
         )
 
 
+def _come_back(log: DeltaLog, spec: WriteSpec) -> Reuse | Stage | None:
+    """Return where this very attempt left off, or ``None`` where it begins."""
+    try:
+        mine = read_open_buffer(log.store, spec.buffer)
+    except BufferIncompleteError:
+        return None
+    check_not_set_aside(log.store, mine)
+    try:
+        return Reuse(read_buffer(log.store, mine.path))
+    except BufferIncompleteError:
+        return Stage(mine.path, mine.read_version)
+
+
+def _fence_off(log: DeltaLog, path: str, spec: WriteSpec) -> None:
+    """Set aside what an earlier attempt of the generation stages, or has staged, of other work.
+
+    Its Spark job may work on long after its task is dead. Of an unknown fingerprint nobody can tell.
+    """
+    earlier = read_open_buffer(log.store, path).spec
+    if earlier.generation == spec.generation and spec.fingerprint and not same_work(earlier, spec):
+        set_aside(log.store, path, f"its writer was staged again, as {_OTHER_WORK}")
+
+
 def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer | None:
     try:
+        _fence_off(log, path, spec)
         buffer = read_buffer(log.store, path)
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
@@ -306,7 +356,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
 
 def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: Snapshot) -> str | None:
     if not same_work(buffer.spec, spec):
-        return "its source, code or terms are others now"
+        return _OTHER_WORK
     if buffer.table_id != snapshot.table_id:
         return "the table was replaced by another"
     if misfit := next(misfits(buffer.metadata, snapshot.metadata), None):
@@ -333,8 +383,17 @@ def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
     :param earlier: of one attempt.
     :param now: of another; an unknown fingerprint equals nothing, unless the attempt itself comes back.
     """
+    return equal_terms(earlier, now) and (bool(now.fingerprint) or earlier.attempt == now.attempt)
 
-    def work(spec: WriteSpec) -> Mapping[str, Any]:
+
+def equal_terms(one: WriteSpec, other: WriteSpec) -> bool:
+    """Say whether nothing is known that tells the work of two attempts apart.
+
+    :param one: of one attempt.
+    :param other: of another; two unknown fingerprints are equal here.
+    """
+
+    def terms(spec: WriteSpec) -> Mapping[str, Any]:
         return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in ("attempt", "task"))
 
-    return work(earlier) == work(now) and (bool(now.fingerprint) or earlier.attempt == now.attempt)
+    return terms(one) == terms(other)

@@ -99,6 +99,14 @@ def of(directory: Path, name: str) -> str:
     return f"{directory}/{name}"
 
 
+def compressed(spark: Any, lake: Path) -> Any:
+    """Counts the table in a query that is large enough for pyspark to compress its plan."""
+    spark.client._plan_compression_threshold, spark.client._plan_compression_algorithm = 100, "ZSTD"
+    rows = spark.read.format("delta").load(of(lake, "trips")).where(f"'{'x' * 1000}' <> ''")
+    assert rows._plan.to_proto(spark.client).HasField("compressed_operation")
+    return spark.range(rows.count())
+
+
 READS = [
     pytest.param(lambda spark, lake: spark.read.format("delta").load(of(lake, "trips")), id="returned"),
     pytest.param(
@@ -115,6 +123,7 @@ READS = [
     pytest.param(
         lambda spark, lake: spark.createDataFrame(spark.read.parquet(f"{lake}/trips/*.parquet").toPandas()), id="pandas"
     ),
+    pytest.param(compressed, id="compressed"),
 ]
 
 

@@ -297,6 +297,17 @@ def test_rule_15_a_lost_answer_followed_by_another_process_neither_adds_nor_remo
     assert table_ids(log) == [10]
 
 
+def test_what_an_earlier_attempt_of_other_code_published_meanwhile_is_not_this_ones(log: DeltaLog) -> None:
+    """It had looked for its marker, and not put its commit yet, when it was fenced off."""
+    old, new = writer_spec(fingerprint="old"), writer_spec(fingerprint="new")
+    late = stage(log, old, {"2019-01": [666]})
+    mine = stage(log, new, {"2019-01": [1]})
+    Path(log.table, late.path, CLOSED).unlink()
+    Committer(log).publish([late])
+    with pytest.raises(RerunRefusedError, match=r"of another source or code, came into .* in version 1 .*on_rerun"):
+        Committer(log).publish([mine])
+
+
 def test_rule_15_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     close(log.store, buffer.path, {"reason": "set aside"})

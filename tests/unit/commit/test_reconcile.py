@@ -29,13 +29,14 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import deltalake_referee
-from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close, closed
-from airflow_provider_onelake.staging.prepare import Skip, prepare
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close, closed, open_buffer
+from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
+    finish,
     finished_at,
     foreign_append,
     foreign_commit,
@@ -246,6 +247,34 @@ def test_of_two_complete_buffers_of_one_writer_the_first_counts_and_the_other_is
     assert report.outcomes[0].buffer == first.path
     assert "set aside" in (closed(log.store, second.path) or {})["reason"]
     assert table_ids(log) == [1]
+
+
+def test_rows_of_older_code_that_are_complete_first_are_not_published(log: DeltaLog) -> None:
+    old = writer_spec("a", fingerprint="old", publish=PublishMode.TOGETHER)
+    new = attrs.evolve(old, attempt="new", fingerprint="new")
+    tasks = [prepare(log, spec) for spec in (old, new)]
+    for task, spec, number in zip(tasks, (old, new), (666, 1), strict=True):
+        assert isinstance(task, Stage)
+        finish(log, task, spec, {"2019-01": [number]})
+    report = settle(log, "a", publish=PublishMode.TOGETHER)
+    assert report.outcomes[0].buffer == new.buffer
+    assert table_ids(log) == [1]
+
+
+def test_where_nobody_can_tell_which_work_is_wanted_neither_is_published(log: DeltaLog) -> None:
+    """The older attempt opened its buffer after the newer one had looked for it."""
+    spec = writer_spec("a", fingerprint="old", task="load.write[0]")
+    new = staged(log, "a", 1, fingerprint="new", task="load.write[0]")
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    late = open_buffer(log.store, spec, snapshot, log.clock)
+    finish(log, Stage(late.path, 0), spec, {"2019-01": [666]})
+    report = settle(log, "a")
+    with pytest.raises(TerminalError, match=r"'a'.* different work .*clear load\.write\[0\]") as told:
+        report.raise_for_failures()
+    assert new.path in str(told.value)
+    assert late.path in str(told.value)
+    assert (statuses(report), table_ids(log)) == ({"a": "refused"}, [])
 
 
 # -- what is decided -----------------------------------------------------------------------------------------------

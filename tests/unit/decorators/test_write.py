@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,24 @@ def test_its_arguments_are_templates(engine: FakeEngine) -> None:
     run(written(arguments={"vendor": "{{ run_id }}"}, writer="of {{ op_kwargs.vendor }}"), run_id="manual__7")
     assert made_by(engine) == [("manual__7", None)]
     assert engine.staged[-1].label.endswith("of manual__7")
+
+
+def doubled(function: Any) -> Any:
+    """An author's own decorator, such as one that takes duplicates out of what a function returns."""
+
+    @functools.wraps(function)
+    def twice(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs) * 2
+
+    return twice
+
+
+def test_the_authors_own_decorators_are_kept_and_count(engine: FakeEngine) -> None:
+    run(written(doubled(trips), writer="w"))
+    assert made_by(engine) == [(1, None), (1, None)]
+    plain = written(trips, writer="w")
+    with pytest.raises(AirflowFailException, match="RerunRefusedError"):
+        run(plain, ti=cleared(plain))
 
 
 def test_where_and_steps_read_the_data_frame(engine: FakeEngine) -> None:

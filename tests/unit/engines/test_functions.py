@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+import zstandard
 from pyspark.sql.connect.proto import base_pb2 as pb
 
 from airflow_provider_onelake.engines.functions import Asked
@@ -53,6 +54,34 @@ def test_queries_are_kept_and_explained_and_sent_on() -> None:
     # A command has no plan that could be explained.
     assert client.explained == [query().plan]
     assert asked.texts(client) == []
+
+
+@pytest.mark.parametrize("whole", [query(), command()], ids=["query", "command"])
+def test_a_plan_that_pyspark_compressed_is_read_as_well(whole: pb.ExecutePlanRequest) -> None:
+    from pyspark.sql.connect.client.core import SparkConnectClient
+
+    class Compresses(SparkConnectClient):
+        def __init__(self) -> None:
+            self._zstd_module = zstandard
+
+        def _get_plan_compression_threshold_and_algorithm(self) -> tuple[int, str]:
+            return 0, "ZSTD"
+
+    pyspark, sent = Compresses(), pb.ExecutePlanRequest()
+    if whole.plan.HasField("root"):
+        # Large enough to be worth it.
+        whole.plan.root.filter.input.read.data_source.options["more"] = "x" * 1000
+        pyspark._set_relation_in_plan(sent.plan, whole.plan.root)
+    else:
+        whole.plan.command.sql_command.input.sql.query += " -- " + "x" * 1000
+        pyspark._set_command_in_plan(sent.plan, whole.plan.command)
+    assert sent.plan.WhichOneof("op_type") == "compressed_operation"
+
+    plain, packed = Asked(), Asked()
+    plain.during(lambda spark: send(plain, whole))(None)
+    packed.during(lambda spark: send(packed, sent))(None)
+    # The options of a reader are a map, without an order.
+    assert sorted(packed.texts(Client())) == sorted(plain.texts(Client())) != []
 
 
 def test_what_staging_itself_asks_is_not() -> None:

@@ -12,13 +12,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.exceptions import SparkQueryError
+from airflow_provider_onelake.exceptions import BufferSetAsideError, SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.operators.writing import MOST_RERUNS
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.buffers import closed, read_buffer
+from airflow_provider_onelake.staging.buffers import closed, read_buffer, set_aside
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine
@@ -190,6 +190,24 @@ def test_rows_that_are_out_of_date_are_set_aside_by_the_next_try(engine: FakeEng
     assert (second["reused"], second["read_version"]) == (False, 1)
     assert closed(log.store, first["buffer"]) is not None
     assert closed(log.store, second["buffer"]) is None
+
+
+@pytest.mark.parametrize("publish", ["each", "together"])
+def test_a_writer_whose_buffer_was_closed_while_it_worked_is_not_green(
+    engine: FakeEngine, log: DeltaLog, publish: str
+) -> None:
+    """A newer attempt of other work fenced it off: nobody publishes what it staged."""
+
+    def fence(job: StageJob) -> None:
+        assert job.buffer_uri is not None
+        set_aside(log.store, job.buffer_uri.split("/Tables/trips/")[1], "its writer was staged again")
+
+    engine.before = fence
+    with pytest.raises(BufferSetAsideError, match="its writer was staged again"):
+        run(publish=publish)
+    assert ids(Path(log.table)) == []
+    engine.before = lambda job: None
+    assert run()["status"] == "published"
 
 
 # -- the table's columns -----------------------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.spark_jobs.reads import reads_table
+from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 
 ONELAKE = "abfss://taxi@onelake.dfs.fabric.microsoft.com/raw.Lakehouse/Tables/trips"
+
+
+ADLS = "abfss://container@account.dfs.core.windows.net/lake/trips"
 
 
 class NoPlan:
@@ -32,6 +35,16 @@ class NoPlan:
         ("file:/lake/trips/", "/lake//trips"),
         ("/lake/my trips", "file:///lake/my%20trips/part-0.parquet"),
         (ONELAKE, f"SELECT * FROM delta.`{ONELAKE}/`"),
+        (ONELAKE, ONELAKE.replace("@onelake", "@westeurope-onelake")),
+        (ONELAKE.replace("@onelake", "@westeurope-onelake"), ONELAKE),
+        (ONELAKE, ONELAKE.replace("abfss:", "abfs:")),
+        (ONELAKE, ONELAKE.replace(".dfs.", ".blob.").replace("abfss:", "wasbs:")),
+        (ONELAKE, ONELAKE.replace("onelake.dfs", "OneLake.dfs").replace(".Lakehouse", ".lakehouse")),
+        (ONELAKE.replace("taxi", "my%20taxi"), f"delta.`{ONELAKE.replace('taxi', 'my taxi')}/part-0`"),
+        (ADLS, ADLS.replace(".dfs.", ".blob.").replace("abfss:", "wasb:")),
+        (ADLS, ADLS.replace("account.dfs", "Account.DFS").replace("/lake", ":443/lake")),
+        ("s3a://bucket/lake/trips", "SELECT * FROM delta.`s3://bucket/lake/trips`"),
+        ("s3a://bucket/lake/trips", "S3N://bucket/lake/trips/month=2019-01/part-0.parquet"),
     ],
 )
 def test_a_text_that_names_the_table(table: str, text: str) -> None:
@@ -48,10 +61,39 @@ def test_a_text_that_names_the_table(table: str, text: str) -> None:
         ("/lake/trips", "SELECT lake/trips FROM t"),
         (ONELAKE, ONELAKE.replace("raw", "other")),
         (ONELAKE, ONELAKE.replace("taxi@", "bus-taxi@")),
+        (ONELAKE, ONELAKE.replace("trips", "TRIPS")),
+        (ADLS, ADLS.replace("account", "other-account")),
+        (ADLS, ADLS.replace("@account", "@accounts")),
+        ("s3a://bucket/lake/trips", "s3://bucket-2/lake/trips"),
+        ("s3a://bucket/lake/trips", "gs://bucket/lake/trips"),
     ],
 )
 def test_a_text_that_does_not(table: str, text: str) -> None:
     assert not reads_table(NoPlan(), "v", table, [text], [])  # type: ignore[arg-type]
+
+
+class Caching(NoPlan):
+    """A Spark that forgets what it cached, and cannot read by one scheme."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+        self.catalog = self
+
+    def refreshByPath(self, path: str) -> None:  # noqa: N802 - Spark's
+        if path.startswith("s3n:"):
+            raise ValueError("No FileSystem for scheme: s3n")
+        self.forgotten.append(path)
+
+
+def test_what_was_cached_by_another_name_of_a_table_in_a_store_is_forgotten() -> None:
+    spark = Caching()
+    texts = [
+        "FROM delta.`s3://b/my%20lake/t` -- s3n://b/my%20lake/t",
+        "s3://b/t",
+        "FROM delta.`s3://b/my lake/t/month=1`",
+    ]
+    forget_cached(spark, "v", "s3a://b/my lake/t", texts)  # type: ignore[arg-type]
+    assert spark.forgotten == ["s3a://b/my lake/t", "s3://b/my%20lake/t", "s3://b/my lake/t"]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
+    BufferSetAsideError,
     DuplicateWriterError,
     InvalidWriteError,
     RerunRefusedError,
@@ -27,10 +28,11 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close, closed
-from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, prepare
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close, closed, set_aside
+from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
     LOAD,
@@ -430,6 +432,68 @@ def test_rule_7_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged
     # The older generation's stays: a rerun that appends again does not make it wrong.
     prepare(log, writer_spec(fingerprint="third", generation=2, on_rerun=OnRerun.APPEND))
     assert closed(log.store, task.path) is None
+
+
+def test_rule_7_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off(log: DeltaLog) -> None:
+    """Its driver may work on for hours, and be complete before what is wanted now."""
+    old = writer_spec(fingerprint="old", publish=PublishMode.TOGETHER)
+    task = prepare(log, old)
+    assert isinstance(task, Stage)
+    assert isinstance(prepare(log, attrs.evolve(old, attempt="n", fingerprint="new")), Stage)
+    buffer = finish(log, task, old, {"2019-01": [666]})
+    with pytest.raises(BufferSetAsideError, match=r"source, code or terms are others now.* a retry stages them again"):
+        check_not_set_aside(log.store, buffer)
+    assert Committer(log).publish([buffer]).status.value == "set_aside"
+
+
+def test_an_attempt_of_the_same_work_or_of_unknown_work_is_not_fenced_off(log: DeltaLog) -> None:
+    for fingerprint in ("same", ""):
+        spec = writer_spec(f"w{fingerprint}", fingerprint=fingerprint)
+        prepare(log, spec)
+        prepare(log, attrs.evolve(spec, attempt="later"))
+        assert closed(log.store, spec.buffer) is None
+
+
+# -- an attempt that comes back from the triggerer -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", [{}, {"fingerprint": "new files"}, {"covers": "month = '2019-01'"}])
+def test_an_attempt_that_comes_back_finds_its_own_buffer_whatever_its_source_says_by_now(
+    log: DeltaLog, now: dict[str, Any]
+) -> None:
+    spec = writer_spec(attempt="a")
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    again = attrs.evolve(spec, **now)
+    assert prepare(log, again) == task
+    buffer = finish(log, task, spec, {"2019-01": [1]})
+    assert prepare(log, again) == Reuse(buffer)
+    assert closed(log.store, buffer.path) is None
+    Committer(log).publish([buffer])
+    skipped = prepare(log, again)
+    assert isinstance(skipped, Skip)
+    assert skipped.version == 1
+
+
+def test_an_attempt_that_comes_back_does_not_evolve_the_table_again(log: DeltaLog) -> None:
+    evolved = []
+
+    def evolve(snapshot: Snapshot) -> Snapshot:
+        evolved.append(snapshot.version)
+        return snapshot
+
+    spec = writer_spec()
+    for _ in range(3):
+        prepare(log, spec, evolve)
+    assert evolved == [0]
+
+
+def test_an_attempt_that_comes_back_to_a_buffer_set_aside_is_told(log: DeltaLog) -> None:
+    spec = writer_spec()
+    prepare(log, spec)
+    set_aside(log.store, spec.buffer, "another is wanted")
+    with pytest.raises(BufferSetAsideError, match="another is wanted"):
+        prepare(log, spec)
 
 
 def test_rule_7_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: DeltaLog) -> None:

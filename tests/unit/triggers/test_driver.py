@@ -103,9 +103,10 @@ async def test_a_deferred_task_that_is_ended_by_hand_takes_its_driver_with_it(
     assert settled == [(place.parents[3], ATTEMPT, "staging", False)]
 
 
-@pytest.mark.parametrize("done_meanwhile", [True, False])
+@pytest.mark.parametrize("query", ["SELECT 1", "SELECT 2"], ids=["as before", "other by now"])
+@pytest.mark.parametrize("done", [False, True], ids=["at work", "complete"])
 def test_a_task_that_comes_back_finds_its_own_driver(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, done_meanwhile: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, query: str, done: bool
 ) -> None:
     """It defers when its driver is at work, and runs as before when it is back: the attempt is the same."""
     from airflow_provider_onelake.engines.base import StageJob, StageResult
@@ -137,27 +138,66 @@ def test_a_task_that_comes_back_finds_its_own_driver(
         def stage(self, job: StageJob) -> StageResult:
             jobs.append(job)
             if len(jobs) == 1:
-                if done_meanwhile:
+                if done:
                     fake.stage(job)
                 self.leave(job.attempt, 42.0)
             return fake.stage(job)
 
     monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", Leaves)
 
-    def task() -> OneLakeWriteOperator:
+    def task(query: str) -> OneLakeWriteOperator:
         return OneLakeWriteOperator(
-            task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), deferrable=True
+            task_id="write", table="Tables/trips", writer="w", source=SqlSource(query), deferrable=True
         )
 
-    context = context_of(task())
+    context = context_of(task("SELECT 1"))
     with pytest.raises(TaskDeferred) as deferred:
-        task().execute(context)
+        task("SELECT 1").execute(context)
     assert isinstance(deferred.value.trigger, DriverTrigger)
     assert deferred.value.trigger.attempt == jobs[0].attempt
     assert deferred.value.trigger.seconds == 42.0
-    done = getattr(task(), deferred.value.method_name)(context, {"reason": "x"})
-    assert done["status"] == "published"
+    told = getattr(task(query), deferred.value.method_name)(context, {"reason": "x"})
+    assert told["status"] == "published"
+    assert {(job.attempt, job.buffer_uri) for job in jobs} == {(jobs[0].attempt, jobs[0].buffer_uri)}
+    assert len(jobs) == (1 if done else 2)
     # It is told apart from an earlier one's; where it is done, what it was told is tidied away.
-    assert jobs == jobs[:1] * (1 if done_meanwhile else 2)
-    assert settled == ([(jobs[0].attempt, "staging", True)] if done_meanwhile else [])
-    assert ids(str(table)) == [1, 2]
+    assert settled == ([(jobs[0].attempt, "staging", True)] if done else [])
+    assert ids(table) == [1, 2]
+
+
+def test_a_job_that_reads_its_table_comes_back_to_the_rerun_that_it_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from airflow_provider_onelake.engines.base import StageJob
+    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+    from airflow_provider_onelake.sources import SqlSource
+    from tests.support.contexts import context_of
+    from tests.support.engines import FakeEngine
+    from tests.support.tables import foreign_append, ids, make_table
+
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    log = make_table(tmp_path / "Tables" / "trips")
+    leave: list[Any] = []
+
+    def before(job: StageJob) -> None:
+        if len(fake.staged) == 1:
+            foreign_append(log, {"2019-01": [100]})
+        if len(fake.staged) == 2:
+            leave[-1](job.attempt, None)
+
+    fake = FakeEngine({None: {"2019-01": [1, 2]}}, before, reads_target=True)
+
+    def engine_for(*given: Any) -> FakeEngine:
+        leave.append(given[4])
+        return fake
+
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", engine_for)
+    task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1"), deferrable=True)
+    context = context_of(task)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    done = getattr(task, deferred.value.method_name)(context, {"reason": "x"})
+    assert (done["status"], done["reruns"]) == ("published", 1)
+    attempts = [job.attempt for job in fake.staged]
+    assert attempts[1:] == [f"{attempts[0]}-1"] * 2
+    assert ids(Path(log.table)) == [1, 2, 100]
