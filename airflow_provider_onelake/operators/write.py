@@ -218,8 +218,6 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         """
         with terminal_errors_fail():
             self._check_rendered()
-            files = seen_files(self.source, self.hook)
-            self._check_size(files)
             run = TaskRun.of(context)
             partition = (self.covers, self.replace_where)
             writer = self.writer or default_writer(self.source, self.where, partition)
@@ -229,6 +227,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             context["ti"].xcom_push(
                 key=WRITER_XCOM, value={**identity, "generation": run.generation, "map_index": run.map_index}
             )
+            files = seen_files(self.source, self.hook)
+            self._check_size(files)
             log = self.hook.delta_log(self.table)
             spec = self._spec(run, self.hook.namespace, writer, files)
             self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
