@@ -5,40 +5,22 @@ Small frozen values. A DAG author writes them with templates inside; the operato
 
 from __future__ import annotations
 
-import glob
 import inspect
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import unquote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.functions import code_of, plain
+from airflow_provider_onelake.local_files import is_local, local_files
+from airflow_provider_onelake.spark_files import SourceFile, read_by_spark
 
 Render = Callable[[Any], Any]
 
 _VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
-_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
-_BRACES = re.compile(r"\{([^{}]*)\}")
-
-
-@attrs.frozen
-class SourceFile:
-    """A file that a writer reads, as far as it tells whether the input changed.
-
-    :param path: of the file.
-    :param size: in bytes.
-    :param modified: in nanoseconds since 1970.
-    """
-
-    path: str
-    size: int
-    modified: int
 
 
 def _texts(value: object) -> bool:
@@ -101,15 +83,16 @@ class FileSource:
         return self.job()
 
     def files(self) -> list[SourceFile]:
-        """List the files that the paths stand for, where this machine can see them.
+        """List the files that Spark would read, where this machine can see them.
 
-        Their sizes and times tell a rerun whether the input changed (protocol, rule 7). A path on another machine or in
-        an object store yields none: such input is told apart by its path only.
+        Their sizes and times tell a rerun whether the input changed (protocol, rule 7). A path in a store or on another
+        machine yields none here.
 
         :returns: the files, sorted by path.
+        :raises InvalidWriteError: a path is no glob that Hadoop takes.
         """
-        found = {file.path: file for path in self.paths for file in _local_files(path)}
-        return [found[path] for path in sorted(found)]
+        found = [each for path in self.paths if is_local(path) for each in local_files(path)]
+        return list(read_by_spark(found, self.options).files)
 
 
 @attrs.frozen
@@ -228,40 +211,3 @@ Source = FileSource | SqlSource | FunctionSource
 def _check_view(view: str) -> None:
     if not _VIEW.match(view):
         raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")
-
-
-def _local_files(path: str) -> Iterator[SourceFile]:
-    if path.startswith("file:"):
-        path = unquote(re.sub(r"^file:(//[^/]*)?", "", path))
-    elif _SCHEME.match(path):
-        return
-    for pattern in without_braces(path):
-        for match in sorted(glob.glob(pattern)):  # noqa: PTH207 - Path.glob takes no absolute pattern
-            yield from _walk(Path(match))
-
-
-def _walk(path: Path) -> Iterator[SourceFile]:
-    if path.is_file():
-        info = path.stat()
-        yield SourceFile(str(path), info.st_size, info.st_mtime_ns)
-        return
-    for directory, names, files in os.walk(path):
-        # Spark passes over them as well.
-        names[:] = [name for name in names if not name.startswith(("_", "."))]
-        for name in files:
-            if not name.startswith(("_", ".")):
-                yield from _walk(Path(directory) / name)
-
-
-def without_braces(pattern: str) -> Iterator[str]:
-    """Spell out Hadoop's ``{a,b}``, which Python's glob does not know.
-
-    :param pattern: a glob.
-    :returns: the globs that it stands for.
-    """
-    found = _BRACES.search(pattern)
-    if found is None:
-        yield pattern
-        return
-    for choice in found[1].split(","):
-        yield from without_braces(pattern[: found.start()] + choice + pattern[found.end() :])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
 from airflow_provider_onelake.sources import FunctionSource, Source
+from airflow_provider_onelake.spark_files import SourceFile
 
 logger = logging.getLogger(__name__)
 
@@ -140,15 +141,16 @@ def default_writer(source: Source, where: str | None, partition: Sequence[str | 
     return f"writer-{_digest([work, where, *partition])[:12]}"
 
 
-def fingerprint(source: Source, **work: Any) -> str:
+def fingerprint(source: Source, files: Iterable[SourceFile], **work: Any) -> str:
     """Digest everything that decides a writer's rows (protocol, rule 7).
 
-    :param source: rendered; its files count with their sizes and times, where this machine can see them.
+    :param source: rendered.
+    :param files: of it, as far as they can be seen; they count with their sizes and times.
     :param work: the rest, rendered.
     :returns: equal for equal rows.
     """
-    files = [(file.path, file.size, file.modified) for file in source.files()]
-    return _digest({"source": source.job(), "files": files, "package": __version__, **work})
+    seen = [(file.path, file.size, file.modified) for file in files]
+    return _digest({"source": source.job(), "files": seen, "package": __version__, **work})
 
 
 def _digest(value: object) -> str:

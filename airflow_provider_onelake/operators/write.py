@@ -10,6 +10,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators.source_files import seen_files
 from airflow_provider_onelake.operators.source_templates import SourceTemplates
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import (
@@ -24,6 +25,7 @@ from airflow_provider_onelake.operators.terms import (
 )
 from airflow_provider_onelake.operators.writing import Writing
 from airflow_provider_onelake.sources import FileSource, Source
+from airflow_provider_onelake.spark_files import SourceFile, base_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -59,10 +61,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param steps: named Spark SQL, run in order, each of which can read the ones before and the source; the last one is
         written. Default: the source as it is (templated).
     :param where: a filter on the source, before the steps, which Spark pushes down. Default: all rows (templated).
-    :param files: what this writer reads in place of the ``FileSource``'s own path, as a plan gives it out. Default: the
-        source's path (templated).
+    :param files: what this writer reads of the ``FileSource``'s own path, as a plan gives it out: files, or globs of
+        them. Columns that directories spell stay those of the whole source. Default: the source's path (templated).
     :param max_bytes: the most that the source's files may come to when the task starts; else it fails before Spark is
-        asked. Only files that this machine can see count. Default: anything.
+        asked. Files count that this machine can see, or that are in the connection's lakehouse. Default: anything.
     :param writer: the writer's key, unique among the writers of the group. Default: a hash of the source, filter and
         partition (templated).
     :param mode: ``append``, ``overwrite`` (the whole table), ``overwrite_partitions`` (those that get rows) or
@@ -216,7 +218,6 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         """
         with terminal_errors_fail():
             self._check_rendered()
-            self._check_size()
             run = TaskRun.of(context)
             partition = (self.covers, self.replace_where)
             writer = self.writer or default_writer(self.source, self.where, partition)
@@ -226,8 +227,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             context["ti"].xcom_push(
                 key=WRITER_XCOM, value={**identity, "generation": run.generation, "map_index": run.map_index}
             )
+            files = seen_files(self.source, self.hook)
+            self._check_size(files)
             log = self.hook.delta_log(self.table)
-            spec = self._spec(run, self.hook.namespace, writer)
+            spec = self._spec(run, self.hook.namespace, writer, files)
             self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
             done = Writing(self, log).run(spec)
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
@@ -243,20 +246,33 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         self.schema_evolution = self.schema_evolution or "none"
         self._check()
         if self.files is not None and isinstance(self.source, FileSource):
-            self.source = attrs.evolve(self.source, path=list(self.files))
+            self.source = self._planned(self.source, self.files)
 
-    def _check_size(self) -> None:
+    def _planned(self, source: FileSource, files: Sequence[str]) -> FileSource:
+        """Return the source with its share of the files, and the same columns as the whole has."""
+        reading = base_of(source.paths, files, source.options)
+        if reading.conflict:
+            raise InvalidWriteError(
+                f"`files` of {self.task_id} cannot be read together: {reading.conflict}. Nothing was staged."
+            )
+        options = dict(source.options)
+        if reading.base is not None and "basepath" not in map(str.lower, options):
+            # From a file alone Spark takes no columns out of the names of its directories.
+            options["basePath"] = reading.base
+        return attrs.evolve(source, path=list(files), options=options)
+
+    def _check_size(self, files: Collection[SourceFile]) -> None:
         """Refuse a source that grew between the plan and the write."""
         if self.max_bytes is None:
             return
-        size = sum(file.size for file in self.source.files())
+        size = sum(file.size for file in files)
         if size > self.max_bytes:
             raise SourceGrewError(
                 f"The source of {self.task_id} has {size} bytes now, above max_bytes={self.max_bytes}. Nothing was "
                 "staged: clear the plan, which then says what else there is, or raise max_bytes."
             )
 
-    def _spec(self, run: TaskRun, namespace: str, writer: str) -> WriteSpec:
+    def _spec(self, run: TaskRun, namespace: str, writer: str, files: Collection[SourceFile]) -> WriteSpec:
         from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
 
         on_rerun = {"on_rerun": OnRerun(self.on_rerun)} if self.on_rerun else {}
@@ -273,6 +289,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             publish=PublishMode(self.publish),
             fingerprint=fingerprint(
                 self.source,
+                files,
                 steps=list(self.steps.items()),
                 where=self.where,
                 covers=self.covers,

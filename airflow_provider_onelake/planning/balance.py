@@ -39,11 +39,13 @@ def balance(
     """Divide partitions over writers, each partition to exactly one.
 
     The largest partition goes first, always to the writer that has least. So no writer gets more than the mean and one
-    partition, and the same sizes give the same shares, in whatever order they come.
+    partition, and the same sizes give the same shares, in whatever order they come. Where ``max_bytes`` would
+    ask for more writers than a tight packing does, each partition goes to the first writer that has room for it.
 
     :param sizes: of the partitions, in bytes.
     :param writers: how many there should be; fewer where there are fewer partitions, more where ``max_bytes`` asks for
-        them. Default: as few as ``max_bytes`` allows; without either, one for each partition.
+        them. Default: few (at most 11/9 of the fewest that ``max_bytes`` allows, and 6/9); without either, one for each
+        partition.
     :param max_bytes: the most that a writer may get. Default: anything.
     :param prefix: of the writers' keys.
     :returns: the shares, in the order of their first partitions.
@@ -53,25 +55,48 @@ def balance(
     if not sizes:
         return []
     count = len(sizes) if writers is None and max_bytes is None else writers or 1
+    packed = None if max_bytes is None else _pack(sizes, max_bytes)
     if max_bytes is not None:
         count = max(count, -(-sum(sizes.values()) // max_bytes))
     while True:
         shares = _spread(sizes, min(count, len(sizes)))
         if max_bytes is None or max(sum(sizes[name] for name in share) for share in shares) <= max_bytes:
-            return sorted((_share(share, prefix) for share in shares), key=lambda share: share.partitions)
+            break
+        if packed is not None and len(packed) <= count:
+            shares = packed
+            break
         # With a writer for each partition it fits, as every partition does.
         count += 1
+    return sorted((_share(share, prefix) for share in shares), key=lambda share: share.partitions)
 
 
 def _spread(sizes: Mapping[str, int], count: int) -> list[list[str]]:
     # The number of partitions is in the heap too, so that empty ones are spread as well.
     heap = [(0, 0, index) for index in range(count)]
     shares: list[list[str]] = [[] for _ in range(count)]
-    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+    for name in _largest_first(sizes):
         size, length, index = heap[0]
         shares[index].append(name)
         heapq.heapreplace(heap, (size + sizes[name], length + 1, index))
     return shares
+
+
+def _pack(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
+    """First fit, the largest first: never more than 11/9 of the fewest, and 6/9."""
+    room: list[int] = []
+    shares: list[list[str]] = []
+    for name in _largest_first(sizes):
+        fits = next((index for index, left in enumerate(room) if left >= sizes[name]), len(room))
+        if fits == len(room):
+            room.append(max_bytes)
+            shares.append([])
+        room[fits] -= sizes[name]
+        shares[fits].append(name)
+    return shares
+
+
+def _largest_first(sizes: Mapping[str, int]) -> list[str]:
+    return sorted(sizes, key=lambda name: (-sizes[name], name))
 
 
 def _share(names: Collection[str], prefix: str) -> Share:

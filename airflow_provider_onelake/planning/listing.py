@@ -3,40 +3,67 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import takewhile
 from urllib.parse import unquote
 
-from airflow_provider_onelake.exceptions import PlanError
-from airflow_provider_onelake.sources import SourceFile, without_braces
-from airflow_provider_onelake.storage.stores import Store
+from airflow_provider_onelake.exceptions import ObjectNotFoundError, PlanError
+from airflow_provider_onelake.spark_files import Found, Name, SourceFile, Wanted, patterns, visible
+from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
-_GLOB = re.compile(r"[*?\[{]")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NANOSECONDS = 1_000_000_000
+# Files of one directory that are looked at one by one; of more, the directory is listed, a request for a thousand.
+_FEW = 10
 
 
-def stored_files(store: Store, root: str, pattern: str) -> Iterator[SourceFile]:
-    """List what Spark would read for a path in a store.
+def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[Found]:
+    """List what paths in a store stand for.
 
-    :param store: that holds it.
+    :param store: that holds them.
     :param root: of the store, as Spark addresses it.
-    :param pattern: a path below the root: a file, a directory, or a glob of either.
-    :returns: the files, with their whole addresses, in the order of their paths.
+    :param paths: below the root: files, directories, or globs of either.
+    :returns: visible files, also below directories, with their whole addresses.
+    :raises InvalidWriteError: a path is no glob that Hadoop takes.
+    :raises StoreUnavailableError: the store did not answer.
     """
-    # A listing begins at a directory, so before the first name with a pattern in it.
-    fixed = _GLOB.split(pattern)[0]
-    directory = fixed.rpartition("/")[0] if _GLOB.search(pattern) else fixed.rstrip("/")
-    wanted = re.compile("|".join(f"(?:{_regex(plain.rstrip('/'))}(?:/.*)?)" for plain in without_braces(pattern)))
-    found = list(store.list(directory))
-    if not found and directory and not _GLOB.search(pattern):
-        # A listing of a file is empty: it holds nothing.
-        found = [info for info in store.list(directory.rpartition("/")[0]) if info.path == directory]
-    for info in found:
-        below = info.path.removeprefix(directory)
-        hidden = any(name.startswith(("_", ".")) for name in below.split("/"))
-        if wanted.fullmatch(info.path) and not hidden:
+    root = root.rstrip("/")
+    for directory, choices in _listings(paths).items():
+        wanted, nothing = Wanted(choices), True
+        for info in store.list(directory):
+            nothing = False
+            yield from _found(info, wanted, root)
+        if nothing and directory.split("/") in wanted:
+            # A listing of a file is empty: it holds nothing. Some stores have an object of no size for a directory.
+            with suppress(ObjectNotFoundError):
+                info = store.head(directory)
+                yield from _found(info, wanted, root) if info.size else ()
+
+
+def _listings(paths: Iterable[str]) -> dict[str, list[tuple[Name, ...]]]:
+    """Return the directories to be listed, and what is wanted below each."""
+    listings: dict[str, list[tuple[Name, ...]]] = defaultdict(list)
+    plain: dict[str, dict[str, tuple[Name, ...]]] = defaultdict(dict)
+    for names in (names for path in paths for names in patterns(path)):
+        fixed = "/".join(name for name in takewhile(lambda name: isinstance(name, str), names) if isinstance(name, str))
+        if all(isinstance(name, str) for name in names):
+            plain[fixed.rpartition("/")[0]][fixed] = names
+        else:
+            listings[fixed].append(names)
+    for directory, wanted in plain.items():
+        for path, names in wanted.items():
+            listings[directory if len(wanted) > _FEW else path].append(names)
+    return listings
+
+
+def _found(info: ObjectInfo, wanted: Wanted, root: str) -> Iterator[Found]:
+    parts = info.path.split("/")
+    for names in wanted.roots(parts):
+        if all(map(visible, parts[len(names) :] or parts[-1:])):
             modified = int(info.modified.timestamp() * _NANOSECONDS)
-            yield SourceFile(f"{root.rstrip('/')}/{info.path}", info.size, modified)
+            yield Found("/".join((root, *names)), SourceFile(f"{root}/{info.path}", info.size, modified))
 
 
 def by_partition(files: Iterable[SourceFile], by: str | None) -> dict[str, list[SourceFile]]:
@@ -74,12 +101,3 @@ def _namer(by: str | None) -> Callable[[str], str | None]:
             "partition in a file's path. Nothing was planned."
         )
     return lambda path: unquote(match[1]) if (match := found.search(path)) and match[1] else None
-
-
-def _regex(pattern: str) -> str:
-    """Return a regular expression for one of Hadoop's globs without braces."""
-    parts = re.split(r"(\*|\?|\[[^\]]*\])", pattern)
-    return "".join(_PIECES.get(part) or (part if part.startswith("[") else re.escape(part)) for part in parts)
-
-
-_PIECES = {"*": "[^/]*", "?": "[^/]"}

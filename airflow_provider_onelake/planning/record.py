@@ -5,6 +5,9 @@ everything again. So what is planned stays: which writer has which partition. Pa
 their own, in a further entry.
 
     <table>/_plans/<plan>/00000.json    put create-only; the name begins with "_", so VACUUM passes over it
+
+An entry also keeps what divided the source. Divided otherwise, the same rows would be in partitions of other names,
+which are new to the plan and would get writers that append them again.
 """
 
 from __future__ import annotations
@@ -20,7 +23,37 @@ from airflow_provider_onelake.planning.balance import Share, balance
 from airflow_provider_onelake.storage.stores import Store
 
 DIRECTORY = "_plans"
-_FORMAT = 1
+_FORMAT = 2
+
+
+@attrs.frozen
+class Division:
+    """What gives a source's partitions their names.
+
+    :param by: how a file's path tells its partition; ``None`` for each file by itself.
+    :param column: whose values are the partitions, where they are values.
+    :param paths: of the source, rendered, where the partitions are made of files.
+    """
+
+    by: str | None = None
+    column: str | None = None
+    paths: tuple[str, ...] = ()
+
+    def names_as(self, other: Division) -> bool:
+        """Say whether no row is in partitions of different names, here and there.
+
+        Paths may be added or left out. Where one comes and one goes, the two may be spellings of one place.
+
+        :param other: of the same run.
+        """
+        ours, theirs = set(self.paths), set(other.paths)
+        return (self.by, self.column) == (other.by, other.column) and (ours <= theirs or theirs <= ours)
+
+    def __str__(self) -> str:
+        """Return what an author gave."""
+        if self.column is not None:
+            return f"sizes by the column {self.column!r}"
+        return f"by={self.by!r} and the paths {', '.join(self.paths)}"
 
 
 @attrs.frozen
@@ -41,6 +74,7 @@ def make_plan(
     store: Store,
     name: str,
     sizes: Mapping[str, int],
+    division: Division,
     *,
     writers: int | None = None,
     max_bytes: int | None = None,
@@ -51,24 +85,31 @@ def make_plan(
     :param store: of the table.
     :param name: of the plan: the run's and the task's, the same for every rerun.
     :param sizes: of the partitions as they are now, in bytes.
+    :param division: what gave the partitions their names.
     :param writers: see :func:`~airflow_provider_onelake.planning.balance.balance`, as for the rest.
     :param max_bytes: the most that a writer may get, also one that was planned before.
     :param prefix: of the writers' keys.
     :returns: the plan, kept.
     :raises PlanError: as :func:`~airflow_provider_onelake.planning.balance.balance` does, or a writer that was planned
-        before is above ``max_bytes`` by now.
+        before is above ``max_bytes`` by now, or the source was divided by something else before.
     """
     path = f"{DIRECTORY}/{hashlib.sha256(name.encode()).hexdigest()[:20]}"
     while True:
         entries = _read(store, path)
-        kept = [share for entry in entries for share in entry]
+        kept = [share for shares, _ in entries for share in shares]
+        _check_division(division, [before for _, before in entries], f"{path} of the table")
         _check_kept(kept, sizes, max_bytes, f"{path} of the table")
         planned = {partition for share in kept for partition in share.partitions}
         more = {partition: size for partition, size in sizes.items() if partition not in planned}
         new = balance(more, writers=writers, max_bytes=max_bytes, prefix=prefix)
         if not new:
             return Plan(path, tuple(kept))
-        entry = {"format": _FORMAT, "plan": name, "writers": {share.writer: share.partitions for share in new}}
+        entry = {
+            "format": _FORMAT,
+            "plan": name,
+            "division": attrs.asdict(division),
+            "writers": {share.writer: share.partitions for share in new},
+        }
         try:
             store.create(_entry(path, len(entries)), json.dumps(entry, indent=1).encode())
         except ObjectExistsError:
@@ -77,8 +118,8 @@ def make_plan(
         return Plan(path, (*kept, *new), len(new))
 
 
-def _read(store: Store, path: str) -> list[Sequence[Share]]:
-    entries: list[Sequence[Share]] = []
+def _read(store: Store, path: str) -> list[tuple[Sequence[Share], Division]]:
+    entries: list[tuple[Sequence[Share], Division]] = []
     while True:
         try:
             data = store.get(_entry(path, len(entries)))
@@ -87,14 +128,27 @@ def _read(store: Store, path: str) -> list[Sequence[Share]]:
         entry = json.loads(data)
         if entry["format"] != _FORMAT:
             raise PlanError(
-                f"{_entry(path, len(entries))} is a plan of the format {entry['format']}, made by a later version of "
-                "this package. Nothing was planned: use that version."
+                f"{_entry(path, len(entries))} is a plan of the format {entry['format']}, made by another version of "
+                "this package. Nothing was planned: use that version, or load by a new run."
             )
-        entries.append([Share(writer, tuple(partitions)) for writer, partitions in entry["writers"].items()])
+        shares = [Share(writer, tuple(partitions)) for writer, partitions in entry["writers"].items()]
+        how = entry["division"]
+        entries.append((shares, Division(how["by"], how["column"], tuple(how["paths"]))))
 
 
 def _entry(path: str, number: int) -> str:
     return f"{path}/{number:05d}.json"
+
+
+def _check_division(division: Division, before: Sequence[Division], where: str) -> None:
+    for other in before:
+        if not division.names_as(other):
+            raise PlanError(
+                f"The plan of this run was made with {other}, and is asked for with {division}. Its writers may have "
+                "written; divided otherwise, the same rows would go to writers that the table does not know, again. "
+                "Nothing was planned: set it back and clear this task, or load by a new run. Only where no writer of "
+                f"this run has published may {where} be deleted, to plan from the start."
+            )
 
 
 def _check_kept(kept: Sequence[Share], sizes: Mapping[str, int], max_bytes: int | None, where: str) -> None:

@@ -6,10 +6,11 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pendulum
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
@@ -50,13 +51,13 @@ def test_the_example_loads_every_month_once(
     assert Counter((row["vendor_id"], row["pickup_datetime"]) for row in rows) == expected
 
 
-def planned(source: Path) -> DAG:
+def planned(source: Path, **arguments: Any) -> DAG:
     files = FileSource(f"{source}/*.json", format="json")
     with (
         DAG("planned", schedule=None, start_date=JANUARY) as dag,
         OneLakeWriteTaskGroup(group_id="load", table="Tables/trips", partition_by=["month"]),
     ):
-        plan = OneLakePlanOperator(task_id="plan", source=files, writers=2)
+        plan = OneLakePlanOperator(task_id="plan", source=files, writers=2, **arguments)
         OneLakeWriteOperator.partial(task_id="write", source=files).expand_kwargs(plan.output)
     return dag
 
@@ -81,12 +82,39 @@ def test_a_rerun_repeats_nothing_though_the_plan_would_be_another_by_now(
     assert len(engine.staged) == 3
 
 
-def test_a_plan_without_files_writes_nothing(lakehouse: Path, engine: FakeEngine, tmp_path: Path) -> None:
+def test_a_plan_without_files_is_red_unless_that_is_right(lakehouse: Path, engine: FakeEngine, tmp_path: Path) -> None:
     run = run_dag(planned(tmp_path / "missing"), logical_date=JANUARY)
+    assert states(run)["load.plan"] == "failed"
+    assert str(run.state) == "failed"
 
+    run = run_dag(planned(tmp_path / "missing", allow_empty=True), logical_date=JANUARY.add(months=1))
     assert states(run)["load.plan"] == "success"
     assert states(run)["load.reconcile"] == "success"
     assert engine.staged == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "where"),
+    [
+        ([[None, 1], [4, 2]], "`vendor` IN (4) OR `vendor` IS NULL"),
+        ({None: 1, 4: 2}, None),
+    ],
+    ids=["list", "dict"],
+)
+def test_sizes_that_another_task_measured_keep_null_or_are_refused(
+    lakehouse: Path, measured: Any, where: str | None
+) -> None:
+    with DAG("measured", schedule=None, start_date=JANUARY) as dag:
+
+        @task
+        def measure() -> Any:
+            return measured
+
+        OneLakePlanOperator(task_id="plan", table="Tables/trips", sizes=measure(), column="vendor", writers=1)
+    run = run_dag(dag, logical_date=JANUARY)
+
+    assert states(run)["plan"] == ("failed" if where is None else "success")
+    assert [entry["where"] for entry in xcom(run, "plan") or ()] == ([] if where is None else [where])
 
 
 def test_what_cannot_be_planned_makes_the_run_red(lakehouse: Path, engine: FakeEngine, tmp_path: Path) -> None:

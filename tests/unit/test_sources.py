@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> Path:
         pytest.param("*.json", ["a.json", "b.json"], id="glob"),
         pytest.param("{a,b}.json", ["a.json", "b.json"], id="braces"),
         pytest.param("{a,b}.{json,csv}", ["a.json", "b.json"], id="two-braces"),
-        pytest.param(".", ["a.json", "b.json", "c.json"], id="directory-without-hidden-ones"),
+        pytest.param(".", ["a.json", "b.json"], id="directory-without-hidden-ones"),
         pytest.param("sub", ["c.json"], id="subdirectory"),
         pytest.param("missing.json", [], id="missing"),
     ],
@@ -37,8 +37,13 @@ def test_a_path_stands_for_the_files_that_spark_would_read(files: Path, path: st
         assert [Path(file.path).name for file in found] == names
 
 
+def test_options_of_the_reader_count(files: Path) -> None:
+    source = FileSource(str(files), options={"recursiveFileLookup": "true"})
+    assert [Path(file.path).name for file in source.files()] == ["a.json", "b.json", "c.json"]
+
+
 def test_files_are_listed_once(files: Path) -> None:
-    assert len(FileSource([f"{files}/a.json", f"{files}/*.json"]).files()) == 2
+    assert len(FileSource([f"{files}/a.json", f"file:{files}/a.json", f"{files}/*.json"]).files()) == 2
 
 
 def test_a_path_elsewhere_is_not_looked_at() -> None:

@@ -25,16 +25,19 @@ def source(hook: OneLakeHook, lake: Lake) -> str:
     return f"{TableAddress.parse_root(lake.root).spark_uri.removeprefix('file://')}/Files/in"
 
 
-def plan(path: str, **arguments: Any) -> list[dict[str, Any]]:
+def plan(path: str, dag: str = "taxi", **arguments: Any) -> list[dict[str, Any]]:
     task = OneLakePlanOperator(task_id="plan", table="Tables/t", source=FileSource(path), by="day", **arguments)
-    return task.execute(context_of(task))
+    return task.execute(context_of(task, dag_id=dag))
 
 
 def test_files_are_listed_balanced_and_named_as_spark_reads_them(source: str) -> None:
     first, second = plan(source, writers=2)
     assert first == {"writer": "2019-01-01", "files": [f"{source}/day=2019-01-01/part-0.json"]}
     assert second["files"] == [f"{source}/day={day}/part-0.json" for day in ("2019-01-02", "2019-01-03 late")]
-    assert [entry["files"] for entry in plan(f"{source}/day=*[12]/*.json")] == [first["files"], second["files"][:1]]
+    assert [entry["files"] for entry in plan(f"{source}/day=*[12]/*.json", dag="glob")] == [
+        first["files"],
+        second["files"][:1],
+    ]
 
 
 def test_a_rerun_finds_the_plan_and_adds_what_is_new(source: str, hook: OneLakeHook, lake: Lake) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import attrs
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
@@ -13,7 +14,9 @@ from obstore.store import MemoryStore
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
+from airflow_provider_onelake.operators.source_files import seen_files
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.stores import ObjectStore
@@ -95,8 +98,66 @@ def test_a_partition_that_is_gone_is_left_out_and_said(lake: Path, caplog: pytes
     assert any("2019-02, planned for writer 2019-02, is not in the source any more" in text for text in caplog.messages)
 
 
-def test_no_files_are_no_writers(lake: Path) -> None:
-    assert plan(lake, source=FileSource(f"{lake}/Files/missing/*")) == []
+def test_a_path_without_files_is_refused_unless_that_is_right(lake: Path) -> None:
+    missing = f"{lake}/Files/missing/*"
+    for paths in (missing, [f"{lake}/Files/in/*.json", missing]):
+        with pytest.raises(AirflowFailException, match=r"PlanError: .*missing/\* stands for no file that Spark reads"):
+            plan(lake, source=FileSource(paths))
+    assert plan(lake, source=FileSource(missing), allow_empty=True) == []
+    some = FileSource([f"{lake}/Files/in/*.json", missing])
+    assert len(plan(lake, dag="other", source=some, allow_empty=True)) == 3
+
+
+def test_a_directory_in_which_spark_reads_nothing_is_no_source(lake: Path) -> None:
+    # Spark reads what lies directly in it.
+    with pytest.raises(AirflowFailException, match=r"/Files stands for no file that Spark reads"):
+        plan(lake, source=FileSource(f"{lake}/Files"))
+
+
+def test_nothing_measured_is_refused_unless_that_is_right(lake: Path) -> None:
+    with pytest.raises(AirflowFailException, match=r"sizes=\[\] of plan: there is nothing to load"):
+        plan(lake, source=None, by=None, sizes={}, column="vendor")
+    assert plan(lake, source=None, by=None, sizes=[], column="vendor", allow_empty=True) == []
+
+
+def test_a_source_that_spark_would_refuse_is_not_planned(lake: Path) -> None:
+    for name in ("m=1", "done"):
+        (lake / "Files" / name).mkdir()
+        (lake / "Files" / name / "x.json").write_text("x")
+    with pytest.raises(
+        AirflowFailException, match="Spark would refuse to read the source of plan: columns would begin"
+    ):
+        plan(lake, source=FileSource(f"{lake}/Files"), by=None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"by": None}, id="by"),
+        pytest.param({"source": FileSource("LAKE/link/in/*.json")}, id="path"),
+        pytest.param({"source": None, "by": None, "sizes": {"2019-01": 7}, "column": "month"}, id="sizes"),
+    ],
+)
+def test_a_run_that_is_divided_otherwise_is_refused(lake: Path, changed: dict[str, Any]) -> None:
+    plan(lake)
+    (lake / "link").symlink_to(lake / "Files")
+    if source := changed.get("source"):
+        changed = {"source": FileSource(source.path.replace("LAKE", str(lake)))}
+    with pytest.raises(AirflowFailException, match=r"PlanError: The plan of this run was made with by='trips_"):
+        plan(lake, **changed)
+    assert len(plan(lake)) == 3
+
+
+def test_a_name_that_means_something_in_a_glob_is_this_file(lake: Path, engine: FakeEngine) -> None:
+    for name in ("[1]", "1", "{1}"):
+        put(lake, name, 5)
+    planned = plan(lake, source=FileSource(f"{lake}/Files/in/*.json"), by=None)
+    files = [entry["files"] for entry in planned]
+    assert [rf"{lake}/Files/in/trips_\[1\].json"] in files
+    for entry in planned:
+        write(lake, {**entry, "max_bytes": 7})
+    # By the bytes that a writer saw, each read its own file.
+    assert sorted(job.source["path"] for job in engine.staged) == sorted(files)
 
 
 @pytest.mark.parametrize(
@@ -107,10 +168,12 @@ def test_no_files_are_no_writers(lake: Path) -> None:
         ({"O'Hare\\": 1}, "`vendor` IN ('O\\'Hare\\\\')"),
         ({None: 1}, "`vendor` IS NULL"),
         ({None: 1, 4: 2}, "`vendor` IN (4) OR `vendor` IS NULL"),
+        ([[None, 1], [4, 2]], "`vendor` IN (4) OR `vendor` IS NULL"),
+        ([("None", 1), ("null", 2)], "`vendor` IN ('None', 'null')"),
     ],
     ids=str,
 )
-def test_values_become_a_filter(lake: Path, sizes: dict[Any, int], where: str) -> None:
+def test_values_become_a_filter(lake: Path, sizes: Any, where: str) -> None:
     ((entry),) = plan(lake, source=None, by=None, sizes=sizes, column="vendor", writers=1)
     assert entry["where"] == where
 
@@ -152,6 +215,11 @@ def test_what_contradicts_itself_is_refused_when_the_dag_is_parsed(lake: Path, a
         ({"max_bytes": 6}, r"2019-01 \(7 bytes\): above max_bytes=6"),
         ({"by": "month"}, "belongs to no partition"),
         ({"source": None, "by": None, "sizes": {1: 2, "1": 3}, "column": "x"}, "two partitions have one name"),
+        ({"source": None, "by": None, "sizes": [[1, 2], [1, 3]], "column": "x"}, "two partitions have one name"),
+        ({"source": None, "by": None, "sizes": {"None": 2, "4": 3}, "column": "x"}, "'None' may have been NULL"),
+        ({"source": None, "by": None, "sizes": {"null": 2}, "column": "x"}, r"give a list of \[value, bytes\]"),
+        ({"source": None, "by": None, "sizes": "{1: 2}", "column": "x"}, r"are a list of \[value, bytes\], or a dict"),
+        ({"source": None, "by": None, "sizes": [1, 2], "column": "x"}, r"are a list of \[value, bytes\], or a dict"),
     ],
 )
 def test_what_cannot_be_planned_is_not_retried(lake: Path, arguments: dict[str, Any], message: str) -> None:
@@ -183,12 +251,72 @@ def test_a_writer_reads_the_files_that_it_was_planned_for(lake: Path, engine: Fa
     assert (source["path"], source["format"], source["view"]) == (entry["files"], "json", "trips")
 
 
+def test_a_writer_has_the_columns_that_directories_spell(lake: Path, engine: FakeEngine) -> None:
+    for month in ("2019-01", "2019-02"):
+        (lake / "Files" / "hive" / f"month={month}").mkdir(parents=True)
+        (lake / "Files" / "hive" / f"month={month}" / "a.json").write_text("x")
+    whole = FileSource(f"{lake}/Files/hive", format="json", options={"multiLine": "true"})
+    for source, base in (
+        (whole, f"{lake}/Files/hive"),
+        (attrs.evolve(whole, options={"BasePath": str(lake)}), None),
+        (FileSource(f"{lake}/Files/hive/*", format="json"), None),
+    ):
+        first, _ = plan(lake, dag=f"{source}", source=source, by="month")
+        task = OneLakeWriteOperator(task_id="write", table="Tables/t", partition_by=["month"], source=source, **first)
+        task.execute(context_of(task, dag_id=f"{source}"))
+        asked = engine.staged[-1].source
+        assert asked["path"] == [f"{lake}/Files/hive/month=2019-01/a.json"]
+        assert asked["options"] == {**source.options, **({} if base is None else {"basePath": base})}
+
+
 def test_a_source_that_grew_between_plan_and_write_is_refused_before_spark(lake: Path, engine: FakeEngine) -> None:
     entry = plan(lake, max_bytes=10, writers=2)[1]
     put(lake, "2019-03", 8)
     with pytest.raises(AirflowFailException, match=r"SourceGrewError: .* has 11 bytes now, above max_bytes=10"):
         write(lake, entry)
     assert engine.analyzed == []
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, lake: Path) -> ObjectStore:
+    """The lakehouse of files in a store; the table is on this machine, where the engine can write."""
+    store = ObjectStore(MemoryStore(), "s3://bucket/lake")
+    table = OneLakeHook().delta_log("Tables/trips")
+    connect(monkeypatch, OneLakeHook, lakehouse="s3://bucket/lake", namespace="test")
+    monkeypatch.setattr(OneLakeHook, "get_conn", lambda self: store)
+    monkeypatch.setattr(OneLakeHook, "delta_log", lambda self, _: table)
+    store.put("Files/in/a.json", b"first")
+    return store
+
+
+def stored_write(**arguments: Any) -> Any:
+    source = FileSource("s3a://bucket/lake/Files/in/*.json", format="json")
+    return OneLakeWriteOperator(task_id="write", table="Tables/trips", writer="w", source=source, **arguments)
+
+
+def test_a_file_in_a_store_that_changed_is_noticed(bucket: ObjectStore, lake: Path) -> None:
+    task = stored_write()
+
+    def digest() -> str:
+        files = seen_files(task.source, task.hook)
+        return task._spec(TaskRun.of(context_of(task)), "test", "w", files).fingerprint
+
+    first = digest()
+    assert digest() == first
+    bucket.put("Files/in/a.json", b"mended!")
+    second = digest()
+    bucket.put("Files/in/b.json", b"more")
+    assert len({first, second, digest()}) == 3
+
+
+def test_files_in_a_store_that_grew_are_refused_before_spark(bucket: ObjectStore, engine: FakeEngine) -> None:
+    task = stored_write(max_bytes=4)
+    context = context_of(task)
+    with pytest.raises(AirflowFailException, match=r"SourceGrewError: .* has 5 bytes now, above max_bytes=4"):
+        task.execute(context)
+    assert engine.analyzed == []
+    # Reconcile misses this writer by the name that it left.
+    assert context["ti"].pushed["writer"]["writer"] == "w"
 
 
 def test_files_are_those_of_a_file_source() -> None:

@@ -127,12 +127,16 @@ def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Pa
     file = tmp_path / "x.json"
     file.write_text("{}")
     source = FileSource(str(file), format="json")
-    first = fingerprint(source, steps=[("a", "SELECT 1")], where=None)
-    assert first == fingerprint(source, steps=[("a", "SELECT 1")], where=None)
-    assert first != fingerprint(source, steps=[("a", "SELECT 2")], where=None)
-    assert first != fingerprint(source, steps=[("a", "SELECT 1")], where="x = 1")
+
+    def digest(**work: Any) -> str:
+        return fingerprint(source, source.files(), **work)
+
+    first = digest(steps=[("a", "SELECT 1")], where=None)
+    assert first == digest(steps=[("a", "SELECT 1")], where=None)
+    assert first != digest(steps=[("a", "SELECT 2")], where=None)
+    assert first != digest(steps=[("a", "SELECT 1")], where="x = 1")
     file.write_text("{ }")
-    assert first != fingerprint(source, steps=[("a", "SELECT 1")], where=None)
+    assert first != digest(steps=[("a", "SELECT 1")], where=None)
 
 
 def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
@@ -140,7 +144,7 @@ def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
     other = write(steps={"b": "SELECT 2", "a": "SELECT 1"})
     run = SimpleNamespace(load=lambda namespace: __import__("tests.support.tables", fromlist=["LOAD"]).LOAD)
     run.attempt, run.generation, run.label = "a", 1, "write"
-    assert task._spec(run, "test", "w").fingerprint != other._spec(run, "test", "w").fingerprint  # type: ignore[arg-type]
+    assert task._spec(run, "test", "w", []).fingerprint != other._spec(run, "test", "w", []).fingerprint  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,29 @@ def test_no_writer_gets_more_than_the_mean_and_one_partition(sizes: dict[str, in
     assert max(found) <= sum(sizes.values()) / len(found) + max(sizes.values())
 
 
-@given(sizes=SIZES.filter(bool), room=st.integers(0, 10**6))
-def test_with_max_bytes_alone_there_are_few_writers(sizes: dict[str, int], room: int) -> None:
-    max_bytes = max(1, *sizes.values()) + room
-    found = loads(sizes, max_bytes=max_bytes)
-    # One writer fewer did not do: then somebody had more than the limit, though everybody has less than a partition more
-    # than the one that had least.
-    if len(found) > -(-sum(sizes.values()) // max_bytes) and len(found) > 1:
-        assert sum(sizes.values()) / (len(found) - 1) + max(sizes.values()) > max_bytes
+def fewest(sizes: list[int], max_bytes: int) -> int:
+    """The fewest writers there could be, by trying every way."""
+
+    def least(rest: list[int], loads: tuple[int, ...]) -> int:
+        if not rest:
+            return len(loads)
+        first, *others = rest
+        fits = [index for index, load in enumerate(loads) if load + first <= max_bytes]
+        ways = [(*loads[:at], loads[at] + first, *loads[at + 1 :]) for at in fits]
+        return min(least(others, way) for way in (*ways, (*loads, first)))
+
+    return least(sizes, ())
+
+
+@given(sizes=st.lists(st.integers(0, 12), min_size=1, max_size=7), room=st.integers(0, 12))
+def test_with_max_bytes_alone_there_are_few_writers(sizes: list[int], room: int) -> None:
+    max_bytes = max(1, *sizes) + room
+    found = loads({str(number): size for number, size in enumerate(sizes)}, max_bytes=max_bytes)
+    assert 9 * len(found) <= 11 * fewest(sizes, max_bytes) + 6
+
+
+def test_a_tight_packing_is_found() -> None:
+    assert sorted(loads({"a": 3, "b": 3, "c": 2, "d": 2, "e": 2}, max_bytes=6)) == [6, 6]
 
 
 @given(sizes=SIZES, writers=WRITERS, seed=st.integers())

@@ -9,7 +9,7 @@ from obstore.store import LocalStore
 
 from airflow_provider_onelake.exceptions import PlanError
 from airflow_provider_onelake.planning.listing import by_partition, stored_files
-from airflow_provider_onelake.sources import SourceFile
+from airflow_provider_onelake.spark_files import SourceFile, literal, read_by_spark
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 FILES = (
@@ -20,6 +20,8 @@ FILES = (
     "Files/in/_tmp/x.json",
     "Files/other.json",
     "Files/in2/c.json",
+    "Files/in2/done/old.json",
+    "Files/day/_day=1/a.json",
 )
 
 
@@ -46,13 +48,37 @@ def store(tmp_path: Path) -> ObjectStore:
         pytest.param("Files/*.json", ["Files/other.json"], id="not-across-slashes"),
         pytest.param("Files/i.2", [], id="a-dot-is-a-dot"),
         pytest.param("Files/missing", [], id="missing"),
+        pytest.param("Files/in2", [FILES[6]], id="not-below-plain-directories"),
+        pytest.param("Files/day", [FILES[8]], id="a-column-may-begin-with-an-underscore"),
+        pytest.param("Files/in/month=2019-01/[!a]*", [FILES[1]], id="class-of-others"),
+        pytest.param("Files/in/month=2019-01/[^a]*", [FILES[1]], id="class-of-others-by-a-caret"),
+        pytest.param("Files/in/_tmp", ["Files/in/_tmp/x.json"], id="hidden-but-asked-for"),
     ],
 )
 def test_a_path_stands_for_the_files_that_spark_would_read(store: ObjectStore, pattern: str, found: list[str]) -> None:
-    listed = list(stored_files(store, "s3a://lake/", pattern))
+    listed = read_by_spark(stored_files(store, "s3a://lake/", [pattern]), {}).files
     assert [file.path for file in listed] == [f"s3a://lake/{path}" for path in found]
     assert [file.size for file in listed] == [len(path) for path in found]
     assert all(file.modified > 1.6e18 for file in listed)
+
+
+def test_a_file_is_listed_once_however_many_paths_stand_for_it(store: ObjectStore) -> None:
+    paths = ["Files/other.json", "Files/*.json", "Files/o*"]
+    reading = read_by_spark(stored_files(store, "s3a://lake", paths), {})
+    assert [file.path for file in reading.files] == ["s3a://lake/Files/other.json"]
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_a_share_is_looked_at_by_its_names_or_by_one_listing(store: ObjectStore, count: int) -> None:
+    names = [f"Files/many/{number:02d}[x].json" for number in range(30)]
+    for name in names:
+        store.put(name, b"x")
+    listed: list[str] = []
+    below = store.list
+    store.list = lambda prefix, start_after=None: listed.append(prefix) or below(prefix)  # type: ignore
+    found = [each.file.path for each in stored_files(store, "s3a://lake", map(literal, names[:count]))]
+    assert found == [f"s3a://lake/{name}" for name in names[:count]]
+    assert listed == (names[:3] if count == 3 else ["Files/many"])
 
 
 def files(*paths: str) -> list[SourceFile]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,20 @@ from hypothesis import strategies as st
 from obstore.store import LocalStore, MemoryStore
 
 from airflow_provider_onelake.exceptions import ObjectExistsError, PlanError, StoreUnavailableError
-from airflow_provider_onelake.planning.record import DIRECTORY, make_plan
+from airflow_provider_onelake.planning.record import DIRECTORY, Division, Plan
+from airflow_provider_onelake.planning.record import make_plan as make_plan_of
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 
 NAMES = st.sampled_from([f"2019-{month:02d}" for month in range(1, 13)])
 SIZES = st.dictionaries(NAMES, st.integers(0, 100))
+
+
+FILES = Division("month", paths=("/in",))
+
+
+def make_plan(store: Store, name: str, sizes: dict[str, int], **limits: Any) -> Plan:
+    """A plan of files by month."""
+    return make_plan_of(store, name, sizes, limits.pop("division", FILES), **limits)
 
 
 @pytest.fixture
@@ -23,7 +33,7 @@ def store(tmp_path: Path) -> ObjectStore:
     return ObjectStore(LocalStore(prefix=tmp_path), "the table")
 
 
-def writers(plan_sizes: dict[str, int], store: Store, name: str = "run", **limits: int) -> dict[str, str]:
+def writers(plan_sizes: dict[str, int], store: Store, name: str = "run", **limits: Any) -> dict[str, str]:
     """The writer of each partition."""
     plan = make_plan(store, name, plan_sizes, **limits)
     return {partition: share.writer for share in plan.shares for partition in share.partitions}
@@ -34,7 +44,7 @@ def test_a_partition_never_changes_its_writer_whatever_comes_and_goes(
     seen: list[dict[str, int]], count: int | None
 ) -> None:
     store = ObjectStore(MemoryStore(), "memory")
-    limits = {} if count is None else {"writers": count}
+    limits: dict[str, Any] = {} if count is None else {"writers": count}
     known: dict[str, str] = {}
     for sizes in seen:
         found = writers(sizes, store, **limits)
@@ -75,11 +85,44 @@ def test_a_writer_that_grew_above_the_limit_is_refused(store: Store) -> None:
     assert len(make_plan(store, "run", {"a": 5, "b": 6, "c": 1}, max_bytes=11).shares) == 2
 
 
+@pytest.mark.parametrize(
+    "division",
+    [
+        pytest.param(Division(None, paths=("/in",)), id="by"),
+        pytest.param(Division("month", paths=("/moved",)), id="path"),
+        pytest.param(Division("month", paths=("/in", "/more", "/other")), id="a-path-comes-and-one-goes"),
+        pytest.param(Division(column="month"), id="values-for-files"),
+    ],
+)
+def test_a_source_that_is_divided_otherwise_within_a_run_is_refused(store: Store, division: Division) -> None:
+    before = Division("month", paths=("/in", "/second"))
+    make_plan(store, "run", {"a": 5}, division=before)
+    with pytest.raises(PlanError, match=r"made with by='month' and the paths /in, /second, and.*set it back and clear"):
+        make_plan(store, "run", {"x": 5}, division=division)
+    assert len(list(store.list(DIRECTORY))) == 1
+    assert make_plan(store, "another run", {"x": 5}, division=division).new == 1
+
+
+def test_another_column_is_refused(store: Store) -> None:
+    make_plan(store, "run", {"1": 5}, division=Division(column="vendor"))
+    with pytest.raises(
+        PlanError, match="made with sizes by the column 'vendor', and is asked for with sizes by the col"
+    ):
+        make_plan(store, "run", {"1": 5, "2": 6}, division=Division(column="zone"))
+
+
+def test_a_path_may_be_added_or_left_out(store: Store) -> None:
+    first = writers({"a": 1}, store)
+    more = Division("month", paths=("/in", "/more"))
+    assert writers({"a": 1, "b": 1}, store, division=more).items() > first.items()
+    assert len(writers({"a": 1}, store)) == 2
+
+
 def test_a_plan_of_a_later_format_is_refused(store: Store) -> None:
     make_plan(store, "run", {"a": 5})
     (info,) = store.list(DIRECTORY)
-    store.put(info.path, json.dumps({**json.loads(store.get(info.path)), "format": 2}).encode())
-    with pytest.raises(PlanError, match="of the format 2, made by a later version"):
+    store.put(info.path, json.dumps({**json.loads(store.get(info.path)), "format": 3}).encode())
+    with pytest.raises(PlanError, match="of the format 3, made by another version"):
         make_plan(store, "run", {"a": 5})
 
 
@@ -96,7 +139,8 @@ class Raced(ObjectStore):
                 # The put took effect, its answer was lost, and the client asked again.
                 super().create(path, data)
             else:
-                entry = {"format": 1, "plan": "run", "writers": {"theirs": ["a"]}}
+                division = {"by": "month", "column": None, "paths": ["/in"]}
+                entry = {"format": 2, "plan": "run", "division": division, "writers": {"theirs": ["a"]}}
                 super().create(path, json.dumps(entry).encode())
             raise ObjectExistsError("there already")
         super().create(path, data)

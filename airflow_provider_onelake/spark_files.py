@@ -1,0 +1,300 @@
+"""Which files Spark reads for a path: its globs, the names it passes over, its directories of partitions.
+
+As Spark 4.2 does it (Hadoop's ``GlobPattern``; Spark's ``HadoopFSUtils``, ``PartitioningAwareFileIndex`` and
+``PartitioningUtils``). Nothing here looks at a disk or a store: what is there is given.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
+_GLOB = re.compile(r"[{}\[\]*?\\]")
+_MAGIC = re.compile(r"[*?\[{]")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_BRACES = re.compile(r"((?:\\.|[^\\{])*)\{((?:\\.|[^{}\\])*)\}", re.DOTALL)
+_PREFIX = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?")
+_LOCAL = re.compile(r"^file:(?://[^/]*)?")
+# What a glob gives a meaning to; and what would make a template of a name.
+_SPECIAL = re.compile(r"[\\{}\[\]*?]|(?<=\{)[%#]")
+
+Name = str | re.Pattern[str]
+"""What a name in a path is to be: itself, or anything that matches."""
+
+
+@attrs.frozen
+class SourceFile:
+    """A file that a writer reads, as far as it tells whether the input changed.
+
+    :param path: of the file.
+    :param size: in bytes.
+    :param modified: in nanoseconds since 1970.
+    """
+
+    path: str
+    size: int
+    modified: int
+
+
+@attrs.frozen
+class Found:
+    """A file below something that a source's path stands for.
+
+    :param root: what the path, or its glob, stands for: the file itself or a directory above it.
+    :param file: the file.
+    """
+
+    root: str
+    file: SourceFile
+
+
+@attrs.frozen
+class Reading:
+    """What Spark makes of files.
+
+    :param files: those that it reads, each once, sorted by path.
+    :param base: the directory from which on the names of directories are columns, ``month=2019-01``; ``None`` where
+        there are no such columns.
+    :param conflict: why Spark would refuse them together; ``None`` where it would not.
+    """
+
+    files: tuple[SourceFile, ...]
+    base: str | None = None
+    conflict: str | None = None
+
+
+def is_glob(path: str) -> bool:
+    """Say whether Spark takes a path for a glob.
+
+    :param path: as an author gives it.
+    """
+    return _GLOB.search(path) is not None
+
+
+def literal(path: str) -> str:
+    """Return a path that stands for this very file, whatever characters are in its name.
+
+    :param path: of a file.
+    """
+    return _SPECIAL.sub(r"\\\g<0>", path)
+
+
+def normal(path: str) -> str:
+    """Return a path as Hadoop spells it: one slash between names, none at the end, no ``.`` and no ``..``.
+
+    :param path: a path, an address or a glob.
+    """
+    prefix, rest = split_prefix(path)
+    return prefix + (posixpath.normpath(re.sub("/+", "/", rest)) if rest else "")
+
+
+def split_prefix(path: str) -> tuple[str, str]:
+    """Split an address into its scheme with what belongs to it, and the path.
+
+    :param path: an address; a path has an empty prefix.
+    """
+    found = _PREFIX.match(path)
+    end = found.end() if found else 0
+    return path[:end], path[end:]
+
+
+def without_local_prefix(path: str) -> str:
+    """Return a path by which two spellings of one local file are equal.
+
+    :param path: with ``file:`` in front, or without.
+    """
+    return _LOCAL.sub("", path)
+
+
+def patterns(path: str) -> Iterator[tuple[Name, ...]]:
+    """Yield what the names in a path are to be, once for each choice of its braces.
+
+    :param path: a path, an address or a glob.
+    :raises InvalidWriteError: a glob that Hadoop refuses.
+    """
+    if not is_glob(path):
+        yield tuple(normal(path).split("/"))
+        return
+    for plain in _without_braces(path):
+        yield tuple(_name(part, path) for part in normal(plain).split("/"))
+
+
+class Wanted:
+    """Paths, to be asked what lies below them. Many plain ones cost no more than one.
+
+    :param choices: the names of each path, as :func:`patterns` yields them.
+    """
+
+    def __init__(self, choices: Iterable[Sequence[Name]]) -> None:
+        self._plain: set[tuple[Name, ...]] = set()
+        self._globs: list[tuple[Name, ...]] = []
+        for names in dict.fromkeys(map(tuple, choices)):
+            if all(isinstance(name, str) for name in names):
+                self._plain.add(names)
+            else:
+                self._globs.append(names)
+        self._lengths = sorted({len(names) for names in self._plain})
+
+    def __contains__(self, names: Sequence[str]) -> bool:
+        """Say whether a path is wanted by its very name."""
+        return tuple(names) in self._plain
+
+    def roots(self, parts: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yield what the paths stand for that is a file or lies above it.
+
+        :param parts: the names in the file's path.
+        """
+        yield from (tuple(parts[:count]) for count in self._lengths if tuple(parts[:count]) in self._plain)
+        for names in self._globs:
+            if len(parts) >= len(names) and all(map(_fits, names, parts)):
+                yield tuple(parts[: len(names)])
+
+
+def visible(name: str) -> bool:
+    """Say whether Spark sees a file or a directory of this name when it lists the directory around it.
+
+    :param name: the last of a path.
+    """
+    return not ((name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_"))
+
+
+def read_by_spark(found: Iterable[Found], options: Mapping[str, str]) -> Reading:
+    """Say which of the files below the roots of a source Spark reads, and where its columns of directories begin.
+
+    With directories such as ``month=2019-01`` Spark reads all that lies in them, however deep, and nothing beside them.
+    Without, it reads the files that lie directly in each root.
+
+    :param found: visible files below the roots, as the paths stand for them.
+    :param options: of Spark's reader.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    files: dict[str, SourceFile] = {}
+    roots: set[str] = set()
+    for each in found:
+        files.setdefault(without_local_prefix(each.file.path), each.file)
+        roots.add(without_local_prefix(each.root))
+    ordered = [(path, files[path]) for path in sorted(files)]
+    if str(given.get("recursivefilelookup", "")).lower() == "true":
+        return Reading(_named(ordered, given))
+    if "basepath" in given:
+        bases = {without_local_prefix(normal(given["basepath"]))}
+    else:
+        bases = {posixpath.dirname(root) if root in files else root for root in roots}
+    placed = {path: _columns_above(posixpath.dirname(path), bases) for path, _ in ordered}
+    inferring = [placed[path] for path, file in ordered if file.size]
+    if not any(columns for columns, _ in inferring):
+        return Reading(
+            _named(
+                [item for item in ordered if item[0] in roots or (posixpath.dirname(item[0]) or ".") in roots], given
+            )
+        )
+    within = [item for item in ordered if placed[item[0]][0]]
+    base = placed[within[0][0]][1]
+    prefix = within[0][1].path.removesuffix(within[0][0])
+    return Reading(_named(within, given), f"{prefix}{base}", _conflict(inferring))
+
+
+def base_of(paths: Iterable[str], files: Iterable[str], options: Mapping[str, str]) -> Reading:
+    """Say where columns of directories begin for some files of a source, without looking at any.
+
+    :param paths: of the source.
+    :param files: of those that the paths stand for, as :func:`literal` spells them.
+    :param options: of Spark's reader.
+    """
+    wanted = Wanted(choice for path in paths for choice in patterns(without_local_prefix(path)))
+    found = []
+    for path in files:
+        name = normal(_ESCAPED.sub(r"\1", path))
+        parts = without_local_prefix(name).split("/")
+        roots = ["/".join(root) for root in wanted.roots(parts)]
+        found += [Found(root, SourceFile(name, 1, 0)) for root in roots or [name]]
+    return read_by_spark(found, options)
+
+
+def _fits(name: Name, part: str) -> bool:
+    return part == name if isinstance(name, str) else name.fullmatch(part) is not None
+
+
+def _named(files: Sequence[tuple[str, SourceFile]], options: Mapping[str, str]) -> tuple[SourceFile, ...]:
+    wanted = options.get("pathglobfilter")
+    if not wanted:
+        return tuple(file for _, file in files)
+    names = [_name(plain, wanted) for plain in _without_braces(wanted)]
+    return tuple(file for path, file in files if any(_fits(name, posixpath.basename(path)) for name in names))
+
+
+def _columns_above(directory: str, bases: set[str]) -> tuple[tuple[str, ...], str]:
+    """Return the columns that the names of directories spell, and the directory in which the first of them lies."""
+    columns: list[str] = []
+    current = directory
+    while current not in bases and current.strip("/"):
+        column, equals, _ = posixpath.basename(current).partition("=")
+        if equals:
+            columns.insert(0, column)
+        elif columns:
+            break
+        current = posixpath.dirname(current)
+    return tuple(columns), current if columns else directory
+
+
+def _conflict(placed: Iterable[tuple[tuple[str, ...], str]]) -> str | None:
+    found = sorted(set(placed), key=lambda pair: pair[1])
+    if len(bases := {base.lower() for _, base in found}) > 1:
+        return (
+            f"columns would begin in {len(bases)} directories, such as {found[0][1]} and {found[-1][1]}; the reader's "
+            "option basePath names the one that is meant"
+        )
+    if len(columns := {names for names, _ in found if names}) > 1:
+        spelled = " and ".join("/".join(f"{name}=…" for name in names) for names in sorted(columns)[:2])
+        return f"their directories have different columns, {spelled}"
+    return None
+
+
+def _without_braces(pattern: str) -> Iterator[str]:
+    """Spell out ``{a,b}``, the innermost first, which amounts to the same."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    start, end = found.end(1), found.end()
+    for choice in re.findall(r"(?:^|,)((?:\\.|[^,\\])*)", found[2], re.DOTALL):
+        yield from _without_braces(pattern[:start] + choice + pattern[end:])
+
+
+def _name(part: str, whole: str) -> Name:
+    """Return one name of a glob without braces."""
+    if not _MAGIC.search(_ESCAPED.sub("", part)):
+        return _ESCAPED.sub(r"\1", part)
+    regex, inside, position = "", False, 0
+    while position < len(part):
+        char = part[position]
+        position += 1
+        if char == "\\":
+            regex += re.escape(part[position : position + 1])
+            position += 1
+        elif char in "*?":
+            regex += ".*" if char == "*" else "."
+        elif char == "[" and not inside:
+            inside = True
+            regex += char
+            if part[position : position + 1] in ("!", "^"):
+                regex += "^"
+                position += 1
+        elif char == "]":
+            inside = False
+            regex += char
+        elif char in "[{":
+            raise InvalidWriteError(
+                f"{whole!r} is no glob: {char!r} is not closed. To mean it literally, write \\{char}."
+            )
+        else:
+            regex += char if inside else re.escape(char)
+    try:
+        return re.compile(regex, re.DOTALL)
+    except re.error as error:
+        raise InvalidWriteError(f"{whole!r} is no glob: {error}.") from error
