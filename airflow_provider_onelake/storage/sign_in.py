@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.credentials import PUBLIC_AUTHORITY, AzureCredentials, S3Credentials
 from airflow_provider_onelake.storage.errors import SIGN_IN_REFUSED, SIGN_IN_UNANSWERED, SignInError
+from airflow_provider_onelake.storage.sign_in_errors import is_passing
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
@@ -76,7 +77,8 @@ def s3_provider(credentials: S3Credentials) -> Provider | None:
         )
     except (refusals.BotoCoreError, ValueError) as error:
         raise CredentialsError(f"AWS cannot sign in: {error}") from error
-    return _explained(inner, (refusals.HTTPClientError,))
+    silent = (refusals.HTTPClientError, refusals.ConnectionError, refusals.MetadataRetrievalError)
+    return _explained(inner, credentials, silent, (refusals.NoCredentialsError, refusals.CredentialRetrievalError))
 
 
 def azure_provider(credentials: AzureCredentials) -> Provider:
@@ -91,12 +93,14 @@ def azure_provider(credentials: AzureCredentials) -> Provider:
         return lambda: {"token": credentials.token, "expires_at": None}
     identity = _identity(credentials)
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+    from azure.identity import CredentialUnavailableError
 
     def ask() -> dict[str, Any]:
         token = identity.get_token(SCOPE)
         return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
 
-    return _explained(ask, (ServiceRequestError, ServiceResponseError))
+    silent = (ServiceRequestError, ServiceResponseError)
+    return _explained(ask, credentials, silent, (CredentialUnavailableError,))
 
 
 def deltalake_options(address: TableAddress, credentials: Credentials | None = None) -> dict[str, str]:
@@ -175,15 +179,31 @@ def _identity(credentials: AzureCredentials) -> Any:
         raise CredentialsError(f"azure-identity refuses {credentials.sign_in}: {error}") from error
 
 
-def _explained(inner: Provider, unanswered: tuple[type[Exception], ...]) -> Provider:
-    """Return a provider whose error says whether trying again may help: obstore takes all of them for a refusal."""
+def _explained(
+    inner: Provider,
+    credentials: Credentials,
+    silent: tuple[type[Exception], ...],
+    nobody: tuple[type[Exception], ...],
+) -> Provider:
+    """Return a provider whose error says whether trying again may help: obstore takes all of them for a refusal.
+
+    :param inner: gives a token.
+    :param credentials: that it is asked with.
+    :param silent: errors of a request that got no answer.
+    :param nobody: errors that there was nobody to ask, which is for good unless somebody answered before.
+    """
 
     def ask() -> Any:
         try:
-            return inner()
-        except unanswered as error:
-            raise SignInError(f"{SIGN_IN_UNANSWERED}: {error}") from None
+            given = inner()
         except Exception as error:
-            raise SignInError(f"{SIGN_IN_REFUSED}: {error}") from None
+            passes = is_passing(error, silent) or (isinstance(error, nobody) and credentials in _ANSWERED)
+            raise SignInError(f"{SIGN_IN_UNANSWERED if passes else SIGN_IN_REFUSED}: {error}") from None
+        _ANSWERED.add(credentials)
+        return given
 
     return ask
+
+
+# With which this process has got a token before. A process is one task's, so there are few.
+_ANSWERED: set[Credentials] = set()
