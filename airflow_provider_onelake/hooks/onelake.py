@@ -193,8 +193,8 @@ class OneLakeHook(BaseHook):
             )
         from airflow_provider_onelake.storage.preflight import problems_of
 
-        # OneLake lets nobody make a directory beside Tables and Files.
-        path = f"Files/airflow-connection-test-{uuid.uuid4()}"
+        # OneLake lets nobody make a directory beside Tables and Files. Its own one, as that one is listed whole.
+        path = f"Files/airflow-connection-test/{uuid.uuid4()}"
         try:
             problems = problems_of(self.get_conn(), path, self.lakehouse)
         except OneLakeError as error:

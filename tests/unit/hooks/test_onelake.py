@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from airflow_provider_onelake.exceptions import AddressError, ObjectExistsError
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.credentials import AZURE_SIGN_INS
-from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.contexts import connect
 
 
@@ -101,7 +102,30 @@ def test_the_test_of_a_connection_reads_lists_and_proves_the_create_only_put(
     worked, message = OneLakeHook().test_connection()
     assert worked, message
     assert "refuses a second create-only put" in message
-    assert not list(tmp_path.rglob("airflow-connection-test-*"))
+    assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
+
+
+def test_the_test_of_a_connection_does_not_list_what_lies_in_the_lakehouse(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "Files").mkdir()
+    (tmp_path / "Files" / "one-of-millions.json").write_text("{}")
+    (tmp_path / "Files" / "raw").mkdir()
+    (tmp_path / "Files" / "raw" / "another.json").write_text("{}")
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    listed: list[str] = []
+    listing = ObjectStore.list
+
+    def watched(self: ObjectStore, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for info in listing(self, prefix, start_after):
+            listed.append(info.path)
+            yield info
+
+    monkeypatch.setattr(ObjectStore, "list", watched)
+    worked, message = OneLakeHook().test_connection()
+    assert worked, message
+    assert len(listed) == 1
+    assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
 
 
 def test_a_store_that_lets_a_second_create_through_fails_the_test(
@@ -137,4 +161,4 @@ def test_the_scratch_object_is_removed_after_a_failure(
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     monkeypatch.setattr(ObjectStore, "get", get)
     assert not OneLakeHook().test_connection()[0]
-    assert not list(tmp_path.rglob("airflow-connection-test-*"))
+    assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
