@@ -46,19 +46,19 @@ def plain_text(error: Exception) -> str:
     return _QUERY.sub(r"\1", " ".join(text.replace("↳", " ").split()))
 
 
-def as_store_error(error: Exception, path: str, name: str, *, writing: bool = False) -> OneLakeError:
+def as_store_error(error: Exception, path: str, name: str, *, need_not_be: bool = False) -> OneLakeError:
     """Return the error of this package for one of obstore's or deltalake's.
 
     :param error: what was raised.
     :param path: of the object, relative to the table.
     :param name: what messages call the table.
-    :param writing: whether the object need not have been there.
+    :param need_not_be: whether there need not have been such an object, as for a put or a listing.
     """
     from obstore import exceptions
 
     raw, text = str(error), plain_text(error)
     where = f"{path} in {name}" if path else name
-    if any(mark in raw for mark in _MISSING_STORES) or (writing and isinstance(error, FileNotFoundError)):
+    if any(mark in raw for mark in _MISSING_STORES) or (need_not_be and isinstance(error, FileNotFoundError)):
         return StoreNotFoundError(
             f"There is no bucket, container or workspace for {name}. Nothing was written: correct the address, or make "
             f"it. ({text})"

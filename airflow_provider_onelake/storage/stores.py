@@ -174,7 +174,7 @@ class ObjectStore:
                 for meta in chunk
             ]
         except Exception as error:
-            raise as_store_error(error, prefix, self._name, writing=True) from error
+            raise as_store_error(error, prefix, self._name, need_not_be=True) from error
         # Local disks list in any order; object stores in this one already.
         yield from sorted(found, key=lambda info: info.path)
 
@@ -195,7 +195,7 @@ class ObjectStore:
         try:
             obstore.put(store, path, data, mode=mode, use_multipart=False)
         except Exception as error:
-            raise as_store_error(error, path, self._name, writing=True) from error
+            raise as_store_error(error, path, self._name, need_not_be=True) from error
 
     def _holds(self, path: str, data: bytes) -> bool:
         try:

@@ -26,6 +26,28 @@ def test_the_provider_info_is_what_airflow_expects() -> None:
     jsonschema.validate(get_provider_info(), schema)
 
 
+@pytest.mark.parametrize("kind", ["operators", "sensors", "triggers"])
+def test_the_provider_info_names_every_module_with_such_a_class(kind: str) -> None:
+    import importlib
+    import pkgutil
+
+    from airflow.sdk import BaseOperator, BaseSensorOperator
+    from airflow.triggers.base import BaseTrigger
+
+    import airflow_provider_onelake
+
+    base = {"operators": BaseOperator, "sensors": BaseSensorOperator, "triggers": BaseTrigger}[kind]
+    root = importlib.import_module(f"{airflow_provider_onelake.__name__}.{kind}")
+    found = set()
+    for info in pkgutil.iter_modules(root.__path__, f"{root.__name__}."):
+        own = [each for each in vars(importlib.import_module(info.name)).values() if isinstance(each, type)]
+        if any(issubclass(each, base) and each.__module__ == info.name for each in own):
+            found.add(info.name)
+    # What the others inherit from is nobody's task.
+    found -= {f"{root.__name__}.spark_task"}
+    assert found == {name for each in get_provider_info()[kind] for name in each["python-modules"]}
+
+
 def test_airflow_finds_the_connection_type_and_its_form() -> None:
     from airflow.providers_manager import ProvidersManager
 

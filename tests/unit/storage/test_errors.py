@@ -26,7 +26,7 @@ def test_inner_structures_colours_and_queries_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "writing", "expected"),
+    ("error", "need_not_be", "expected"),
     [
         pytest.param(FileNotFoundError("not found"), False, ObjectNotFoundError, id="no object"),
         pytest.param(FileNotFoundError("not found"), True, StoreNotFoundError, id="nowhere to write"),
@@ -87,5 +87,7 @@ def test_inner_structures_colours_and_queries_are_left_out() -> None:
         pytest.param(obstore_errors.GenericError(f"{DONE}503 Slow Down: "), True, StoreUnavailableError, id="busy"),
     ],
 )
-def test_what_a_store_says_becomes_a_named_error(error: Exception, writing: bool, expected: type[Exception]) -> None:
-    assert type(as_store_error(error, "a/b", "the table", writing=writing)) is expected
+def test_what_a_store_says_becomes_a_named_error(
+    error: Exception, need_not_be: bool, expected: type[Exception]
+) -> None:
+    assert type(as_store_error(error, "a/b", "the table", need_not_be=need_not_be)) is expected
