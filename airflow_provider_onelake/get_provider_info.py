@@ -43,11 +43,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {
                 "integration-name": integration,
-                "python-modules": [
-                    f"{package}.triggers.delta_log",
-                    f"{package}.triggers.driver",
-                    f"{package}.triggers.watch",
-                ],
+                "python-modules": [f"{package}.triggers.delta_log", f"{package}.triggers.driver"],
             }
         ],
         "task-decorators": [{"name": "onelake_write", "class-name": f"{package}.decorators.write.onelake_write_task"}],
