@@ -42,6 +42,7 @@ ENVIRONMENT = "spark.onelake.environment"
 # A machine's or a worker's environment may have these, and pyspark then opens a session of Spark Connect: elsewhere.
 _CONNECTS = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
 
+_JARS = "spark.jars"
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _LONGEST = 20_000
 _STANDALONE = re.compile(r"driver-\d+-\d+")
@@ -153,7 +154,22 @@ def _session() -> SparkSession:
     for name in filter(None, (settings.get(ENVIRONMENT, "") or "").split(",")):
         # From one environment to another: a command line is for everybody to read.
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
+    if jars := settings.get(_JARS, ""):
+        builder = builder.config(_JARS, for_executors(jars, sys.argv[0]))
     return builder.getOrCreate()
+
+
+def for_executors(jars: str, own: str) -> str:
+    """Leave these jobs out of the JARs that executors fetch.
+
+    A standalone cluster takes a driver as a "JAR", and for one like any other. Executors need none of it, and would
+    have to read it from the table's store before they have that store's own JARs.
+
+    :param jars: addresses, with commas between.
+    :param own: what Python was started with.
+    :returns: the others.
+    """
+    return ",".join(jar for jar in jars.split(",") if jar.rpartition("/")[2] != Path(own).name)
 
 
 def _driver(spark: SparkSession) -> str:

@@ -200,3 +200,12 @@ def test_a_driver_where_the_environment_speaks_of_spark_connect_is_no_client(
         monkeypatch.setenv(name, value)
     assert driver._session() == "session"
     assert not clients.keys() & os.environ.keys()
+
+
+def test_executors_do_not_fetch_the_drivers_code_from_a_store_that_they_cannot_reach_yet() -> None:
+    jars = (
+        "file:///j/hadoop-aws.jar,s3a://lakes/t/staged/jobs/a/staging/onelake_spark_jobs-1a2b.jar,file:///j/delta.jar"
+    )
+    left = "file:///j/hadoop-aws.jar,file:///j/delta.jar"
+    assert driver.for_executors(jars, "onelake_spark_jobs-1a2b.jar") == left
+    assert driver.for_executors(left, "/opt/main.py") == left
