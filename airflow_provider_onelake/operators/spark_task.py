@@ -155,12 +155,11 @@ class SparkTaskOperator(BaseOperator):
         from airflow_provider_onelake.engines.base import DurableEngine, StageJob
 
         self.check_not_stopped()
-        engine, table_uri = (
-            engine_for(self.spark_conn_id, None, None, self._store),
-            self.hook.address(self.table).spark_uri,
-        )
+        # Of its own, as the task's is stopped before; made now, while connections may be asked for.
+        engine = engine_for(self.spark_conn_id, None, None, self._store)
         if isinstance(engine, DurableEngine):
-            self._left = partial(engine.settle, table_uri, attempt, StageJob.doing, wanted=False)
+            uri = self.hook.address(self.table).spark_uri
+            self._left = partial(engine.settle, uri, attempt, StageJob.doing, wanted=False)
 
     def _end_left(self, end: Callable[[], None]) -> None:
         try:

@@ -22,6 +22,9 @@ SCOPE = "https://storage.azure.com/.default"
 # What obstore calls whenever it needs a key or a token, and again before that expires.
 Provider = Callable[[], Any]
 
+# With which this process has got a token before: those of a few connections.
+_ANSWERED: set[Credentials] = set()
+
 # As open_store does: deltalake's own default is to hang on for three minutes.
 _PATIENCE = {"max_retries": "50", "retry_timeout": "30s", "timeout": "120s", "connect_timeout": "5s"}
 
@@ -203,7 +206,3 @@ def _explained(
         return given
 
     return ask
-
-
-# With which this process has got a token before. A process is one task's, so there are few.
-_ANSWERED: set[Credentials] = set()
