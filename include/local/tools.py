@@ -89,6 +89,7 @@ def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: 
         if not stamp.exists():
             tell("Installing docker-compose, which checks docker-compose.yaml: 40 MB …")
             shutil.rmtree(home, ignore_errors=True)
+            home.mkdir(parents=True)
             # In an environment of its own: it asks for libraries of its time.
             _run([sys.executable, "-m", "venv", str(home)], {}, "docker-compose")
             pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

@@ -26,7 +26,7 @@ def main() -> None:
         buffer_uri=hook.address(BUFFER).spark_uri,
         attempt=str(uuid.uuid4()),
     )
-    engine_for("spark_default", timeout=200, access=lambda: hook.spark_access(BUFFER)).stage(job)
+    engine_for("spark_default", timeout=480, access=lambda: hook.spark_access(BUFFER)).stage(job)
 
 
 if __name__ == "__main__":

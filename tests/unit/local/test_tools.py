@@ -76,6 +76,19 @@ def test_a_node_that_is_new_enough_is_used(ran: list[list[str]], tmp_path: Path)
     assert [command[0] for command in ran] == [str(tmp_path / "bin" / "npm")]
 
 
+def test_docker_compose_has_an_environment_of_its_own_with_locked_versions(
+    ran: list[list[str]], tmp_path: Path
+) -> None:
+    program = tools.install_docker_compose(tmp_path)
+    assert tools.install_docker_compose(tmp_path) == program
+    assert program.parents[2] == tmp_path / "tools"
+    (_, *venv), (_, *pip) = ran
+    assert venv == ["-m", "venv", str(program.parents[1])]
+    lines = Path(pip[-1]).read_text().splitlines()
+    assert f"docker-compose=={tools.DOCKER_COMPOSE}" in lines
+    assert all(line.count("==") == 1 and "/" not in line for line in lines)
+
+
 def test_a_failure_says_what_was_said_and_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
