@@ -97,9 +97,14 @@ class Standalone:
 
     def check(self) -> None:
         """See :meth:`Cluster.check`."""
+        import httpx
+
         try:
             self._ask("GET", "status", "none")
         except SparkUnavailableError as error:
+            if isinstance(error.__cause__, httpx.TimeoutException):
+                # Somebody is there, and busy: that passes.
+                raise
             raise SparkSetUpError(
                 f"The REST server of Spark's master does not answer at {self.endpoint}, and without it a driver cannot "
                 "be found again: start the master with spark.master.rest.enabled=true, or correct 'rest-port' in the "

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
+import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
@@ -432,6 +433,18 @@ def test_a_master_without_a_rest_server_is_refused_before_anything_is_submitted(
 ) -> None:
     master.down = True
     with pytest.raises(SparkSetUpError, match=r"spark\.master\.rest\.enabled"):
+        new_engine().stage(job)
+    assert not submit.calls
+
+
+def test_a_master_that_is_too_busy_to_answer_is_asked_by_the_next_try(
+    submit: FakeSubmit, job: StageJob, new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object, **__: object) -> None:
+        raise httpx.ReadTimeout("timed out")
+
+    monkeypatch.setattr(httpx, "request", busy)
+    with pytest.raises(SparkUnavailableError, match="timed out"):
         new_engine().stage(job)
     assert not submit.calls
 
