@@ -51,6 +51,10 @@ class ObjectExistsError(OneLakeError):
     """A create-only put met an object at its path. Part of the store's interface, not a failure in itself."""
 
 
+class UnsafeStoreError(TerminalError):
+    """The store lets a second create-only put through, so two committers could overwrite each other's commits."""
+
+
 class StoreUnavailableError(TransientError):
     """The store did not answer, or answered with an error. A put may have taken effect all the same."""
 

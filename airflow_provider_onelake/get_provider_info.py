@@ -70,6 +70,14 @@ def get_provider_info() -> dict[str, Any]:
                         ),
                         "schema": {"type": ["string", "null"], "default": "default"},
                     },
+                    "patience": {
+                        "label": "Patience",
+                        "description": (
+                            "Seconds for which a request is tried again that the store does not answer. Empty: 150, "
+                            "which rides out an outage of two minutes."
+                        ),
+                        "schema": {"type": ["number", "null"], "minimum": 0},
+                    },
                     **_sign_in_fields(),
                 },
                 # `port` is not hidden: without it the form's Test button gets a 400 from Airflow 3.3.

@@ -6,7 +6,8 @@ import os
 
 from tests.support.airflow_home import use_own_home
 from tests.support.groups import pytest_xdist_make_scheduler
-from tests.support.object_stores import blob_server, lake, s3_server
+from tests.support.object_stores import blob_server, lake, proxy, s3_server
+from tests.support.proxied_spark import other_spark, proxied_spark
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.spark_server import connect_server
 from tests.support.store_spark import store_cluster, store_spark, to_stores
@@ -15,6 +16,9 @@ __all__ = [
     "blob_server",
     "connect_server",
     "lake",
+    "other_spark",
+    "proxied_spark",
+    "proxy",
     "pytest_make_collect_report",
     "pytest_runtest_makereport",
     "pytest_xdist_make_scheduler",

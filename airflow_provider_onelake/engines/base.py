@@ -49,6 +49,7 @@ class StageJob(SparkJob):
     :param target_file_size: in bytes, of rows before they are compressed: Spark merges what several tasks write until
         a file is that large; it does not split what one task writes. Default: a file for each task and partition.
     :param fingerprint: of the source as the writer saw it: with another one it is other work. Default: not known.
+    :param preflight: whether Spark says first what it lacks, before it looks at the source. Default: yes.
     :raises InvalidWriteError: a field contradicts another, or a setting is one that staging needs for itself.
     """
 
@@ -65,6 +66,7 @@ class StageJob(SparkJob):
     evolves: bool = False
     target_file_size: int | None = None
     fingerprint: str = ""
+    preflight: bool = True
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -115,9 +117,11 @@ class StageResult(SparkResult):
     """What an engine knows of rows that it staged.
 
     :param reads_target: whether the job read the table that it writes to (protocol, rule 19).
+    :param log_stores: Spark's settings that choose Delta's log stores, where a preflight read them.
     """
 
     reads_target: bool
+    log_stores: Mapping[str, str] = attrs.field(factory=dict)
 
 
 class Engine(Protocol):

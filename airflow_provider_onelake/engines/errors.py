@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from airflow_provider_onelake.engines.missing import what_to_add
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ConstraintViolatedError,
@@ -64,9 +65,12 @@ _STATES: dict[str, type[OneLakeError]] = {
 _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
     # Also as a condition of Spark's own, which would blame the query.
     (r"No FileSystem for scheme|Failed to find (?:the )?data source: delta", SparkSetUpError),
+    (r"Cannot find catalog plugin class|DELTA_CONFIGURE_SPARK_SESSION", SparkSetUpError),
     (r"(?:ClassNotFoundException|NoClassDefFoundError):? .*(?:io[./]delta|apache[./]hadoop[./]fs)\b", SparkSetUpError),
+    (r"NoAuthWithAWSException|KeyProviderException|No AWS Credentials", SparkSetUpError),
     (r"No space left on device|Disk quota exceeded|Read-only file system", StoreFullError),
     (r"Permission denied|AccessControlException|AuthorizationPermissionMismatch|AccessDenied\b", AccessDeniedError),
+    (r"AccessDeniedException|Status ?Code: (?:401|403)\b", AccessDeniedError),
     (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
 )
 
@@ -90,10 +94,6 @@ _SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 2000
 _LONGEST_CAUSE = 500
 _AGAIN = "The table is unchanged; a retry starts again."
-_JARS = (
-    "Put the JARs of Delta Lake and of the table's store on its class path, in the versions that fit it, and clear "
-    "this task. The table is unchanged."
-)
 
 
 class ReportedError(Exception):
@@ -140,7 +140,8 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
     said = _message(error)
     if kind is SparkSetUpError:
-        return SparkSetUpError(f"Spark at {where} is not set up for {doing}. {_JARS} Spark said: {said}")
+        advice = f"{what_to_add(_texts(error))} Then clear this task; the table is unchanged."
+        return SparkSetUpError(f"Spark at {where} is not set up for {doing}. {advice} Spark said: {said}")
     if kind is SparkUnavailableError:
         return SparkUnavailableError(f"Spark at {where} went away while {doing}. {_AGAIN} Spark said: {said}")
     if kind is SparkJobError:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMESPACE = "default"
 
+_SHORT_PATIENCE = 10.0
+"""Seconds, for whoever asks again anyway or looks on."""
+
 
 class OneLakeHook(BaseHook):
     """Opens the tables of one lakehouse.
@@ -35,6 +38,7 @@ class OneLakeHook(BaseHook):
     password and the other fields of the extra (``docs/stores.md``). All are optional.
 
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
+    :param most_patience: seconds that are enough, whatever the connection's ``patience`` says. Default: no such limit.
     """
 
     conn_name_attr = "onelake_conn_id"
@@ -42,18 +46,21 @@ class OneLakeHook(BaseHook):
     conn_type = "onelake"
     hook_name = "OneLake"
 
-    def __init__(self, onelake_conn_id: str = default_conn_name) -> None:
+    def __init__(self, onelake_conn_id: str = default_conn_name, most_patience: float | None = None) -> None:
         super().__init__()
         self.onelake_conn_id = onelake_conn_id
+        self.most_patience = most_patience
 
     @classmethod
     async def from_async(cls, onelake_conn_id: str = default_conn_name) -> OneLakeHook:
         """Make a hook whose connection has been read already, for an event loop that must not be blocked.
 
+        A trigger asks again by itself, so its threads are not held for as long as a task's.
+
         :param onelake_conn_id: the connection.
         :returns: the hook.
         """
-        hook = cls(onelake_conn_id)
+        hook = cls(onelake_conn_id, most_patience=_SHORT_PATIENCE)
         hook.__dict__["connection"] = await cls.aget_connection(onelake_conn_id)
         return hook
 
@@ -71,6 +78,17 @@ class OneLakeHook(BaseHook):
     def namespace(self) -> str:
         """This Airflow deployment's name in the tables' logs (protocol, rule 8)."""
         return str(self.connection.extra_dejson.get("namespace") or "").strip() or DEFAULT_NAMESPACE
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which a request is tried again that a store does not answer.
+
+        :raises InvalidWriteError: the connection's extra has no such number.
+        """
+        from airflow_provider_onelake.hooks.sign_in import patience_of
+
+        said = patience_of(self.connection)
+        return said if self.most_patience is None else min(said, self.most_patience)
 
     def address(self, table: str) -> TableAddress:
         """Find a table.
@@ -96,7 +114,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.stores import open_store
 
         address = self.address(table)
-        return DeltaLog(open_store(address, self.credentials(address)), str(address))
+        return DeltaLog(open_store(address, self.credentials(address), self.patience), str(address))
 
     def credentials(self, address: TableAddress) -> Credentials | None:
         """Read how the connection signs in to the store of an address.
@@ -120,7 +138,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.spark import spark_access
 
         address = self.address(table)
-        return spark_access(address, self.credentials(address))
+        return spark_access(address, self.credentials(address), self.patience)
 
     def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
         """Try what a commit needs at a scratch path below a table: create-only put, read, list, delete.
@@ -135,7 +153,7 @@ class OneLakeHook(BaseHook):
 
         try:
             address = self.address(table)
-            store = open_store(address, self.credentials(address))
+            store = open_store(address, self.credentials(address), min(self.patience, _SHORT_PATIENCE))
         except OneLakeError as error:
             return [str(error)]
         problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(address))
@@ -155,11 +173,11 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.sign_in import deltalake_options
 
         address = self.address(table)
-        credentials, uri = self.credentials(address), address.deltalake_uri
+        credentials, uri, patience = self.credentials(address), address.deltalake_uri, self.patience
 
         def options() -> dict[str, str]:
             # Asked for whenever deltalake opens the table: a token of the task's beginning may have expired.
-            return deltalake_options(address, credentials)
+            return deltalake_options(address, credentials, patience)
 
         after_commit = checkpointer(uri, options, log=log, keep_from=keep_from)
         return Committer(log, referee=deltalake_referee(uri, options), after_commit=after_commit)
@@ -170,6 +188,9 @@ class OneLakeHook(BaseHook):
         :returns: a store rooted at the lakehouse.
         :raises OneLakeError: the connection has no lakehouse, or it cannot be opened.
         """
+        return self._root(self.patience)
+
+    def _root(self, patience: float) -> Store:
         from airflow_provider_onelake.storage.addresses import TableAddress
         from airflow_provider_onelake.storage.stores import open_store
 
@@ -179,7 +200,7 @@ class OneLakeHook(BaseHook):
         # Opening a local store makes its directory, and a test that makes what it looks for proves nothing.
         if root.kind == "local" and not Path(root.path).is_dir():
             raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")
-        return open_store(root, self.credentials(root))
+        return open_store(root, self.credentials(root), patience)
 
     def test_connection(self) -> tuple[bool, str]:
         """List, read and write the lakehouse, and prove that its store refuses a second create-only put.
@@ -196,9 +217,9 @@ class OneLakeHook(BaseHook):
         # OneLake lets nobody make a directory beside Tables and Files. Its own one, as that one is listed whole.
         path = f"Files/airflow-connection-test/{uuid.uuid4()}"
         try:
-            problems = problems_of(self.get_conn(), path, self.lakehouse)
+            problems = problems_of(self._root(min(self.patience, _SHORT_PATIENCE)), path, self.lakehouse)
         except OneLakeError as error:
             return False, str(error)
         if problems:
-            return False, " ".join(problems)
+            return False, " ".join(f"{number}. {problem}" for number, problem in enumerate(problems, 1))
         return True, f"{self.lakehouse} can be listed, read and written, and refuses a second create-only put."

@@ -1,17 +1,18 @@
-"""From a connection's fields to credentials."""
+"""From a connection's fields to credentials, and how long to wait for a store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.exceptions import CredentialsError
+from airflow_provider_onelake.exceptions import CredentialsError, InvalidWriteError
 from airflow_provider_onelake.storage.credentials import (
     AZURE_SIGN_INS,
     PUBLIC_AUTHORITY,
     AzureCredentials,
     S3Credentials,
 )
+from airflow_provider_onelake.storage.stores import PATIENCE
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -35,6 +36,27 @@ def credentials_of(connection: Connection, kind: Kind) -> Credentials | None:
     if kind == "s3":
         return _s3(connection, extra)
     return _azure(connection, extra) if kind in ("onelake", "adls") else None
+
+
+def patience_of(connection: Connection) -> float:
+    """Read for how long a request is tried again that a store does not answer.
+
+    :param connection: of the type ``onelake``.
+    :returns: seconds.
+    :raises InvalidWriteError: the extra's ``patience`` is no number of seconds from 0.
+    """
+    given = connection.extra_dejson.get("patience")
+    said = "" if given is None else str(given).strip()
+    try:
+        seconds = float(said or PATIENCE)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise InvalidWriteError(
+            f"The connection {connection.conn_id} has a `patience` of {said!r}: write a number of seconds, 0 or more, "
+            f"or leave it empty for {PATIENCE:g}."
+        )
+    return seconds
 
 
 def _s3(connection: Connection, extra: Mapping[str, Any]) -> S3Credentials:

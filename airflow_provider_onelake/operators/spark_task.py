@@ -83,13 +83,14 @@ class SparkTaskOperator(BaseOperator):
         seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
         return min((limit for limit in seconds if limit is not None), default=None)
 
-    def settle_earlier(self, log: DeltaLog, spec: WriteSpec) -> None:
+    def settle_earlier(self, log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
         """Wait for a Spark job that an earlier try left at work when its worker died, or kill it if its work changed.
 
         Only a driver in cluster mode outlives its task. What it staged is found where buffers are looked for.
 
         :param log: of the table.
         :param spec: of the attempt.
+        :param prove: whether to prove, with the claim, that the store is one to commit to.
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
@@ -101,7 +102,7 @@ class SparkTaskOperator(BaseOperator):
         if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
             return
         # Neither a zombie nor a second task with the key may touch the driver of another.
-        claim(log.store, spec)
+        claim(log.store, spec, log.table if prove else None)
         for path in attempts(log.store, spec.identity.directory):
             try:
                 earlier = read_open_buffer(log.store, path).spec

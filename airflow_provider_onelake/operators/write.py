@@ -90,6 +90,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         old and of a new shape work side by side. It costs an analysis of the job. ``none``: rows have the table's
         columns. Default: ``none`` (templated).
     :param target_file_size: of the staged files, in bytes. Default: Spark's own.
+    :param preflight: whether to look first at what the writer needs, at the cost of one small request each: that the
+        store refuses a second create-only put, that Spark has Delta Lake and reaches the store. Spark's log stores that
+        lose commits are warned of. Default: yes.
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
     :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
@@ -151,6 +154,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         schema: str | None = None,
         schema_evolution: str | None = None,
         target_file_size: int | None = None,
+        preflight: bool | None = None,
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
         spark_timeout: float | timedelta | None = None,
@@ -180,6 +184,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         self.schema = schema or group.get("schema")
         self.schema_evolution = schema_evolution or group.get("schema_evolution") or "none"
         self.target_file_size = group.get("target_file_size") if target_file_size is None else target_file_size
+        self.preflight = group.get("preflight") is not False if preflight is None else preflight
         self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or self.onelake_conn_id
         self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or self.spark_conn_id
         self.spark_timeout = group.get("spark_timeout") if spark_timeout is None else spark_timeout

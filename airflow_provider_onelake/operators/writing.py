@@ -14,7 +14,7 @@ from airflow_provider_onelake.operators.terms import partition_columns
 from airflow_provider_onelake.sources import FunctionSource
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.base import StageJob
+    from airflow_provider_onelake.engines.base import StageJob, StageResult
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -44,7 +44,11 @@ class Writing:
         :param spec: of the attempt.
         :returns: what happened, for XCom.
         """
+        from airflow_provider_onelake.staging.prepare import claim
+
         if self.log.snapshot() is None:
+            # Before Spark looks at the source: it may be large, and the table not one to write to.
+            claim(self.log.store, spec, self.log.table if self.task.preflight else None)
             self._create(spec)
         self._check_partitioned_as_asked()
         result, buffer = self._write(spec)
@@ -70,8 +74,10 @@ class Writing:
 
         table, key = self.log.table, spec.identity.key
         evolves = self.task.schema_evolution == "add_columns"
-        self.task.settle_earlier(self.log, spec)
-        decision = prepare(self.log, spec, (lambda _: self._evolve(spec)) if evolves else None)
+        self.task.settle_earlier(self.log, spec, prove=self.task.preflight)
+        decision = prepare(
+            self.log, spec, (lambda _: self._evolve(spec)) if evolves else None, prove=self.task.preflight
+        )
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, key, decision.reason)
             return {"status": "skipped", "version": decision.version, "reason": decision.reason}, None
@@ -84,6 +90,7 @@ class Writing:
         else:
             staged = self.task.engine().stage(self._job(spec, buffer=decision.path, evolves=evolves))
             self.task.check_not_stopped()
+            self._warn_of_log_stores(staged)
             buffer = complete(self.log, decision.path, staged.reads_target)
             logger.info("%s: writer %s staged %s rows in %s", table, key, buffer.rows, buffer.path)
         result = {**describe_buffer(buffer, self.log), "reused": isinstance(decision, Reuse), "reruns": 0}
@@ -102,7 +109,9 @@ class Writing:
         try:
             analysis = self.task.engine().analyze(job)
         except SparkQueryError as error:
-            if job.table_uri.removeprefix("file://") not in str(error):
+            # What Spark said, as what was being done always names the table.
+            said = str(error).partition("Spark said: ")[2]
+            if job.table_uri.removeprefix("file://") not in said:
                 raise
             raise SparkQueryError(
                 f"{error}\nThere is no table at {self.log.table} yet. A job that reads the table that it writes needs "
@@ -152,6 +161,13 @@ class Writing:
         logger.info("%s: version %s, writer %s: %s", table, publication.version, key, result["status"])
         return result
 
+    def _warn_of_log_stores(self, staged: StageResult) -> None:
+        """Name log stores of Spark that lose commits. No writer of ours uses them; other jobs of this Spark do."""
+        from airflow_provider_onelake.storage.preflight import unsafe_log_stores
+
+        for problem in unsafe_log_stores(self.task.hook.address(self.task.table).kind, staged.log_stores):
+            logger.warning("%s: this load is safe, others by Spark are not: %s", self.log.table, problem)
+
     def _give_up(self, buffer: Buffer, result: Mapping[str, Any], rerun: int) -> None:
         """Set rows aside that were computed from what is no longer there (protocol, rule 19)."""
         from airflow_provider_onelake.staging.buffers import set_aside
@@ -196,6 +212,7 @@ class Writing:
             label=f"{spec.task} {spec.identity.key}",
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
+            preflight=task.preflight,
         )
 
     def _generated(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.optimize import optimize
+from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError
 from airflow_provider_onelake.spark_jobs.stage import analyze, stage
 from airflow_provider_onelake.spark_jobs.vacuum import vacuum
 
@@ -54,10 +55,6 @@ _JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]]
     "compacting": optimize,
     "vacuuming": vacuum,
 }
-
-
-class SparkIsNotSetUpError(RuntimeError):
-    """Spark lacks JARs that every job needs."""
 
 
 def main(plan: str, verdict: str) -> int:

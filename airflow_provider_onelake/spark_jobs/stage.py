@@ -11,13 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
+from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError, check_delta, check_store, seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["RESERVED_SETTINGS", "FunctionFailedError", "NoRowsError", "RowsDoNotFitError", "analyze", "stage"]
+__all__ = [
+    "RESERVED_SETTINGS",
+    "FunctionFailedError",
+    "NoRowsError",
+    "RowsDoNotFitError",
+    "SparkIsNotSetUpError",
+    "analyze",
+    "stage",
+]
 
 _MEBIBYTE = 1 << 20
 
@@ -66,6 +75,9 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         ``input_files``, ``reads_target``.
     :raises RowsDoNotFitError: no table can be made from the rows, unless they are for one that is there and evolves.
     """
+    if job.get("preflight"):
+        check_delta(spark, job["table_uri"])
+        check_store(spark, job["table_uri"])
     _configure(spark, job)
     if job.get("schema"):
         given = json.loads(_with_generated(spark.createDataFrame([], job["schema"]), job).schema.json())
@@ -93,13 +105,16 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``.
-    :returns: ``reads_target`` and ``application_id``.
+    :returns: ``reads_target``, ``application_id``, and ``log_stores``: what a preflight read of Delta's settings.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
+    :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
+    log_stores = check_delta(spark, job["table_uri"]) if job.get("preflight") else {}
     _configure(spark, job)
+    # Before the source is looked at: it tells whether Spark reaches the table's store at all.
+    metadata = _metadata_of(spark, job["buffer_uri"])
     view = _views(spark, job)
     rows = spark.table(quoted(view))
-    metadata = _metadata_of(spark, job["buffer_uri"])
     expressions = fit(
         json.loads(rows.schema.json()),
         json.loads(metadata["schemaString"]),
@@ -122,7 +137,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     if job.get("target_file_size"):
         writer = writer.option("optimizeWrite", "true")
     writer.save(job["buffer_uri"])
-    return {"reads_target": reads_target, "application_id": spark.conf.get("spark.app.id", None)}
+    application_id = spark.conf.get("spark.app.id", None)
+    return {"reads_target": reads_target, "application_id": application_id, "log_stores": log_stores}
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
@@ -214,7 +230,10 @@ def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
 
 def _metadata_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
     """Return what a buffer's version 0 says: reading the buffer would hide generation expressions and defaults."""
-    for row in spark.read.text(f"{buffer_uri}/_delta_log/{0:020d}.json").collect():
+    path = f"{buffer_uri}/_delta_log/{0:020d}.json"
+    with seen(path):
+        lines = spark.read.text(path).collect()
+    for row in lines:
         action = json.loads(row[0]) if row[0].strip() else {}
         if "metaData" in action:
             metadata: dict[str, Any] = action["metaData"]

@@ -37,6 +37,7 @@ from airflow_provider_onelake.staging.buffers import (
 )
 from airflow_provider_onelake.staging.published import WAYS, files_to_take_back, find_published, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -106,7 +107,11 @@ class Standing:
 
 
 def prepare(
-    log: DeltaLog, spec: WriteSpec, evolve: Callable[[Snapshot], Snapshot] | None = None
+    log: DeltaLog,
+    spec: WriteSpec,
+    evolve: Callable[[Snapshot], Snapshot] | None = None,
+    *,
+    prove: bool = False,
 ) -> Skip | Reuse | Stage:
     """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
 
@@ -114,12 +119,14 @@ def prepare(
     :param spec: of the attempt.
     :param evolve: called where rows are to be staged, before their buffer is opened; may change the table, and returns
         the snapshot that the buffer is to be the twin of.
+    :param prove: whether to prove, with the claim, that the store is one to commit to.
     :returns: what is left to do.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
     :raises InvalidWriteError: the terms do not fit the table.
     :raises DuplicateWriterError: another task of the run has the same key.
     :raises ZombieWriterError: a newer generation of the writer has begun.
+    :raises UnsafeStoreError: the store's create-only put is none.
     :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
     """
     snapshot = log.snapshot()
@@ -127,7 +134,7 @@ def prepare(
         raise TableNotFoundError(f"There is no Delta table at {log.table}.")
     snapshot.check_supported(log.table)
     _check_terms(log, spec, snapshot)
-    claim(log.store, spec)
+    claim(log.store, spec, log.table if prove else None)
     done = _rerun(log, spec, snapshot)
     if done is not None:
         log.store.put(
@@ -156,11 +163,14 @@ def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
     return read_buffer(log.store, path)
 
 
-def claim(store: Store, spec: WriteSpec) -> None:
+def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
     """Claim a writer's key for one task and generation, create-only.
 
     :param store: rooted at the table.
     :param spec: of the attempt.
+    :param prove: what messages call the table, to prove by a first claim that the store is one to commit to.
+        Default: nothing is proven.
+    :raises UnsafeStoreError: the store's create-only put is none.
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a newer generation has claimed it.
     """
@@ -171,8 +181,9 @@ def claim(store: Store, spec: WriteSpec) -> None:
             f"{spec.generation}). Nothing was staged; the newer one carries on."
         )
     path = f"{spec.identity.directory}/_claim-{spec.generation}.json"
+    claimed = {"task": spec.task, "app_id": spec.identity.app_id}
     try:
-        store.create(path, json.dumps({"task": spec.task, "app_id": spec.identity.app_id}).encode())
+        store.create(path, json.dumps(claimed).encode())
     except ObjectExistsError:
         owner = json.loads(store.get(path))["task"]
         if owner != spec.task:
@@ -180,6 +191,9 @@ def claim(store: Store, spec: WriteSpec) -> None:
                 f"Two writers of this run have the key {spec.identity.key!r}: {owner} and {spec.task}. Give each its "
                 "own `writer`. This one staged nothing; the other carries on."
             ) from None
+    else:
+        if prove is not None:
+            prove_create_only(store, path, json.dumps({**claimed, "again": True}).encode(), prove)
 
 
 def standing(store: Store, identity: WriterIdentity) -> Standing:

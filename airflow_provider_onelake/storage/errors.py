@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
+from typing import Literal
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -22,6 +23,17 @@ SIGN_IN_UNANSWERED = "SignInUnanswered"
 """In the text of what a token provider raises: whoever gives tokens did not answer."""
 
 
+Doing = Literal["read", "write", "list", "delete"]
+"""What can be done to an object."""
+
+_S3_RIGHTS: dict[Doing, str] = {
+    "read": "s3:GetObject",
+    "write": "s3:PutObject",
+    "list": "s3:ListBucket",
+    "delete": "s3:DeleteObject",
+}
+
+
 class SignInError(RuntimeError):
     """No token. It passes through obstore, which keeps the text only; the text begins with why."""
 
@@ -30,35 +42,46 @@ class SignInError(RuntimeError):
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM)
 _MISSING_STORES = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "WorkspaceNotFound")
-# Refusals that S3 and Azure do not answer with 401 or 403.
-_REFUSALS = ("ExpiredToken", "InvalidToken", "AuthorizationHeaderMalformed", "InvalidAuthenticationInfo")
+# Refusals that S3 and Azure do not answer with 401 or 403; the first is of one object among several that are deleted.
+_REFUSALS = (
+    "(code: AccessDenied)",
+    "ExpiredToken",
+    "InvalidToken",
+    "AuthorizationHeaderMalformed",
+    "InvalidAuthenticationInfo",
+)
 _STATUS = re.compile(r"status code\W+(\d{3})")
+_SAFE = "What is staged or published stays, and nothing is done twice: try again, or clear this task."
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+# Of what S3 and Blob storage answer, the part that is for people.
+_ANSWER = re.compile(r"<\?xml[^>]*>.*?<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>.*?</Error>")
 _QUERY = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"')]+")
 
 
 def plain_text(error: Exception) -> str:
-    """Return what an error says, in one line, without the library's inner structures and without any URL's query.
+    """Return what an error says, in one line, without inner structures, ids of requests and any URL's query.
 
     :param error: obstore's or deltalake's.
     """
     text = _ESCAPES.sub("", str(error)).partition("\n\nDebug source")[0]
-    return _QUERY.sub(r"\1", " ".join(text.replace("↳", " ").split()))
+    return _QUERY.sub(r"\1", _ANSWER.sub(r"\1: \2", " ".join(text.replace("↳", " ").split())))
 
 
-def as_store_error(error: Exception, path: str, name: str, *, need_not_be: bool = False) -> OneLakeError:
+def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read") -> OneLakeError:
     """Return the error of this package for one of obstore's or deltalake's.
 
     :param error: what was raised.
     :param path: of the object, relative to the table.
     :param name: what messages call the table.
-    :param need_not_be: whether there need not have been such an object, as for a put or a listing.
+    :param doing: what was tried. To write and to list, nothing need have been there.
     """
     from obstore import exceptions
 
     raw, text = str(error), plain_text(error)
     where = f"{path} in {name}" if path else name
-    if any(mark in raw for mark in _MISSING_STORES) or (need_not_be and isinstance(error, FileNotFoundError)):
+    if any(mark in raw for mark in _MISSING_STORES) or (
+        doing in ("write", "list") and isinstance(error, FileNotFoundError)
+    ):
         return StoreNotFoundError(
             f"There is no bucket, container or workspace for {name}. Nothing was written: correct the address, or make "
             f"it. ({text})"
@@ -73,7 +96,7 @@ def as_store_error(error: Exception, path: str, name: str, *, need_not_be: bool 
             f"writable, and clear this task. ({text})"
         )
     if SIGN_IN_UNANSWERED in raw:
-        return StoreUnavailableError(f"Whoever gives tokens for {name} did not answer: {text}")
+        return StoreUnavailableError(f"Whoever gives tokens for {name} did not answer. {_SAFE} ({text})")
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError)
     if (
         refused
@@ -81,8 +104,22 @@ def as_store_error(error: Exception, path: str, name: str, *, need_not_be: bool 
         or any(mark in raw for mark in (SIGN_IN_REFUSED, *_REFUSALS))
         or any(f"os error {number})" in raw for number in _NO_RIGHT)
     ):
-        return AccessDeniedError(f"Access to {where} was refused. Check the rights of the connection. ({text})")
-    return StoreUnavailableError(f"{name} did not answer for {path}: {text}")
+        return AccessDeniedError(
+            f"Not allowed to {doing} {where}: the connection's identity lacks {_right(name, doing)}, or the store "
+            f"refused its sign-in. Mend the connection, or the identity's rights. ({text})"
+        )
+    return StoreUnavailableError(f"{name} did not answer for {path}. {_SAFE} ({text})")
+
+
+def _right(name: str, doing: Doing) -> str:
+    """Name the right that is needed, as the store's owner knows it."""
+    if name.startswith(("s3://", "s3a://")):
+        return _S3_RIGHTS[doing]
+    if "onelake" in name.partition("/Tables/")[0].lower():
+        return "the role Contributor on the workspace"
+    if name.startswith(("abfs", "az", "https://")):
+        return "the role Storage Blob Data Contributor"
+    return f"the right to {doing}"
 
 
 def _status(text: str) -> int | None:

@@ -6,7 +6,13 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError, OneLakeError
+from airflow_provider_onelake.exceptions import (
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OneLakeError,
+    TransientError,
+    UnsafeStoreError,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import Kind
@@ -35,7 +41,10 @@ def problems_of(store: Store, path: str, name: str) -> list[str]:
     try:
         store.create(path, b"first")
     except OneLakeError as error:
-        return [f"{name} cannot be written: {error}"]
+        found.append(f"{name} cannot be written: {error}")
+        with _noting(found, f"{name} cannot be listed"):
+            list(store.list(path.rpartition("/")[0]))
+        return found
     with _noting(found, f"{name} cannot be written create-only"):
         try:
             store.create(path, b"second")
@@ -55,6 +64,27 @@ def problems_of(store: Store, path: str, name: str) -> list[str]:
             store.head(path)
             found.append(f"{name} still has {path} after it was deleted.")
     return found
+
+
+def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
+    """Put over an object that is there, and insist on being refused: every commit stands on it. One small request.
+
+    :param store: rooted at the table.
+    :param path: of an object that was put just now, and that may be lost.
+    :param data: other bytes than it has.
+    :param name: what messages call the table.
+    :raises UnsafeStoreError: the put went through.
+    """
+    try:
+        store.create(path, data)
+    except (ObjectExistsError, TransientError):
+        # An answer that is lost proves nothing, and is no reason to fail either.
+        return
+    raise UnsafeStoreError(
+        f"The store of {name} let a second create-only put through ({path}), so two writers could overwrite each "
+        "other's commits without noticing. Nothing was staged. Use a store that honours conditional puts "
+        "(If-None-Match: *); one that keeps versions of objects for you is not enough."
+    )
 
 
 def unsafe_log_stores(kind: Kind, settings: Mapping[str, str]) -> list[str]:

@@ -16,27 +16,22 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
 
-PATIENCE = 30.0
-"""Seconds from the first try of a request after which it is not tried again."""
-
 SILENCE = 20.0
 """Seconds that a store may say nothing in the middle of a request."""
 
-# obstore tries again after 5xx, 429, a refused or a dropped connection; after a time-out only what is safe to repeat.
-_AGAIN: RetryConfig = {
-    "max_retries": 50,
-    "retry_timeout": timedelta(seconds=PATIENCE),
-    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2},
-}
+_MOST_TRIES = 10_000
 # A create-only put that obstore repeats by itself meets its own object, and cannot be told from a lost race.
 _ONCE: RetryConfig = {"max_retries": 0}
 
 
-def open_remote(address: TableAddress, credentials: Credentials | None) -> tuple[ObstoreStore, ObstoreStore]:
+def open_remote(
+    address: TableAddress, credentials: Credentials | None, patience: float
+) -> tuple[ObstoreStore, ObstoreStore]:
     """Open a store twice: once for requests that are tried again, once for create-only puts, which are not.
 
     :param address: of the table.
     :param credentials: of the same kind of store. Default: what the environment of this process offers.
+    :param patience: seconds from the first try of a request after which it is not tried again.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
     :raises CredentialsError: the credentials are another store's, or need an extra that is not installed.
     """
@@ -46,11 +41,21 @@ def open_remote(address: TableAddress, credentials: Credentials | None) -> tuple
             "address of one of them."
         )
     check_kind(address, credentials)
+    again = _again(patience)
     if isinstance(credentials, S3Credentials) or address.kind == "s3":
         s3 = credentials if isinstance(credentials, S3Credentials) else S3Credentials()
-        return _s3(address, s3, _AGAIN), _s3(address, s3, _ONCE)
+        return _s3(address, s3, again), _s3(address, s3, _ONCE)
     azure = credentials if isinstance(credentials, AzureCredentials) else AzureCredentials()
-    return _azure(address, azure, _AGAIN), _azure(address, azure, _ONCE)
+    return _azure(address, azure, again), _azure(address, azure, _ONCE)
+
+
+def _again(patience: float) -> RetryConfig:
+    # obstore tries again after 5xx, 429, a refused or a dropped connection; after a time-out what is safe to repeat.
+    return {
+        "max_retries": _MOST_TRIES,
+        "retry_timeout": timedelta(seconds=patience),
+        "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2},
+    }
 
 
 def _client(*, allow_http: bool) -> ClientConfig:

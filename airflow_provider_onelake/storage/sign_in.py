@@ -11,6 +11,7 @@ from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.credentials import PUBLIC_AUTHORITY, AzureCredentials, S3Credentials
 from airflow_provider_onelake.storage.errors import SIGN_IN_REFUSED, SIGN_IN_UNANSWERED, SignInError
 from airflow_provider_onelake.storage.sign_in_errors import is_passing
+from airflow_provider_onelake.storage.stores import PATIENCE
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
@@ -25,8 +26,7 @@ Provider = Callable[[], Any]
 # With which this process has got a token before: those of a few connections.
 _ANSWERED: set[Credentials] = set()
 
-# As open_store does: deltalake's own default is to hang on for three minutes.
-_PATIENCE = {"max_retries": "50", "retry_timeout": "30s", "timeout": "120s", "connect_timeout": "5s"}
+_MOST_TRIES = "10000"
 
 
 def check_kind(address: TableAddress, credentials: Credentials | None) -> None:
@@ -106,22 +106,32 @@ def azure_provider(credentials: AzureCredentials) -> Provider:
     return _explained(ask, credentials, silent, (CredentialUnavailableError,))
 
 
-def deltalake_options(address: TableAddress, credentials: Credentials | None = None) -> dict[str, str]:
+def deltalake_options(
+    address: TableAddress, credentials: Credentials | None = None, patience: float | None = None
+) -> dict[str, str]:
     """Return the storage options of deltalake. They hold a key or token of now: ask again for every table opened.
 
     :param address: of the table.
     :param credentials: of the connection. Default: what the environment offers.
+    :param patience: in seconds, as :func:`~airflow_provider_onelake.storage.stores.open_store` has it.
     :raises CredentialsError: as for :func:`s3_provider` and :func:`azure_provider`.
     :raises SignInError: no token was given.
     """
     if address.kind == "local":
         return {}
     check_kind(address, credentials)
+    seconds = PATIENCE if patience is None else patience
+    trying = {
+        "max_retries": _MOST_TRIES,
+        "retry_timeout": f"{round(1000 * seconds)}ms",
+        "timeout": "120s",
+        "connect_timeout": "5s",
+    }
     if address.kind == "s3":
         assert credentials is None or isinstance(credentials, S3Credentials)
-        return _PATIENCE | _s3_options(address.authority, credentials or S3Credentials())
+        return trying | _s3_options(address.authority, credentials or S3Credentials())
     assert credentials is None or isinstance(credentials, AzureCredentials)
-    return _PATIENCE | _azure_options(credentials or AzureCredentials())
+    return trying | _azure_options(credentials or AzureCredentials())
 
 
 def _s3_options(bucket: str, credentials: S3Credentials) -> dict[str, str]:

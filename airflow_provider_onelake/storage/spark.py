@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import attrs
 from airflow_provider_onelake.exceptions import CredentialsError, UnsupportedStoreError
 from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
 from airflow_provider_onelake.storage.sign_in import check_kind
+from airflow_provider_onelake.storage.stores import PATIENCE
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
@@ -75,11 +77,15 @@ class SparkAccess:
         return attrs.evolve(self, settings=settings, environment={}, sign_in={}, by_default=())
 
 
-def spark_access(address: TableAddress, credentials: Credentials | None = None) -> SparkAccess:
+def spark_access(
+    address: TableAddress, credentials: Credentials | None = None, patience: float | None = None
+) -> SparkAccess:
     """Return what Spark needs to reach a table as the committer does.
 
     :param address: of the table.
     :param credentials: of the same kind of store. Default: what the machines that Spark runs on offer.
+    :param patience: seconds for which Spark hangs on where a store does not answer, as the committer does. Default:
+        :data:`~airflow_provider_onelake.storage.stores.PATIENCE`. ABFS by itself hangs on for ten minutes.
     :raises CredentialsError: the credentials are another store's, or of a kind that Spark cannot use.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
     """
@@ -90,16 +96,17 @@ def spark_access(address: TableAddress, credentials: Credentials | None = None) 
     check_kind(address, credentials)
     if address.kind == "s3":
         assert credentials is None or isinstance(credentials, S3Credentials)
-        return _s3(address, credentials or S3Credentials())
+        return _s3(address, credentials or S3Credentials(), PATIENCE if patience is None else patience)
     assert credentials is None or isinstance(credentials, AzureCredentials)
     return _azure(address, credentials or AzureCredentials())
 
 
-def _s3(address: TableAddress, credentials: S3Credentials) -> SparkAccess:
+def _s3(address: TableAddress, credentials: S3Credentials, patience: float) -> SparkAccess:
     settings = {
         "path.style.access": str(credentials.path_style).lower(),
         "endpoint": credentials.endpoint,
         "endpoint.region": credentials.region,
+        "retry.limit": str(_s3a_retries(patience)),
         "connection.ssl.enabled": "false" if (credentials.endpoint or "").startswith("http://") else None,
     }
     # The SDK's own classes read the environment of the process, which is where the keys are.
@@ -135,6 +142,11 @@ def _s3(address: TableAddress, credentials: S3Credentials) -> SparkAccess:
         {f"{prefix}{name}": f"{general}{name}" for name in sign_in},
         [f"{prefix}{name}" for name in sign_in if settings[name] == base],
     )
+
+
+def _s3a_retries(patience: float) -> int:
+    # S3A's waits begin with half a second, and double. Its default, seven, is about a minute.
+    return max(1, math.ceil(math.log2(2 * patience + 1)))
 
 
 def _azure(address: TableAddress, credentials: AzureCredentials) -> SparkAccess:

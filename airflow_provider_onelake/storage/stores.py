@@ -97,6 +97,10 @@ class Store(Protocol):
         """
 
 
+PATIENCE = 150.0
+"""Seconds for which a request that gets no answer is tried again, unless a connection says otherwise: an outage of two
+minutes is ridden out."""
+
 # Waits between the tries of a create, in seconds: the bound of the first, and of every later one.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
@@ -174,7 +178,7 @@ class ObjectStore:
                 for meta in chunk
             ]
         except Exception as error:
-            raise as_store_error(error, prefix, self._name, need_not_be=True) from error
+            raise as_store_error(error, prefix, self._name, "list") from error
         # Local disks list in any order; object stores in this one already.
         yield from sorted(found, key=lambda info: info.path)
 
@@ -187,7 +191,7 @@ class ObjectStore:
         except FileNotFoundError:
             return
         except Exception as error:
-            raise as_store_error(error, path, self._name) from error
+            raise as_store_error(error, path, self._name, "delete") from error
 
     def _put(self, store: ObstoreStore, path: str, data: bytes, *, mode: Literal["create", "overwrite"]) -> None:
         import obstore
@@ -195,7 +199,7 @@ class ObjectStore:
         try:
             obstore.put(store, path, data, mode=mode, use_multipart=False)
         except Exception as error:
-            raise as_store_error(error, path, self._name, need_not_be=True) from error
+            raise as_store_error(error, path, self._name, "write") from error
 
     def _holds(self, path: str, data: bytes) -> bool:
         try:
@@ -204,14 +208,15 @@ class ObjectStore:
             return False
 
 
-def open_store(address: TableAddress, credentials: Credentials | None = None) -> Store:
+def open_store(address: TableAddress, credentials: Credentials | None = None, patience: float | None = None) -> Store:
     """Open the store that holds a table.
 
-    Busy answers (429, 503) and lost ones are tried again, later each time; after a minute at most, a create-only put
-    after two, a store that does not answer is given up on.
+    Busy answers (429, 503) and lost ones are tried again, later each time, until patience has an end; a try that is at
+    work then, which may be silent for twenty seconds, is the last.
 
     :param address: of the table.
     :param credentials: of the same kind of store. Default: what the environment of this process offers.
+    :param patience: seconds for which a request that gets no answer is tried again. Default: :data:`PATIENCE`.
     :returns: a store rooted at the table's directory; a local directory is made if there is none.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
     :raises CredentialsError: the credentials are another store's, or need an extra that is not installed.
@@ -221,10 +226,11 @@ def open_store(address: TableAddress, credentials: Credentials | None = None) ->
     """
     if address.kind == "local":
         return _open_local(address)
-    from airflow_provider_onelake.storage.remote import PATIENCE, open_remote
+    from airflow_provider_onelake.storage.remote import open_remote
 
-    again, once = open_remote(address, credentials)
-    return ObjectStore(again, str(address), creating=once, patience=PATIENCE)
+    seconds = PATIENCE if patience is None else patience
+    again, once = open_remote(address, credentials, seconds)
+    return ObjectStore(again, str(address), creating=once, patience=seconds)
 
 
 def _open_local(address: TableAddress) -> Store:

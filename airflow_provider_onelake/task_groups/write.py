@@ -34,6 +34,7 @@ _FOR_WRITERS = (
     "schema",
     "schema_evolution",
     "target_file_size",
+    "preflight",
     "onelake_conn_id",
     "spark_conn_id",
     "spark_timeout",
@@ -82,6 +83,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     schema: str | None = None
     schema_evolution: str | None = None
     target_file_size: int | None = None
+    preflight: bool | None = None
     onelake_conn_id: str = OneLakeHook.default_conn_name
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID
     spark_timeout: float | timedelta | None = None

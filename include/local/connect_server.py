@@ -46,6 +46,8 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     # Writers share the cores; first come, first served would let a large one hold up all others.
     "spark.scheduler.mode": "FAIR",
+    # Or a slow moment is logged with all of Spark's settings, secrets too.
+    "spark.scheduler.listenerbus.logSlowEvent": "false",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.eventLog.rolling.enabled": "false",

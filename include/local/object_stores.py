@@ -200,20 +200,21 @@ class BlobServer(_Server):
         """See :meth:`_Server.environment`."""
         return {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.account_key}"}
 
-    def spark_settings(self, hosts: Path) -> dict[str, str]:
+    def spark_settings(self, hosts: Path, port: int | None = None) -> dict[str, str]:
         """Return settings with which a Spark on this machine reaches OneLake's addresses here, beside its access.
 
         Spark knows no other endpoint than the real one, so its JVM takes this server for its proxy. They are for the
         whole application, and all of its addresses at OneLake lead here.
 
         :param hosts: file that gets the names which the JVM may look up.
+        :param port: on 127.0.0.1, of a proxy in front of the server. Default: the server's own.
         """
         names = [f"onelake.{side}.fabric.microsoft.com" for side in ("dfs", "blob")]
         hosts.write_text(f"{HOST} localhost {socket.gethostname()} {' '.join(names)}\n")
         options = {
             "jdk.net.hosts.file": hosts,
             "http.proxyHost": HOST,
-            "http.proxyPort": self.port,
+            "http.proxyPort": port or self.port,
             # Or the S3 client would ask here as well.
             "http.nonProxyHosts": "localhost|127.*",
         }

@@ -25,6 +25,7 @@ class FakeEngine:
     :param before: called with each job before its rows are appended: raises, or lets another in.
     :param reads_target: what it says of every job, as a real one does in the append itself.
     :param schema: of the rows.
+    :param log_stores: Spark's settings of them, as a preflight reads them.
     """
 
     rows: Mapping[str | None, Rows]
@@ -34,6 +35,7 @@ class FakeEngine:
     stopped: int = 0
     reads_target: bool = False
     schema: str = SCHEMA
+    log_stores: Mapping[str, str] = attrs.field(factory=dict)
 
     def analyze(self, job: StageJob) -> Analysis:
         self.analyzed.append(job)
@@ -50,7 +52,7 @@ class FakeEngine:
             said = json.dumps({"onelake": {"reads_target": self.reads_target}})
             actions = append_files(store, "", rows, (job.attempt, 1), userMetadata=said)
             store.create(version_path(1), dump_actions(actions))
-        return StageResult(reads_target=self.reads_target, engine="fake")
+        return StageResult(reads_target=self.reads_target, engine="fake", log_stores=self.log_stores)
 
     def stop(self) -> None:
         self.stopped += 1

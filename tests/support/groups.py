@@ -23,7 +23,7 @@ def group_of(path: str) -> str | None:
             return "a live Airflow"
         case ("integration", "submit", *_):
             return "a Spark cluster"
-        case ("integration", "stores", *_) | ("airflow", "test_stores.py"):
+        case ("integration", "stores", *_) | ("airflow", "test_stores.py" | "test_bad_weather.py"):
             return "stores"
         case ("integration" | "airflow", *_):
             return "Spark Connect"

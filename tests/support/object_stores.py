@@ -20,6 +20,7 @@ from airflow_provider_onelake.storage.stores import open_store
 from include.local.jars import SetUpError
 from include.local.object_stores import REGION, BlobServer, S3Server
 from include.local.settings import from_environment
+from tests.support.proxy import Proxy
 from tests.support.tables import SCHEMA
 
 KINDS = ("local", "s3", "azure")
@@ -63,9 +64,14 @@ class Lake:
         rows = DeltaTable(address.deltalake_uri, version=version, storage_options=options).to_pyarrow_table()
         return sorted(rows.column("id").to_pylist())
 
-    def connection(self) -> str:
-        """The connection of this lakehouse, as Airflow's environment variables hold one."""
-        extra: dict[str, Any] = {"lakehouse": self.root, "namespace": "test"}
+    def behind(self, proxy: Proxy) -> Lake:
+        """The same lakehouse, seen through a proxy in front of its store."""
+        assert self.credentials is not None
+        return attrs.evolve(self, credentials=attrs.evolve(self.credentials, endpoint=proxy.url))
+
+    def connection(self, **more: Any) -> str:
+        """The connection of this lakehouse, as Airflow's environment variables hold one; takes more for its extra."""
+        extra: dict[str, Any] = {"lakehouse": self.root, "namespace": "test", **more}
         login = password = None
         if isinstance(self.credentials, S3Credentials):
             login, password = self.credentials.access_key, self.credentials.secret_key
@@ -117,6 +123,15 @@ def blob_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlobServer
             yield server
     except SetUpError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def proxy(lake: Lake) -> Iterator[Proxy]:
+    """A proxy in front of the store that the lake is on."""
+    assert lake.credentials is not None
+    assert lake.credentials.endpoint is not None
+    with Proxy(lake.credentials.endpoint) as running:
+        yield running
 
 
 @pytest.fixture(params=KINDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from random import Random
@@ -304,3 +305,51 @@ def outage(proxy: Proxy) -> Iterator[None]:
         yield
     finally:
         proxy.faults = before
+
+
+@contextlib.contextmanager
+def holding(proxy: Proxy, at: Callable[[Request], bool]) -> Iterator[threading.Event]:
+    """Hold the first request of a kind, before the store is asked, until the block ends.
+
+    :param proxy: that it passes.
+    :param at: which request.
+    :returns: is set once the request is held.
+    """
+    reached, let_go = threading.Event(), threading.Event()
+
+    def decide(request: Request) -> Fault | None:
+        if reached.is_set() or not at(request):
+            return None
+        reached.set()
+        return Fault(hold=let_go)
+
+    before, proxy.faults = proxy.faults, decide
+    try:
+        yield reached
+    finally:
+        let_go.set()
+        proxy.faults = before
+
+
+def away_from(at: Callable[[Request], bool], seconds: float = float("inf")) -> Faults:
+    """Return an outage that begins with a request, for every proxy that is given these faults.
+
+    :param at: the request that meets it first.
+    :param seconds: that it lasts. Default: until the faults are replaced.
+    """
+    ends: list[float] = []
+
+    def decide(request: Request) -> Fault | None:
+        if not ends and at(request):
+            ends.append(time.monotonic() + seconds)
+        return Fault(reset=True) if ends and time.monotonic() < ends[0] else None
+
+    return decide
+
+
+def either(*faults: Faults) -> Faults:
+    """Return what the first of several has against a request.
+
+    :param faults: asked in this order.
+    """
+    return lambda request: next((fault for decide in faults if (fault := decide(request))), None)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -104,6 +103,27 @@ class StoreCluster(Cluster):
         return self
 
 
+def store_server(
+    state: Path, to_stores: ToStores, settings: Mapping[str, str] | None = None, **environment: str
+) -> StoreServer:
+    """A server, not started yet, whose Spark reaches the stores and local disk.
+
+    :param state: its directory.
+    :param to_stores: the access.
+    :param settings: further ones of Spark. Default: none.
+    :param environment: further variables.
+    """
+    server = StoreServer(
+        state,
+        port=free_port(),
+        ui_port=free_port(),
+        jar_files=to_stores.jar_files,
+        settings={**to_stores.settings, **(settings or {})},
+    )
+    server.secrets = {**to_stores.access.environment, **environment}
+    return server
+
+
 @pytest.fixture(scope="session")
 def to_stores(s3_server: S3Server, blob_server: BlobServer, tmp_path_factory: pytest.TempPathFactory) -> ToStores:
     """Access to the S3 server and to the Blob server."""
@@ -120,15 +140,7 @@ def to_stores(s3_server: S3Server, blob_server: BlobServer, tmp_path_factory: py
 @pytest.fixture(scope="session")
 def store_spark(to_stores: ToStores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """A Spark Connect server with Delta that reads and writes S3, OneLake's addresses and local disk."""
-    settings: dict[str, Any] = to_stores.settings
-    server = StoreServer(
-        tmp_path_factory.mktemp("store-spark"),
-        port=free_port(),
-        ui_port=free_port(),
-        jar_files=to_stores.jar_files,
-        settings=settings,
-    )
-    server.secrets = dict(to_stores.access.environment)
+    server = store_server(tmp_path_factory.mktemp("store-spark"), to_stores)
     server.start()
     try:
         server.wait_ready()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -29,25 +28,15 @@ ANSWER_LOST = pytest.param(Fault(lose_answer=True), id="answer lost")
 
 
 @pytest.fixture
-def proxy(lake: Lake) -> Iterator[Proxy]:
-    assert lake.credentials is not None
-    assert lake.credentials.endpoint is not None
-    with Proxy(lake.credentials.endpoint) as running:
-        yield running
-
-
-@pytest.fixture
 def far(lake: Lake, proxy: Proxy) -> Lake:
     """The same lakehouse, seen through the proxy."""
-    assert lake.credentials is not None
-    return attrs.evolve(lake, credentials=attrs.evolve(lake.credentials, endpoint=proxy.url))
+    return lake.behind(proxy)
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PATIENCE", 0.5)
+    monkeypatch.setattr(stores, "PATIENCE", 0.5)
     monkeypatch.setattr(remote, "SILENCE", 0.5)
-    monkeypatch.setitem(remote._AGAIN, "max_retries", 2)
 
 
 @pytest.mark.parametrize("fault", [*BUSY, DROPPED, ANSWER_LOST])

@@ -14,6 +14,7 @@ from airflow_provider_onelake.exceptions import (
     SchemaMismatchError,
     SparkJobError,
     SparkQueryError,
+    SparkSetUpError,
     SparkUnavailableError,
     StoreFullError,
     UnsupportedFeatureError,
@@ -104,6 +105,11 @@ CHECK constraint small (id < 5) violated by row with values: - id : 7 SQLSTATE: 
         pytest.param(
             SparkSaysError("FileNotFoundException: /x (Permission denied)"), AccessDeniedError, id="permission"
         ),
+        pytest.param(
+            SparkSaysError("java.nio.file.AccessDeniedException: s3a://b/k: S3Exception: Forbidden (Status Code: 403)"),
+            AccessDeniedError,
+            id="right on S3",
+        ),
         pytest.param(SparkSaysError("Job aborted due to stage failure: executor lost"), SparkJobError, id="unknown"),
         pytest.param(ValueError("Cannot invoke RPC on closed channel!"), SparkUnavailableError, id="closed channel"),
     ],
@@ -113,6 +119,52 @@ def test_an_error_of_spark_becomes_ours(error: Exception, kind: type[OneLakeErro
     assert type(found) is kind
     assert "staging w" in str(found)
     assert "The table is unchanged" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("said", "add"),
+    [
+        pytest.param(
+            "Cannot find catalog plugin class for catalog 'spark_catalog': org.apache.spark.sql.delta.catalog.Delta",
+            "Add io.delta:delta-spark_4.2_2.13:4.4.0",
+            id="Delta, by its catalog",
+        ),
+        pytest.param("Failed to find the data source: delta.", "Add io.delta:delta-spark_4.2_2.13:", id="Delta"),
+        pytest.param(
+            "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] x",
+            "spark.sql.extensions=io.delta",
+            id="settings of Delta",
+        ),
+        pytest.param(
+            "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            "Add org.apache.hadoop:hadoop-aws:3.5.0, software.amazon.awssdk:s3:",
+            id="S3",
+        ),
+        pytest.param(
+            'No FileSystem for scheme "s3a"', "Add org.apache.hadoop:hadoop-aws:3.5.0", id="S3, by its scheme"
+        ),
+        pytest.param('No FileSystem for scheme "s3"', "begin with s3a://", id="S3 as nobody reads it"),
+        pytest.param(
+            "ClassNotFoundException: Class org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem not found",
+            "Add org.apache.hadoop:hadoop-azure:3.5.0",
+            id="Azure",
+        ),
+        pytest.param(
+            "java.nio.file.AccessDeniedException: org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials",
+            "no credentials for the table's store",
+            id="keys of S3",
+        ),
+        pytest.param(
+            "KeyProviderException: Invalid configuration value detected for fs.azure.account.key",
+            "no credentials for the table's store",
+            id="keys of Azure",
+        ),
+    ],
+)
+def test_what_spark_lacks_is_named_with_what_to_add(said: str, add: str) -> None:
+    found = translate(SparkSaysError(said), "staging w", "sc://h:1")
+    assert type(found) is SparkSetUpError
+    assert add in str(found)
 
 
 def test_causes_are_told_without_the_jvms_frames() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.exceptions import AddressError, ObjectExistsError
+from airflow_provider_onelake.exceptions import AddressError, InvalidWriteError, ObjectExistsError
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.credentials import AZURE_SIGN_INS
@@ -115,6 +115,26 @@ async def test_a_trigger_reads_the_connection_without_blocking(monkeypatch: pyte
     connect(monkeypatch, OneLakeHook, namespace="prod")
     hook = await OneLakeHook.from_async("onelake_default")
     assert hook.namespace == "prod"
+    # It asks again by itself, and others wait for its threads.
+    assert hook.patience == 10
+
+
+@pytest.mark.parametrize(
+    ("extra", "seconds"), [({}, 150), ({"patience": ""}, 150), ({"patience": "7.5"}, 7.5), ({"patience": 0}, 0)]
+)
+def test_a_connection_says_how_patient_it_is(
+    monkeypatch: pytest.MonkeyPatch, extra: dict[str, Any], seconds: float
+) -> None:
+    connect(monkeypatch, OneLakeHook, lakehouse="s3://lake", **extra)
+    assert OneLakeHook().patience == seconds
+    assert OneLakeHook(most_patience=5).patience == min(5, seconds)
+
+
+@pytest.mark.parametrize("patience", ["long", -1, "nan", "inf"])
+def test_patience_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, patience: Any) -> None:
+    connect(monkeypatch, OneLakeHook, patience=patience)
+    with pytest.raises(InvalidWriteError, match="number of seconds"):
+        _ = OneLakeHook().patience
 
 
 def test_the_test_of_a_connection_reads_lists_and_proves_the_create_only_put(

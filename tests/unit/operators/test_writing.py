@@ -19,6 +19,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.operators.writing import MOST_RERUNS
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import closed, read_buffer
+from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table
@@ -248,7 +249,7 @@ def test_a_job_that_reads_a_table_that_is_not_there_is_told_how(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def analyze(job: StageJob) -> Any:
-        raise SparkQueryError(f"no {tmp_path}/Tables/trips")
+        raise SparkQueryError(f"Spark refused it. Spark said: no {tmp_path}/Tables/trips")
 
     monkeypatch.setattr(FakeEngine, "analyze", lambda self, job: analyze(job))
     with pytest.raises(AirflowFailException, match="needs `schema`, the columns to create it with"):
@@ -273,3 +274,41 @@ def test_an_error_for_people_is_said_once(engine: FakeEngine, log: DeltaLog, cap
     assert caught.value.__suppress_context__
     # Whoever looks for more turns debugging on.
     assert any(r.levelno == logging.DEBUG and "deep inside Spark" in (r.exc_text or "") for r in caplog.records)
+
+
+def test_another_fault_of_the_source_is_not_taken_for_that(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def analyze(engine: FakeEngine, job: StageJob) -> Any:
+        raise SparkQueryError(f"Spark refused analysing {job.table_uri}. Spark said: no /elsewhere.json")
+
+    monkeypatch.setattr(FakeEngine, "analyze", analyze)
+    with pytest.raises(AirflowFailException) as raised:
+        run()
+    assert "needs `schema`" not in str(raised.value)
+
+
+# -- the preflight -----------------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_unsafe_is_found_before_spark_looks_at_the_source(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ObjectStore, "create", lambda self, path, data: self.put(path, data))
+    with pytest.raises(AirflowFailException, match="let a second create-only put through"):
+        run()
+    assert engine.analyzed == engine.staged == []
+
+
+def test_spark_looks_at_itself_first_unless_it_is_told_not_to(engine: FakeEngine) -> None:
+    run()
+    assert [job.preflight for job in engine.analyzed + engine.staged] == [True, True]
+    run(writer="b", preflight=False)
+    assert not engine.staged[-1].preflight
+
+
+def test_a_log_store_that_loses_commits_of_others_is_warned_of(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.log_stores = {"spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore"}
+    assert run()["status"] == "published"
+    (said,) = [r.getMessage() for r in caplog.records if "LocalLogStore" in r.getMessage()]
+    assert "this load is safe, others by Spark are not" in said

@@ -19,7 +19,9 @@ from airflow_provider_onelake.exceptions import (
     DuplicateWriterError,
     InvalidWriteError,
     RerunRefusedError,
+    StoreUnavailableError,
     TableNotFoundError,
+    UnsafeStoreError,
     UnsupportedFeatureError,
     ZombieWriterError,
 )
@@ -29,7 +31,7 @@ from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, c
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
-from tests.support.stores import Counted, through
+from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
     LOAD,
     finish,
@@ -139,6 +141,45 @@ def test_the_key_may_be_had_by_another_task_in_the_next_generation_and_in_anothe
     another_run = attrs.evolve(LOAD, run="2019-02-01T00:00:00+00:00")
     assert isinstance(prepare(log, writer_spec("v", another_run, task="load.write[1]")), Stage)
     assert isinstance(prepare(log, writer_spec("v", task="load.write[1]", generation=2)), Stage)
+
+
+# -- the store ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_whose_create_only_put_is_none_is_found_by_the_first_claim(log: DeltaLog) -> None:
+    class Careless(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            self.put(path, data)
+
+    careless = through(Careless(log.store), log)
+    with pytest.raises(UnsafeStoreError, match="let a second create-only put through"):
+        prepare(careless, writer_spec(), prove=True)
+    assert list(attempts(log.store, LOAD.writer("w").directory)) == []
+    # Only who asks is told; and the claim is still this writer's.
+    assert isinstance(prepare(careless, writer_spec()), Stage)
+
+
+def test_the_proof_costs_one_put_and_a_claim_that_is_there_none(log: DeltaLog) -> None:
+    counts = []
+    for prove in (False, True, True):
+        counted = Counted(log.store)
+        prepare(through(counted, log), writer_spec(f"w{prove}"), prove=prove)
+        counts.append(counted.calls["create"])
+    unproven, first, again = counts
+    assert (first, again) == (unproven + 1, unproven)
+
+
+def test_an_answer_that_is_lost_proves_nothing_and_stops_nobody(log: DeltaLog) -> None:
+    class Lost(PassingOn):
+        asked = 0
+
+        def create(self, path: str, data: bytes) -> None:
+            self.asked += "_claim-" in path
+            if self.asked == 2 and "_claim-" in path:
+                raise StoreUnavailableError("no answer")
+            super().create(path, data)
+
+    assert isinstance(prepare(through(Lost(log.store), log), writer_spec(), prove=True), Stage)
 
 
 # -- generations ---------------------------------------------------------------------------------------------------

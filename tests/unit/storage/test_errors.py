@@ -12,7 +12,7 @@ from airflow_provider_onelake.exceptions import (
     StoreNotFoundError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.storage.errors import as_store_error, plain_text
+from airflow_provider_onelake.storage.errors import Doing, as_store_error, plain_text
 
 DONE = "Error performing PUT http://store/b/k in 1ms - Server returned non-2xx status code: "
 
@@ -25,20 +25,29 @@ def test_inner_structures_colours_and_queries_are_left_out() -> None:
     assert plain_text(error) == "Kernel error -> Generic S3 error GET https://store/b/k failed"
 
 
+def test_of_an_answer_in_xml_the_code_and_the_message_are_left() -> None:
+    answer = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>The signature does '
+        "not match.</Message><AWSAccessKeyId>AKID</AWSAccessKeyId><StringToSign>hush</StringToSign></Error>"
+    )
+    error = obstore_errors.GenericError(f"{DONE}403 Forbidden: {answer}")
+    assert plain_text(error) == f"{DONE}403 Forbidden: SignatureDoesNotMatch: The signature does not match."
+
+
 @pytest.mark.parametrize(
-    ("error", "need_not_be", "expected"),
+    ("error", "doing", "expected"),
     [
-        pytest.param(FileNotFoundError("not found"), False, ObjectNotFoundError, id="no object"),
-        pytest.param(FileNotFoundError("not found"), True, StoreNotFoundError, id="nowhere to write"),
+        pytest.param(FileNotFoundError("not found"), "read", ObjectNotFoundError, id="no object"),
+        pytest.param(FileNotFoundError("not found"), "write", StoreNotFoundError, id="nowhere to write"),
         pytest.param(
             obstore_errors.GenericError(f"{DONE}404 Not Found: <Code>NoSuchBucket</Code>"),
-            False,
+            "read",
             StoreNotFoundError,
             id="no bucket",
         ),
         pytest.param(
             obstore_errors.AlreadyExistsError(f"Object at location k already exists: {DONE}412 Precondition Failed: "),
-            True,
+            "write",
             ObjectExistsError,
             id="S3: exists",
         ),
@@ -46,13 +55,13 @@ def test_inner_structures_colours_and_queries_are_left_out() -> None:
             obstore_errors.AlreadyExistsError(
                 f"Object at location k already exists: {DONE}409 Conflict: <Code>BlobAlreadyExists</Code>"
             ),
-            True,
+            "write",
             ObjectExistsError,
             id="Azure: exists",
         ),
         pytest.param(
             obstore_errors.AlreadyExistsError("Object at location k already exists: File exists (os error 17)"),
-            True,
+            "write",
             ObjectExistsError,
             id="local: exists",
         ),
@@ -60,7 +69,7 @@ def test_inner_structures_colours_and_queries_are_left_out() -> None:
             obstore_errors.AlreadyExistsError(
                 f"Object at location k already exists: {DONE}409 Conflict: <Code>ConditionalRequestConflict</Code>"
             ),
-            True,
+            "write",
             StoreUnavailableError,
             id="S3: two requests met",
         ),
@@ -68,26 +77,46 @@ def test_inner_structures_colours_and_queries_are_left_out() -> None:
             obstore_errors.AlreadyExistsError(
                 f"Object at location k already exists: {DONE}409 Conflict: <Code>ContainerBeingDeleted</Code>"
             ),
-            True,
+            "write",
             StoreUnavailableError,
             id="Azure: container goes",
         ),
         pytest.param(
             obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>ExpiredToken</Code>"),
-            False,
+            "read",
             AccessDeniedError,
             id="S3: expired",
         ),
         pytest.param(
+            obstore_errors.GenericError("Error deleting lake/k: Access Denied. (code: AccessDenied)"),
+            "delete",
+            AccessDeniedError,
+            id="S3: may not delete",
+        ),
+        pytest.param(
             OSError("Kernel error\n ↳ Server returned non-2xx status code\n  ↳ 403 Forbidden"),
-            False,
+            "read",
             AccessDeniedError,
             id="deltalake: refused",
         ),
-        pytest.param(obstore_errors.GenericError(f"{DONE}503 Slow Down: "), True, StoreUnavailableError, id="busy"),
+        pytest.param(obstore_errors.GenericError(f"{DONE}503 Slow Down: "), "write", StoreUnavailableError, id="busy"),
     ],
 )
-def test_what_a_store_says_becomes_a_named_error(
-    error: Exception, need_not_be: bool, expected: type[Exception]
-) -> None:
-    assert type(as_store_error(error, "a/b", "the table", need_not_be=need_not_be)) is expected
+def test_what_a_store_says_becomes_a_named_error(error: Exception, doing: Doing, expected: type[Exception]) -> None:
+    assert type(as_store_error(error, "a/b", "the table", doing)) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "doing", "right"),
+    [
+        ("s3://lake/t", "write", "lacks s3:PutObject,"),
+        ("s3://lake/t", "list", "lacks s3:ListBucket,"),
+        ("onelake://sales/raw.Lakehouse/Tables/t", "read", "lacks the role Contributor on the workspace,"),
+        ("abfss://raw@lake.dfs.core.windows.net/t", "delete", "lacks the role Storage Blob Data Contributor,"),
+        ("/data/t", "write", "lacks the right to write,"),
+    ],
+)
+def test_a_refusal_names_what_was_tried_and_the_right_that_is_missing(name: str, doing: Doing, right: str) -> None:
+    said = str(as_store_error(PermissionError("403 Forbidden"), "a/b", name, doing))
+    assert said.startswith(f"Not allowed to {doing} a/b in {name}: ")
+    assert right in said

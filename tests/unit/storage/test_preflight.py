@@ -31,6 +31,11 @@ def refuse(*_: object) -> Any:
     [
         pytest.param({}, [], id="sound"),
         pytest.param({"create": refuse}, ["it cannot be written: Access was refused."], id="no right to write"),
+        pytest.param(
+            {"create": refuse, "list": refuse},
+            ["it cannot be written: Access was refused.", "it cannot be listed: Access was refused."],
+            id="no right at all",
+        ),
         pytest.param({"get": refuse}, ["it cannot be read: Access was refused."], id="no right to read"),
         pytest.param({"list": refuse}, ["it cannot be listed: Access was refused."], id="no right to list"),
         pytest.param({"get": lambda path: b"x"}, ["it gave back other bytes than were written."], id="other bytes"),

@@ -343,3 +343,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, extra: str, m
 
 def test_the_local_disk_needs_no_options(tmp_path: Path) -> None:
     assert deltalake_options(TableAddress.parse(str(tmp_path / "t"))) == {}
+
+
+def test_deltalake_is_as_patient_as_the_committer() -> None:
+    assert deltalake_options(S3, S3Credentials())["retry_timeout"] == "150000ms"
+    assert deltalake_options(S3, S3Credentials(), 7.5)["retry_timeout"] == "7500ms"

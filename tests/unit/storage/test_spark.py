@@ -48,6 +48,7 @@ def test_a_bucket_has_settings_of_its_own() -> None:
         f"{BUCKET}path.style.access": "true",
         f"{BUCKET}endpoint": "http://store:9000",
         f"{BUCKET}endpoint.region": "eu-north-1",
+        f"{BUCKET}retry.limit": "9",
         f"{BUCKET}connection.ssl.enabled": "false",
         f"{BUCKET}aws.credentials.provider": (
             "software.amazon.awssdk.auth.credentials.EnvironmentVariableCredentialsProvider"
@@ -164,3 +165,10 @@ def test_machines_with_the_variables_of_azure_are_told_which() -> None:
 def test_without_a_secret_all_of_it_goes_to_every_machine() -> None:
     access = spark_access(ONELAKE, AzureCredentials(sign_in="managed_identity"))
     assert access.without_environment({f"{ACCOUNT}auth.type": "OAuth"}) == access
+
+
+@pytest.mark.parametrize("patience", [0, 1, 30, 63, 64, 120, 150, 600])
+def test_s3a_hangs_on_for_as_long_as_the_committer_and_not_for_ever(patience: float) -> None:
+    retries = int(spark_access(S3, patience=patience).settings[f"{BUCKET}retry.limit"])
+    waits = sum(0.5 * 2**number for number in range(retries))
+    assert patience <= waits <= max(1, 2 * patience + 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
 
-from tests.support.proxy import Fault, Proxy, Request, outage, weather
+from tests.support.proxy import Fault, Proxy, Request, away_from, either, first, holding, outage, weather
 
 
 class Shelf(BaseHTTPRequestHandler):
@@ -100,23 +101,16 @@ def test_what_goes_wrong(
 
 
 def test_a_request_is_held_until_it_is_let_go(proxy: Proxy, shelf: tuple[str, dict[str, bytes]]) -> None:
-    held, reached = threading.Event(), threading.Event()
-
-    def hold(request: Request) -> Fault | None:
-        if not request.is_commit:
-            return None
-        reached.set()
-        return Fault(hold=held)
-
-    proxy.faults = hold
     answers: list[int] = []
     commit = f"{proxy.url}/t/_delta_log/00000000000000000001.json"
     putting = threading.Thread(target=lambda: answers.append(httpx.put(commit, content=b"c", timeout=30).status_code))
-    putting.start()
-    assert reached.wait(10)
-    assert httpx.put(f"{proxy.url}/t/staged/w/_delta_log/1.json", content=b"b").status_code == 201
-    assert list(shelf[1]) == ["/t/staged/w/_delta_log/1.json"]
-    held.set()
+    with holding(proxy, lambda request: request.is_commit) as reached:
+        putting.start()
+        assert reached.wait(10)
+        assert httpx.put(f"{proxy.url}/t/staged/w/_delta_log/1.json", content=b"b").status_code == 201
+        # Only the first one is held.
+        assert httpx.put(f"{proxy.url}/t/_delta_log/2.json", content=b"b").status_code == 201
+        assert list(shelf[1]) == ["/t/staged/w/_delta_log/1.json", "/t/_delta_log/2.json"]
     putting.join(10)
     assert answers == [201]
 
@@ -125,6 +119,27 @@ def test_an_outage_ends(proxy: Proxy) -> None:
     with outage(proxy), pytest.raises(httpx.RemoteProtocolError):
         httpx.get(f"{proxy.url}/a")
     assert httpx.get(f"{proxy.url}/a").status_code == 404
+
+
+def test_an_outage_may_begin_with_a_request_and_last_its_time() -> None:
+    def asked(path: str) -> Request:
+        return Request("PUT", path, "", "", conditional=False)
+
+    faults = away_from(lambda request: request.path == "/begins", 0.2)
+    assert faults(asked("/a")) is None
+    assert faults(asked("/begins")) == Fault(reset=True)
+    deadline = time.monotonic() + 10
+    away = 0
+    while faults(asked("/a")) is not None and time.monotonic() < deadline:
+        away += 1
+    assert away
+    assert faults(asked("/begins")) is None
+
+
+def test_of_several_faults_the_first_that_applies_counts() -> None:
+    faults = either(first(1, "PUT", "/a", Fault(status=500)), first(2, "PUT", "/", Fault(reset=True)))
+    asked = Request("PUT", "/a", "", "", conditional=False)
+    assert [faults(asked) for _ in range(4)] == [Fault(status=500), Fault(reset=True), Fault(reset=True), None]
 
 
 def test_bad_weather_is_the_same_for_a_seed_and_hits_its_share() -> None:

@@ -69,19 +69,24 @@ def test_writers_wait_in_the_triggerer_as_the_group_says() -> None:
 def test_writers_take_what_they_are_not_given_from_the_group() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE)
-        OneLakeWriteOperator(task_id="b", source=SOURCE, mode="append", covers="x = 1", target_file_size=5)
+        OneLakeWriteOperator(
+            task_id="b", source=SOURCE, mode="append", covers="x = 1", target_file_size=5, preflight=True
+        )
 
-    dag = build(inside, mode="overwrite_partitions", partition_by=["m"], target_file_size=9, allow_empty=True)
+    dag = build(
+        inside, mode="overwrite_partitions", partition_by=["m"], target_file_size=9, allow_empty=True, preflight=False
+    )
     a: Any = dag.get_task("load.a")
     b: Any = dag.get_task("load.b")
-    assert (a.table, a.mode, a.partition_by, a.target_file_size, a.allow_empty) == (
+    assert (a.table, a.mode, a.partition_by, a.target_file_size, a.allow_empty, a.preflight) == (
         "/t",
         "overwrite_partitions",
         ["m"],
         9,
         True,
+        False,
     )
-    assert (b.mode, b.covers, b.target_file_size) == ("append", "x = 1", 5)
+    assert (b.mode, b.covers, b.target_file_size, b.preflight) == ("append", "x = 1", 5, True)
 
 
 def test_the_tables_shape_is_the_groups_too() -> None:

@@ -1,0 +1,84 @@
+"""Whether Spark has what a job needs, asked before it looks at a source, which may take it long.
+
+Each question is one small request to a Connect server, and starts no Spark job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkIsNotSetUpError", "check_delta", "check_store", "seen"]
+
+_BY_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+_NOTHING_THERE = ("PATH_NOT_FOUND",)
+_NO_DELTA = ("DATA_SOURCE_NOT_FOUND", "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG")
+
+
+class SparkIsNotSetUpError(RuntimeError):
+    """Spark lacks what every job needs."""
+
+
+def check_delta(spark: SparkSession, table_uri: str) -> dict[str, str]:
+    """Insist on Delta Lake.
+
+    :param spark: session of the job's own.
+    :param table_uri: of the job's table, as Spark addresses it; there need not be one.
+    :returns: the settings that choose Delta's log stores, as they are read on the way.
+    :raises Exception: Spark's own error says what is missing.
+    """
+    settings: Mapping[str, str] = spark.conf.getAll
+    if any("delta" in settings.get(name, "").lower() for name in _BY_SETTINGS):
+        # Spark only warns of an extension that it cannot load. A catalog that it cannot load fails every query, this
+        # one first.
+        spark.catalog.currentCatalog()
+    else:
+        # Some Sparks have Delta without being told.
+        try:
+            _ = spark.read.format("delta").load(table_uri).schema
+        except Exception as error:
+            if _condition(error) in _NO_DELTA:
+                raise
+    return {name: value for name, value in settings.items() if "delta.logstore." in name.lower()}
+
+
+def check_store(spark: SparkSession, table_uri: str) -> None:
+    """Insist on reaching the table's store, whether there is a table yet or not.
+
+    :param spark: session of the job's own.
+    :param table_uri: of the job's table, as Spark addresses it.
+    :raises Exception: Spark's own error says what is missing.
+    """
+    try:
+        # One file: to look at a directory, Spark lists all that is below it.
+        _ = spark.read.text(f"{table_uri}/_delta_log/{0:020d}.json").schema
+    except Exception as error:
+        if _condition(error) not in _NOTHING_THERE:
+            raise
+
+
+@contextlib.contextmanager
+def seen(path: str) -> Iterator[None]:
+    """Explain why Spark does not find what was put there just now.
+
+    :param path: as Spark addresses it.
+    :raises SparkIsNotSetUpError: Spark finds nothing there.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _condition(error) not in _NOTHING_THERE:
+            raise
+        raise SparkIsNotSetUpError(
+            f"Spark finds no {path}, which this task has put there just now. It reaches another store, or a disk that "
+            "is not mounted there under the same path."
+        ) from error
+
+
+def _condition(error: Any) -> str | None:
+    return getattr(error, "getCondition", lambda: None)()
