@@ -40,7 +40,12 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "sensors": [{"integration-name": integration, "python-modules": [f"{package}.sensors.delta_log"]}],
-        "triggers": [{"integration-name": integration, "python-modules": [f"{package}.triggers.delta_log"]}],
+        "triggers": [
+            {
+                "integration-name": integration,
+                "python-modules": [f"{package}.triggers.delta_log", f"{package}.triggers.driver"],
+            }
+        ],
         "task-decorators": [{"name": "onelake_write", "class-name": f"{package}.decorators.write.onelake_write_task"}],
         "connection-types": [
             {

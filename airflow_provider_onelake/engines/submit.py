@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from airflow_provider_onelake.engines.base import ONLY_CONNECT, Analysis, StageJob, StageResult
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
@@ -26,7 +24,7 @@ from airflow_provider_onelake.engines.submit_driver import Driver
 from airflow_provider_onelake.engines.submit_exchange import Exchange
 from airflow_provider_onelake.engines.submit_package import MAIN_FILE, Verdict, dump_plan, job_package, load_verdict
 from airflow_provider_onelake.engines.submit_process import SubmitProcess, locked
-from airflow_provider_onelake.engines.submit_spark import SubmitTarget, secrets
+from airflow_provider_onelake.engines.submit_spark import SubmitTarget, check_plan, secrets
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
@@ -90,9 +88,10 @@ class SubmitEngine:
         self._where = hook.master
         self._cluster = cluster_of(hook, target)
         if self._cluster is not None:
-            self._access = _in_cluster(self._access)
+            self._access = _in_cluster(self._access, target.conf)
         self._stopped = False
         self._ended: str | None = None
+        self._may_work_on = False
         self._wake = threading.Event()
         self._end_done = threading.Event()
         self._process: SubmitProcess | None = None
@@ -174,7 +173,7 @@ class SubmitEngine:
             driver.kill()
             if exchange.driver is not None:
                 # Until it is gone: a kill is an order, and may have got lost.
-                self._wait(driver, leaving=False)
+                self._wait(driver, leaving=False, wanted=False)
         self._raise_if_ended(what)
         self._driver = None
 
@@ -215,6 +214,7 @@ class SubmitEngine:
     def _clustered(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
         """Run a job whose driver is the cluster's; where this attempt has submitted it before, only wait."""
         assert self._cluster is not None
+        check_plan(job)
         exchange, said = Exchange.of(self._open_store(), job, kind), None
         self._cluster.check()
         if kind == _ANALYSING and isinstance(job, StageJob):
@@ -231,7 +231,7 @@ class SubmitEngine:
                 driver.learn(known)
             if self._ended is not None:
                 # Whoever ended it did not know the driver yet.
-                driver.kill()
+                self._kill(driver)
         self._wait(driver, leaving=kind == StageJob.doing)
         verdict = exchange.verdict
         if self._ended is None:
@@ -279,7 +279,7 @@ class SubmitEngine:
         finally:
             self._process = None
 
-    def _wait(self, driver: Driver, *, leaving: bool) -> None:
+    def _wait(self, driver: Driver, *, leaving: bool, wanted: bool = True) -> None:
         """Wait until a driver has ended, or is given up; or leave that to others as soon as it is known to work."""
         missed, pause = 0, _POLL_SECONDS
         while self._ended is None:
@@ -293,6 +293,8 @@ class SubmitEngine:
                     return
                 if leaving and self._leave is not None and driver.at_work():
                     self._leave(driver.exchange.attempt, left)
+                if not wanted:
+                    driver.kill()
                 missed = 0
             except TransientError as error:
                 missed += 1
@@ -311,6 +313,7 @@ class SubmitEngine:
         self._wake.clear()
         self._end_done.clear()
         self._ended = None
+        self._may_work_on = False
         if self._stopped:
             # Just now, so this job's way out may be missed: take it from here.
             self._end("stopped")
@@ -334,20 +337,27 @@ class SubmitEngine:
             process.stop()
         if driver is not None:
             # In a thread, as this may be a signal handler, and the cluster may not answer.
-            killer = threading.Thread(target=driver.kill, name="kill-driver", daemon=True)
+            killer = threading.Thread(target=self._kill, args=[driver], name="kill-driver", daemon=True)
             killer.start()
             killer.join(_STOP_SECONDS)
         self._end_done.set()
 
+    def _kill(self, driver: Driver) -> None:
+        self._may_work_on = True
+        self._may_work_on = not driver.kill()
+
     def _raise_if_ended(self, what: str) -> None:
-        if self._ended is not None:
-            # The process may end with the task, and whoever kills the driver with it.
-            self._end_done.wait(2 * _STOP_SECONDS)
+        if self._ended is None:
+            return
+        # The process may end with the task, and whoever kills the driver with it.
+        self._end_done.wait(2 * _STOP_SECONDS)
+        doubt = f"could not be ended for certain and may go on at {self._where}, where a retry finds it"
+        became = doubt if self._may_work_on else "was ended"
         if self._ended == "stopped":
-            raise SparkJobError(f"Stopped {what}, as asked. Its Spark work was ended; the table is unchanged.")
+            raise SparkJobError(f"Stopped {what}, as asked. Its Spark work {became}; the table is unchanged.")
         if self._ended == "expired":
             raise SparkJobTimeoutError(
-                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work was ended; the table is "
+                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work {became}; the table is "
                 "unchanged. Raise the time-out, or give the writer fewer rows."
             )
 
@@ -380,12 +390,12 @@ def _name(job: SparkJob) -> str:
     return f"onelake {job.label}".strip()
 
 
-def _in_cluster(access: SparkAccess) -> SparkAccess:
+def _in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAccess:
     """Return what a cluster's driver is given: no environment, as all ways to it lead over a command line."""
     if access.environment:
         log.warning(
-            "Not sent to the cluster, as a command line is for everybody to read: %s. Give driver and executors an "
-            "identity of their own there.",
+            "Not sent to the cluster, as a command line is for everybody to read: %s. Give driver and executors these "
+            "variables there, or an identity of their own by `conf` in the extra of the Spark connection.",
             ", ".join(sorted(access.environment)),
         )
-    return attrs.evolve(access, environment={})
+    return access.without_environment(conf)

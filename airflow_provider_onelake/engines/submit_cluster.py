@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _POD = "spark.kubernetes.driver.pod.name"
 _TAGS = "spark.yarn.tags"
 _HTTP_SECONDS = 15
-_HTTP_NOT_FOUND = 404
+_HTTP_ERROR, _HTTP_NOT_FOUND = 400, 404
 
 
 class Cluster(Protocol):
@@ -97,9 +97,14 @@ class Standalone:
 
     def check(self) -> None:
         """See :meth:`Cluster.check`."""
+        import httpx
+
         try:
             self._ask("GET", "status", "none")
         except SparkUnavailableError as error:
+            if isinstance(error.__cause__, httpx.TimeoutException):
+                # Somebody is there, and busy: that passes.
+                raise
             raise SparkSetUpError(
                 f"The REST server of Spark's master does not answer at {self.endpoint}, and without it a driver cannot "
                 "be found again: start the master with spark.master.rest.enabled=true, or correct 'rest-port' in the "
@@ -113,12 +118,20 @@ class Standalone:
     def is_over(self, driver: str) -> bool:
         """See :meth:`Cluster.is_over`."""
         said = self._ask("GET", "status", driver)
-        # UNKNOWN: the master is recovering. A driver that it does not know comes without a state.
-        return said.get("driverState") not in ("SUBMITTED", "RUNNING", "RELAUNCHING", "UNKNOWN")
+        if said.get("success"):
+            return said.get("driverState") in ("FINISHED", "KILLED", "FAILED", "ERROR")
+        if said.get("message"):
+            # A master that stands by, or recovers, knows no driver yet: nobody may take that for an end.
+            raise SparkUnavailableError(f"Spark's master at {self.endpoint} cannot say: {str(said['message'])[:200]}")
+        return True
 
     def kill(self, driver: str) -> None:
         """See :meth:`Cluster.kill`."""
-        self._ask("POST", "kill", driver)
+        said = self._ask("POST", "kill", driver)
+        if not said.get("success") and not self.is_over(driver):
+            raise SparkUnavailableError(
+                f"Spark's master at {self.endpoint} does not kill {driver}: {str(said.get('message'))[:200]}"
+            )
 
     def _ask(self, method: str, what: str, driver: str) -> dict[str, Any]:
         import httpx
@@ -128,6 +141,10 @@ class Standalone:
                 method, f"{self.endpoint}/v1/submissions/{what}/{driver}", timeout=_HTTP_SECONDS, trust_env=False
             )
             said: dict[str, Any] = answer.json()
+            if answer.status_code >= _HTTP_ERROR:
+                raise SparkUnavailableError(
+                    f"Spark's master at {self.endpoint} says {answer.status_code}: {str(said.get('message'))[:200]}"
+                )
         except (httpx.HTTPError, ValueError) as error:
             raise SparkUnavailableError(f"Spark's master at {self.endpoint} does not answer: {error}.") from error
         return said

@@ -82,14 +82,20 @@ class Driver:
             )
         return given_up
 
-    def kill(self) -> None:
-        """End it, also where it has not started yet; best effort."""
+    def kill(self) -> bool:
+        """End it, also where it has not started yet; best effort.
+
+        :returns: whether the store and the cluster took the order; else the driver may work on.
+        """
+        done = True
         # The plan first: one that its cluster starts again, or late, then has nothing to do.
         for step in (self.exchange.withdraw, self._kill):
             try:
                 step()
             except OneLakeError as error:
+                done = False
                 log.warning("A driver at %s could not be killed: %s", self.where, error)
+        return done
 
     def _kill(self) -> None:
         driver = self.learn()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -113,7 +114,9 @@ class Exchange:
         :returns: whether it is the caller's to submit; another execution of the attempt may have done so.
         """
         try:
-            self.store.create(f"{self.path}/{SUBMISSION}", json.dumps({"owner": owner}).encode())
+            # Bytes of its own: of two executions with an answer that was lost, both would take equal ones for theirs.
+            claim = {"owner": owner, "claim": uuid.uuid4().hex}
+            self.store.create(f"{self.path}/{SUBMISSION}", json.dumps(claim).encode())
         except ObjectExistsError:
             # Not a file more: the plan may have been taken back.
             return False
@@ -170,9 +173,13 @@ class Exchange:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the driver says, ``None`` before it says anything."""
+        """What the driver says, ``None`` before it says anything.
+
+        :raises SparkJobError: it is none of this version of the package.
+        """
         content = self._get(VERDICT)
-        return load_verdict(content) if content is not None else None
+        # Hadoop writes in place where a store has no other way, so half of one may be there for a moment.
+        return load_verdict(content) if content is not None and _is_whole(content) else None
 
     @property
     def age(self) -> float:
@@ -205,6 +212,14 @@ class Exchange:
             return self.store.get(f"{self.path}/{name}")
         except ObjectNotFoundError:
             return None
+
+
+def _is_whole(content: bytes) -> bool:
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True
 
 
 def _work(plan: bytes) -> dict[str, Any]:

@@ -22,13 +22,17 @@ from airflow_provider_onelake.storage.spark import delta_package
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_provider_onelake.engines.jobs import SparkJob
     from airflow_provider_onelake.storage.spark import SparkAccess
 
 _EXTENSIONS = "spark.sql.extensions"
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+_EXCLUDES = "spark.jars.excludes"
 _REDACTION = "spark.redaction.regex"
-# Spark's own, with what it forgets: keys of storage accounts, and all that executors are given by their environment.
-_HIDDEN = r"(?i)secret|password|token|access[.]?key|account[.]?key|[.]sas[.]|^spark[.]executorEnv[.]"
+# Spark's own, with what it forgets: keys of storage accounts.
+_TELLING = r"(?i)secret|passw|token|access[.]?key|account[.]?key|[.]sas[.]"
+# And all that executors are given by their environment: the values are the lakehouse's.
+_HIDDEN = rf"{_TELLING}|^spark[.]executorEnv[.]"
 
 _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -39,8 +43,17 @@ _SETTINGS = {
     "spark.log.level": "WARN",
 }
 
-# Settings that look like a secret, and only say where one is.
-_NO_SECRET = re.compile(r"(?i)secretKeyRef[.]|[.]secrets[.]|(?:file|path|provider|type|regex|enabled)$")
+# Settings that look like a secret, and only say where one is, or how one is asked for.
+_NO_SECRET = re.compile(
+    r"(?i)secretKeyRef[.]|[.]secrets[.]|kerberos[.]tokenSecret[.]|(?:file|provider|type|regex|enabled)$"
+)
+_PATH = re.compile(r"(?:[\w+-]+:)?/|[.]/")
+# Variables of processes, whose names are written otherwise.
+_VARIABLES = re.compile(r"^spark[.](?:executorEnv|yarn[.]appMasterEnv|kubernetes[.]driverEnv)[.](.+)$")
+_TELLING_VARIABLE = r"(?i)secret|passw|token|access_?key|account_?key|(?:^|_)(?:key|sas)(?:_|$)"
+# Inside a value: properties of a JVM, options of a program; an address with a password.
+_OPTIONS = re.compile(r"(?:-D|--)([\w.-]+)[=\s]+(\S+)")
+_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
 # Names of environment variables whose values must not be read.
 _SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
 # What Airflow is told by its environment is none of Spark's business: keys, connections.
@@ -90,6 +103,7 @@ class SubmitTarget:
         manager = str(extra.get("yarn_resourcemanager_webapp_address") or "").strip() or None
         target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages, manager)
         _check_no_secrets(target.conf, f"`conf` in the extra of {conn_id}")
+        _check_no_secrets({"jars": ",".join(jars), "packages": ",".join(packages or ())}, f"the extra of {conn_id}")
         return target
 
     def settings(self, access: SparkAccess) -> dict[str, str]:
@@ -102,6 +116,8 @@ class SubmitTarget:
         found = {**_SETTINGS, **access.settings, **self.conf}
         given = [name for name in found.get(_EXTENSIONS, "").split(",") if name]
         found[_EXTENSIONS] = ",".join([_DELTA, *(name for name in given if name != _DELTA)])
+        if excluded := [each[_EXCLUDES] for each in (access.settings, self.conf) if each.get(_EXCLUDES)]:
+            found[_EXCLUDES] = ",".join(excluded)
         found[_REDACTION] = "|".join(filter(None, (_HIDDEN, found.get(_REDACTION))))
         if access.environment:
             found[ENVIRONMENT] = ",".join(sorted(access.environment))
@@ -174,20 +190,53 @@ def secrets(environment: Mapping[str, str]) -> list[str]:
     return sorted((v for name, v in environment.items() if v and _SECRET_NAMES.search(name)), key=len, reverse=True)
 
 
+def check_plan(job: SparkJob) -> None:
+    """Refuse a secret in a job that goes through the table's store: whoever reads the table can read it there.
+
+    :param job: for a driver in cluster mode.
+    :raises InvalidWriteError: an option of its source, or a setting of its session, looks like one.
+    """
+    options = job.as_dict().get("source", {}).get("options") or {}
+    if found := _telling({**job.session, **{str(name): str(value) for name, value in options.items()}}):
+        raise InvalidWriteError(
+            f"{', '.join(found)} among the options of the source or the settings of the session looks like a secret. "
+            "In cluster mode a job lies in the table's store while it runs, for everybody who reads the table. Give it "
+            "to the Spark of the cluster (spark-defaults.conf, its environment), or use the client deploy mode "
+            "or Spark Connect. Nothing was staged."
+        )
+
+
 def _pip_spark() -> Path | None:
     spec = importlib.util.find_spec("pyspark")
     home = Path(spec.origin).parent if spec is not None and spec.origin else None
     return home if home is not None and (home / "jars").is_dir() else None
 
 
+def _telling(settings: Mapping[str, str]) -> list[str]:
+    """Return the names of settings or options that look like a secret, or whose value holds one.
+
+    :param settings: of Spark, or options of a source.
+    """
+    return [key for key, value in settings.items() if _is_secret(key, value)]
+
+
 def _check_no_secrets(settings: Mapping[str, str], whose: str) -> None:
-    for key, value in settings.items():
-        if re.search(_HIDDEN, key) and not _NO_SECRET.search(key) and not value.startswith("${"):
-            raise InvalidWriteError(
-                f"{key} in {whose} looks like a secret, and would stand on the command line of spark-submit for "
-                "everybody to read. Give it to the lakehouse's connection, or to Spark's own spark-defaults.conf. "
-                "Nothing was staged."
-            )
+    if found := _telling(settings):
+        raise InvalidWriteError(
+            f"{', '.join(found)} in {whose} looks like a secret, and would stand on the command line of spark-submit "
+            "for everybody to read. Give it to the lakehouse's connection, or to Spark's own spark-defaults.conf. "
+            "Nothing was staged."
+        )
+
+
+def _is_secret(key: str, value: str) -> bool:
+    if _PASSWORD.search(value) or any(_is_secret(*option) for option in _OPTIONS.findall(value)):
+        return True
+    variable = _VARIABLES.match(key)
+    looks_so = re.search(_TELLING_VARIABLE, variable[1]) if variable is not None else re.search(_TELLING, key)
+    if not looks_so or _NO_SECRET.search(key) or value.startswith("${"):
+        return False
+    return not (key.lower().endswith("path") and _PATH.match(value))
 
 
 def _listed(value: object) -> tuple[str, ...]:

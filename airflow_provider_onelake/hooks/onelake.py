@@ -214,8 +214,8 @@ class OneLakeHook(BaseHook):
             )
         from airflow_provider_onelake.storage.preflight import problems_of
 
-        # OneLake lets nobody make a directory beside Tables and Files.
-        path = f"Files/airflow-connection-test-{uuid.uuid4()}"
+        # OneLake lets nobody make a directory beside Tables and Files. Its own one, as that one is listed whole.
+        path = f"Files/airflow-connection-test/{uuid.uuid4()}"
         try:
             problems = problems_of(self._root(min(self.patience, _SHORT_PATIENCE)), path, self.lakehouse)
         except OneLakeError as error:

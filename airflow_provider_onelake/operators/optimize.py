@@ -50,7 +50,8 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     :param abandoned_after: a writer that wrote nothing for this long no longer keeps files from being rewritten.
         Default: half of the table's ``delta.deletedFileRetentionDuration``, from when on it cannot be published.
     :param kwargs: the connections and ``spark_timeout`` of a
-        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator`, and what every operator takes.
+        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
+        staged, and does nothing here), and what every operator takes.
     """
 
     template_fields: Collection[str] = ("table", "where", "partitions", "zorder_by")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_provider_onelake.exceptions import BufferInvalidError
+from airflow_provider_onelake.exceptions import BufferInvalidError, OneLakeError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.spark import SparkAccess
     from airflow_provider_onelake.storage.stores import Store
 
+_STOP_SECONDS = 8
+
 
 class SparkTaskOperator(BaseOperator):
     """A task that gives work to Spark on a table of a lakehouse.
@@ -32,7 +35,7 @@ class SparkTaskOperator(BaseOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
     :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
-        Default: none; ``execution_timeout`` stops the Spark job too.
+        Default: none; ``execution_timeout`` stops the Spark job too, also one for which a deferred task waits.
     :param deferrable: whether to wait in the triggerer for rows that a driver in cluster mode stages; other Spark work
         is the worker's to wait for. Default: Airflow's ``[operators] default_deferrable``.
     """
@@ -54,6 +57,7 @@ class SparkTaskOperator(BaseOperator):
         self.spark_timeout = spark_timeout
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._engine: Engine | None = None
+        self._left: Callable[[], None] | None = None
         self._stopped = False
 
     @cached_property
@@ -68,11 +72,16 @@ class SparkTaskOperator(BaseOperator):
         """
         self.check_not_stopped()
         if self._engine is None:
-            timeout = self.spark_timeout
-            seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
             leave = self._leave if self.deferrable else None
-            self._engine = engine_for(self.spark_conn_id, seconds, self._access, self._store, leave)
+            self._engine = engine_for(self.spark_conn_id, self._longest(), self._access, self._store, leave)
         return self._engine
+
+    def _longest(self) -> float | None:
+        """Return for how many seconds a Spark job may go on."""
+        # Airflow gives a task that comes back from the triggerer its whole execution_timeout anew.
+        limits = (self.spark_timeout, self.execution_timeout if self.deferrable else None)
+        seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
+        return min((limit for limit in seconds if limit is not None), default=None)
 
     def settle_earlier(self, log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
         """Wait for a Spark job that an earlier try left at work when its worker died, or kill it if its work changed.
@@ -137,8 +146,27 @@ class SparkTaskOperator(BaseOperator):
         :returns: what ``execute`` returns.
         """
         self.log.info("Back from the triggerer: %s", event.get("reason"))
+        if attempt := event.get("attempt"):
+            self._take_back(str(attempt))
         # Unwrapped, as Airflow's guard against calls of execute() from elsewhere would warn of this one.
         return inspect.unwrap(type(self).execute)(self, context)
+
+    def _take_back(self, attempt: str) -> None:
+        """Know from now on which driver a stop is to end: the engine does not, until it is asked to stage again."""
+        from airflow_provider_onelake.engines.base import DurableEngine, StageJob
+
+        self.check_not_stopped()
+        # Of its own, as the task's is stopped before; made now, while connections may be asked for.
+        engine = engine_for(self.spark_conn_id, None, None, self._store)
+        if isinstance(engine, DurableEngine):
+            uri = self.hook.address(self.table).spark_uri
+            self._left = partial(engine.settle, uri, attempt, StageJob.doing, wanted=False)
+
+    def _end_left(self, end: Callable[[], None]) -> None:
+        try:
+            end()
+        except OneLakeError as error:
+            self.log.warning("The driver at work could not be ended; a retry finds it: %s", error)
 
     def _leave(self, attempt: str, seconds: float | None) -> None:
         from airflow_provider_onelake.triggers.driver import LONGEST_LOOK, DriverTrigger
@@ -174,3 +202,8 @@ class SparkTaskOperator(BaseOperator):
         self._stopped = True
         if self._engine is not None:
             self._engine.stop()
+        if self._left is not None:
+            # In a thread, as this may be a signal handler, and neither store nor cluster may answer.
+            ending = threading.Thread(target=self._end_left, args=[self._left], name="end-driver", daemon=True)
+            ending.start()
+            ending.join(_STOP_SECONDS)

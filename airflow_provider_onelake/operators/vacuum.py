@@ -57,7 +57,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days; readers,
         and other engines' writers, that take longer than it says may then lose files. Default: no.
     :param kwargs: the connections and ``spark_timeout`` of a
-        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator`, and what every operator takes.
+        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
+        staged, and does nothing here), and what every operator takes.
     """
 
     template_fields: Collection[str] = ("table", "keep_versions", "release_versions")

@@ -98,7 +98,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
     :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
-        Default: none; ``execution_timeout`` stops the Spark job too.
+        Default: none; ``execution_timeout`` stops the Spark job too, also one for which a deferred task waits.
+    :param deferrable: whether to wait in the triggerer for rows that a driver in cluster mode stages. Default:
+        Airflow's ``[operators] default_deferrable``.
     """
 
     template_fields: Collection[str] = (
@@ -158,10 +160,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
         spark_timeout: float | timedelta | None = None,
+        deferrable: bool | None = None,
         map_index_template: str | None = "{{ writer | default(task.writer or '', true) }}",
         **kwargs: Any,
     ) -> None:
-        super().__init__(map_index_template=map_index_template, **kwargs)
+        super().__init__(map_index_template=map_index_template, deferrable=deferrable, **kwargs)
         group = group_defaults(self)
         self.table: str = table or group.get("table") or ""
         self.source = source
@@ -187,6 +190,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or self.onelake_conn_id
         self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or self.spark_conn_id
         self.spark_timeout = group.get("spark_timeout") if spark_timeout is None else spark_timeout
+        if deferrable is None and group.get("deferrable") is not None:
+            self.deferrable = bool(group["deferrable"])
         self._check()
 
     def _check(self) -> None:
@@ -236,6 +241,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
 
     def _check_rendered(self) -> None:
+        """Refuse what templates must not become, take defaults for what became nothing, and the plan's files."""
         for name in ("source", "steps", "files", "partition_by", *_TEXTS, *_CHOOSING):
             check_rendered(name, getattr(self, name))
         # A template that renders to nothing, such as one under an {% if %}, means that nothing is given.

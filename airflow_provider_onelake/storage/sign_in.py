@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.storage.credentials import PUBLIC_AUTHORITY, AzureCredentials, S3Credentials
 from airflow_provider_onelake.storage.errors import SIGN_IN_REFUSED, SIGN_IN_UNANSWERED, SignInError
+from airflow_provider_onelake.storage.sign_in_errors import is_passing
 from airflow_provider_onelake.storage.stores import PATIENCE
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ SCOPE = "https://storage.azure.com/.default"
 
 # What obstore calls whenever it needs a key or a token, and again before that expires.
 Provider = Callable[[], Any]
+
+# With which this process has got a token before: those of a few connections.
+_ANSWERED: set[Credentials] = set()
 
 _MOST_TRIES = "10000"
 
@@ -76,7 +80,8 @@ def s3_provider(credentials: S3Credentials) -> Provider | None:
         )
     except (refusals.BotoCoreError, ValueError) as error:
         raise CredentialsError(f"AWS cannot sign in: {error}") from error
-    return _explained(inner, (refusals.HTTPClientError,))
+    silent = (refusals.HTTPClientError, refusals.ConnectionError, refusals.MetadataRetrievalError)
+    return _explained(inner, credentials, silent, (refusals.NoCredentialsError, refusals.CredentialRetrievalError))
 
 
 def azure_provider(credentials: AzureCredentials) -> Provider:
@@ -91,12 +96,14 @@ def azure_provider(credentials: AzureCredentials) -> Provider:
         return lambda: {"token": credentials.token, "expires_at": None}
     identity = _identity(credentials)
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError
+    from azure.identity import CredentialUnavailableError
 
     def ask() -> dict[str, Any]:
         token = identity.get_token(SCOPE)
         return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
 
-    return _explained(ask, (ServiceRequestError, ServiceResponseError))
+    silent = (ServiceRequestError, ServiceResponseError)
+    return _explained(ask, credentials, silent, (CredentialUnavailableError,))
 
 
 def deltalake_options(
@@ -185,15 +192,27 @@ def _identity(credentials: AzureCredentials) -> Any:
         raise CredentialsError(f"azure-identity refuses {credentials.sign_in}: {error}") from error
 
 
-def _explained(inner: Provider, unanswered: tuple[type[Exception], ...]) -> Provider:
-    """Return a provider whose error says whether trying again may help: obstore takes all of them for a refusal."""
+def _explained(
+    inner: Provider,
+    credentials: Credentials,
+    silent: tuple[type[Exception], ...],
+    nobody: tuple[type[Exception], ...],
+) -> Provider:
+    """Return a provider whose error says whether trying again may help: obstore takes all of them for a refusal.
+
+    :param inner: gives a token.
+    :param credentials: that it is asked with.
+    :param silent: errors of a request that got no answer.
+    :param nobody: errors that there was nobody to ask, which is for good unless somebody answered before.
+    """
 
     def ask() -> Any:
         try:
-            return inner()
-        except unanswered as error:
-            raise SignInError(f"{SIGN_IN_UNANSWERED}: {error}") from None
+            given = inner()
         except Exception as error:
-            raise SignInError(f"{SIGN_IN_REFUSED}: {error}") from None
+            passes = is_passing(error, silent) or (isinstance(error, nobody) and credentials in _ANSWERED)
+            raise SignInError(f"{SIGN_IN_UNANSWERED if passes else SIGN_IN_REFUSED}: {error}") from None
+        _ANSWERED.add(credentials)
+        return given
 
     return ask

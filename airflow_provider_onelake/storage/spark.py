@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -52,11 +52,29 @@ class SparkAccess:
     :param environment: for the processes of the driver and of the executors. It holds the secrets.
     :param packages: Maven coordinates, for ``spark.jars.packages``; what they pull in needlessly is excluded by the
         settings.
+    :param sign_in: those of the settings that say how to sign in, each with the name that says it for all stores.
+    :param by_default: those of them that Hadoop need not be told: it looks at the environment, and elsewhere too.
     """
 
     settings: Mapping[str, str] = attrs.field(factory=dict)
     environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     packages: tuple[str, ...] = ()
+    sign_in: Mapping[str, str] = attrs.field(factory=dict)
+    by_default: Collection[str] = ()
+
+    def without_environment(self, conf: Mapping[str, str]) -> SparkAccess:
+        """Return what machines are given whose environment is not set from here.
+
+        What names a variable of it must not stand in the way of an identity that they have of their own.
+
+        :param conf: what else Spark is told. Where it says how to sign in, nothing of it is said here.
+        """
+        if not self.environment:
+            return self
+        said = any(name in conf for names in self.sign_in.items() for name in names)
+        left_out = self.sign_in if said else self.by_default
+        settings = {name: value for name, value in self.settings.items() if name not in left_out}
+        return attrs.evolve(self, settings=settings, environment={}, sign_in={}, by_default=())
 
 
 def spark_access(
@@ -111,7 +129,9 @@ def _s3(address: TableAddress, credentials: S3Credentials, patience: float) -> S
         "AWS_PROFILE": credentials.profile,
         "AWS_REGION": credentials.region,
     }
-    prefix = f"spark.hadoop.fs.s3a.bucket.{address.authority}."
+    general = "spark.hadoop.fs.s3a."
+    prefix = f"{general}bucket.{address.authority}."
+    sign_in = [name for name in settings if settings[name] is not None and name.startswith(("aws.", "assumed."))]
     return SparkAccess(
         {
             **{f"{prefix}{name}": value for name, value in settings.items() if value is not None},
@@ -119,6 +139,8 @@ def _s3(address: TableAddress, credentials: S3Credentials, patience: float) -> S
         },
         {name: value for name, value in environment.items() if value is not None},
         S3_PACKAGES,
+        {f"{prefix}{name}": f"{general}{name}" for name in sign_in},
+        [f"{prefix}{name}" for name in sign_in if settings[name] == base],
     )
 
 
@@ -171,9 +193,13 @@ def _azure(address: TableAddress, credentials: AzureCredentials) -> SparkAccess:
     if oauth is not None:
         settings = {"fs.azure.account.auth.type": "OAuth"}
         settings |= {f"fs.azure.account.{name}": value for name, value in oauth.items() if value is not None}
+    sign_in = {f"spark.hadoop.{name}.{host}": f"spark.hadoop.{name}" for name in settings}
     if address.kind == "onelake" and credentials.endpoint is None:
         settings["fs.azure.account.hns.enabled"] = "true"
     # Each for its own account, so that tables of several accounts can meet in one session.
     return SparkAccess(
-        {f"spark.hadoop.{name}.{host}": value for name, value in settings.items()}, environment, AZURE_PACKAGES
+        {f"spark.hadoop.{name}.{host}": value for name, value in settings.items()},
+        environment,
+        AZURE_PACKAGES,
+        sign_in,
     )

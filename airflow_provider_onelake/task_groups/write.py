@@ -38,6 +38,7 @@ _FOR_WRITERS = (
     "onelake_conn_id",
     "spark_conn_id",
     "spark_timeout",
+    "deferrable",
 )
 
 _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
@@ -55,7 +56,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     :param group_id: of the task group.
     :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all of these up to
-        ``spark_timeout``; templates are rendered there.
+        ``deferrable``; templates are rendered there.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
     :param on_missing_writer: see there.
     :param committed: whether to add the sensor. Default: yes.
@@ -86,6 +87,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     onelake_conn_id: str = OneLakeHook.default_conn_name
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID
     spark_timeout: float | timedelta | None = None
+    deferrable: bool | None = None
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
     committed: bool = True

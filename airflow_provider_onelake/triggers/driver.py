@@ -60,7 +60,7 @@ class DriverTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the verdict.
 
-        :returns: one event: ``{"reason": …}``; the task finds the verdict itself.
+        :returns: one event: ``{"reason": …, "attempt": …}``; the task finds the verdict itself.
         """
         deadline = time.monotonic() + self.seconds
         exchange = await self._exchange()
@@ -74,7 +74,7 @@ class DriverTrigger(BaseTrigger):
             except OneLakeError as error:
                 self.log.warning("%s: %s; asking again in %.0f s", self.table, error, self.poll_interval)
             await asyncio.sleep(self.poll_interval)
-        yield TriggerEvent({"reason": reason})  # type: ignore[no-untyped-call]
+        yield TriggerEvent({"reason": reason, "attempt": self.attempt})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
         """Kill the driver of a task that somebody ended while it was deferred."""

@@ -61,14 +61,26 @@ class Master:
     when_asked: Callable[[], None] = lambda: None
     url: str = ""
     down: bool = False
+    recovering: bool = False
+    kills_to_lose: int = 0
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:
         if self.down:
             return 200, b"<html>"
+        if self.recovering:
+            # As Spark's Master answers while it stands by or recovers, whatever it is asked.
+            self.asked.append(f"{method} {path}")
+            self.when_asked()
+            return ok(
+                {"success": False, "message": "Exception from the cluster: current state is not alive: RECOVERING"}
+            )
         self.asked.append(f"{method} {path}")
         _, _, _, what, driver = path.split("/")
         if driver != DRIVER:
             return ok({"success": False})
+        if what == "kill" and self.kills_to_lose:
+            self.kills_to_lose -= 1
+            return ok({"success": False, "message": "Can only kill drivers in ALIVE state."})
         if what == "kill":
             self.state = "KILLED"
             return ok({"success": True})

@@ -115,6 +115,16 @@ def test_what_the_connection_says_of_a_store_wins(submit: FakeSubmit, connect: C
     assert found["spark.hadoop.fs.s3a.endpoint"] == "http://store"
 
 
+def test_packages_that_the_connection_leaves_out_stay_out(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine]
+) -> None:
+    access = attrs.evolve(ACCESS, settings={"spark.jars.excludes": "software.amazon.awssdk:bundle"})
+    connect(extra={"conf": {"spark.jars.excludes": "org.slf4j:slf4j-api"}}, access=lambda: access).stage(job())
+    assert settings(submit.calls[0]["argv"])["spark.jars.excludes"] == (
+        "software.amazon.awssdk:bundle,org.slf4j:slf4j-api"
+    )
+
+
 def test_without_jars_delta_and_what_the_store_needs_are_fetched(
     submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,30 +187,51 @@ def test_a_worker_that_was_a_connect_client_submits_a_driver(
 
 
 @pytest.mark.parametrize(
-    "key",
+    ("key", "value"),
     [
-        "spark.hadoop.fs.s3a.secret.key",
-        "spark.hadoop.fs.s3a.access.key",
-        "spark.hadoop.fs.azure.account.key.x",
-        "spark.authenticate.secret",
+        ("spark.hadoop.fs.s3a.secret.key", SECRET),
+        ("spark.hadoop.fs.s3a.access.key", SECRET),
+        ("spark.hadoop.fs.azure.account.key.x", SECRET),
+        ("spark.authenticate.secret", SECRET),
+        ("spark.my.secret.path", SECRET),
+        ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", SECRET),
+        ("spark.yarn.appMasterEnv.STORAGE_SAS", SECRET),
+        ("spark.driver.extraJavaOptions", f"-Xss4m -Dmy.secret={SECRET}"),
+        ("spark.jars.repositories", f"https://reader:{SECRET.replace('/', '')}@jars.example/releases"),
     ],
 )
-def test_a_secret_among_the_settings_is_refused(connect: Callable[..., SubmitEngine], key: str) -> None:
+def test_a_secret_among_the_settings_is_refused(connect: Callable[..., SubmitEngine], key: str, value: str) -> None:
     with pytest.raises(InvalidWriteError, match="command line") as refused:
-        connect(extra={"conf": {key: SECRET}})
-    assert SECRET not in str(refused.value)
+        connect(extra={"conf": {key: value}})
+    assert value not in str(refused.value)
+
+
+def test_a_password_in_the_address_of_a_jar_is_refused(connect: Callable[..., SubmitEngine]) -> None:
+    with pytest.raises(InvalidWriteError, match="command line") as refused:
+        connect(extra={"jars": f"https://reader:{SECRET.replace('/', '')}@jars.example/mine.jar"})
+    assert "s3cr3t" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    "key",
+    ("key", "value"),
     [
-        "spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY",
-        "spark.hadoop.fs.s3a.aws.credentials.provider",
-        "spark.hadoop.fs.azure.account.oauth2.token.file",
+        ("spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY", "x"),
+        ("spark.kubernetes.kerberos.tokenSecret.name", "x"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "x"),
+        ("spark.hadoop.fs.azure.account.oauth2.token.file", "x"),
+        ("spark.hadoop.fs.azure.account.key.x", "${env.AZURE_STORAGE_ACCOUNT_KEY}"),
+        ("spark.executorEnv.TZ", "UTC"),
+        ("spark.executorEnv.AZURE_FEDERATED_TOKEN_FILE", "/var/run/token"),
+        ("spark.my.secret.path", "/run/secrets/mine"),
+        ("spark.driver.extraJavaOptions", "-Xss4m -Dmy.token.file=/run/token -Duser.timezone=UTC"),
+        ("spark.eventLog.dir", "abfss://logs@lake.dfs.core.windows.net/events"),
+        ("spark.jars.repositories", "https://jars.example:8443/releases"),
     ],
 )
-def test_a_setting_that_says_where_a_secret_is_is_none(connect: Callable[..., SubmitEngine], key: str) -> None:
-    connect(extra={"conf": {key: "x"}})
+def test_a_setting_that_says_where_a_secret_is_is_none(
+    connect: Callable[..., SubmitEngine], key: str, value: str
+) -> None:
+    connect(extra={"conf": {key: value}})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import attrs
+import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
@@ -22,7 +24,9 @@ from airflow_provider_onelake.exceptions import (
     SparkSetUpError,
     SparkUnavailableError,
 )
-from airflow_provider_onelake.storage.spark import SparkAccess
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.credentials import S3Credentials
+from airflow_provider_onelake.storage.spark import spark_access
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import DRIVER, ERROR, RESULT, Master, exchange, rest_server, says, submitted
 from tests.support.fake_submit import FakeSubmit, option, settings
@@ -85,12 +89,36 @@ def test_secrets_are_not_sent_to_a_cluster(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     finishes(master, store, job)
-    new_engine(access=lambda: SparkAccess(environment={"AWS_SECRET_ACCESS_KEY": "s3cr3t"})).stage(job)
+    keys = S3Credentials(access_key="A", secret_key="s3cr3t", endpoint="https://store")
+    access = spark_access(TableAddress.parse("s3://lake/t"), keys)
+    new_engine(access=lambda: access).stage(job)
     (call,) = submit.calls
+    told = settings(call["argv"])
+    assert told["spark.hadoop.fs.s3a.bucket.lake.endpoint"] == "https://store"
+    assert not [name for name in told if "provider" in name]
     assert "s3cr3t" not in json.dumps(call)
-    assert "spark.onelake.environment" not in settings(call["argv"])
+    assert "spark.onelake.environment" not in told
     assert "AWS_SECRET_ACCESS_KEY" in caplog.text
     assert "s3cr3t" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"source": {"kind": "files", "path": ["/in"], "format": "csv", "options": {"password": "s3cr3t"}}},
+        {"source": {"kind": "files", "path": ["/in"], "format": "x", "options": {"url": "jdbc:x://me:s3cr3t@db/t"}}},
+        {"session": {"spark.hadoop.fs.s3a.secret.key": "s3cr3t"}},
+    ],
+    ids=["option", "address", "setting"],
+)
+def test_a_secret_does_not_go_through_the_tables_store(
+    submit: FakeSubmit, store: ObjectStore, job: StageJob, new_engine: NewEngine, secret: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidWriteError, match="for everybody who reads the table") as refused:
+        new_engine().stage(attrs.evolve(job, **secret))
+    assert "s3cr3t" not in str(refused.value)
+    assert not list(store.list("staged"))
+    assert not submit.calls
 
 
 def test_its_error_is_raised_as_the_typed_one(
@@ -231,6 +259,55 @@ def test_nothing_else_is_submitted_where_a_driver_could_not_be_killed(
     assert place.driver == DRIVER
 
 
+def test_a_kill_that_is_lost_is_ordered_again(
+    master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
+) -> None:
+    place = submitted(store, job, DRIVER)
+    master.kills_to_lose = 1
+    new_engine().settle(job.table_uri, "a1", "staging", wanted=False)
+    assert master.state == "KILLED"
+    assert not place.submitted
+
+
+def test_a_master_that_recovers_does_not_say_that_the_driver_is_over(
+    submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
+) -> None:
+    submitted(store, job, DRIVER)
+    master.recovering = True
+
+    def recovered() -> None:
+        if len(master.asked) > 2:
+            master.recovering = False
+            finishes(master, store, job)
+
+    master.when_asked = recovered
+    new_engine().settle(job.table_uri, "a1", "staging", wanted=True)
+    assert master.state == "FINISHED"
+
+
+def test_a_verdict_that_is_half_written_is_none_yet(
+    submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
+) -> None:
+    """As Hadoop writes it, in place, to Azure."""
+    place = submitted(store, job, DRIVER)
+    store.put(f"{place.path}/verdict.json", b'{"format": 1, "dri')
+    finishes(master, store, job)
+    assert new_engine().stage(job).application_id == "app-1"
+
+
+def test_a_claim_whose_answer_was_lost_is_taken_for_ones_own_by_nobody_else(store: ObjectStore, job: StageJob) -> None:
+    """A store asks, after such an answer, whether the bytes that stand there are those that it was to put."""
+    claims: list[bytes] = []
+
+    class Claimed(ObjectStore):
+        def create(self, path: str, data: bytes) -> None:
+            claims.append(data)
+
+    watched = Claimed(store._store, store._name)
+    assert [exchange(watched, job).send("staging", job.as_dict(), owner="o") for _ in range(2)] == [True, True]
+    assert claims[0] != claims[1]
+
+
 def test_where_nothing_was_submitted_there_is_nothing_to_wait_for(
     master: Master, job: StageJob, new_engine: NewEngine
 ) -> None:
@@ -319,6 +396,17 @@ def test_stop_kills_the_driver(submit: FakeSubmit, master: Master, job: StageJob
     assert master.state == "KILLED"
 
 
+def test_whoever_stops_a_driver_that_cannot_be_killed_is_told_so(
+    submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
+) -> None:
+    engine = new_engine()
+    master.kills_to_lose = 99
+    master.when_asked = lambda: engine._end("stopped") if engine._ended is None else None
+    with pytest.raises(SparkJobError, match=r"could not be ended for certain.*a retry finds it"):
+        engine.stage(job)
+    assert exchange(store, job).driver == DRIVER
+
+
 def test_a_time_out_kills_the_driver(submit: FakeSubmit, master: Master, job: StageJob, new_engine: NewEngine) -> None:
     engine = new_engine(timeout=60)
     # As the timer does, but only once the driver is at work.
@@ -345,6 +433,18 @@ def test_a_master_without_a_rest_server_is_refused_before_anything_is_submitted(
 ) -> None:
     master.down = True
     with pytest.raises(SparkSetUpError, match=r"spark\.master\.rest\.enabled"):
+        new_engine().stage(job)
+    assert not submit.calls
+
+
+def test_a_master_that_is_too_busy_to_answer_is_asked_by_the_next_try(
+    submit: FakeSubmit, job: StageJob, new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object, **__: object) -> None:
+        raise httpx.ReadTimeout("timed out")
+
+    monkeypatch.setattr(httpx, "request", busy)
+    with pytest.raises(SparkUnavailableError, match="timed out"):
         new_engine().stage(job)
     assert not submit.calls
 

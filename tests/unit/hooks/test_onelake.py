@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from airflow_provider_onelake.exceptions import AddressError, InvalidWriteError,
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.credentials import AZURE_SIGN_INS
-from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.contexts import connect
 
 
@@ -23,6 +24,28 @@ def test_the_provider_info_is_what_airflow_expects() -> None:
 
     schema = json.loads(files("airflow").joinpath("provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
+
+
+@pytest.mark.parametrize("kind", ["operators", "sensors", "triggers"])
+def test_the_provider_info_names_every_module_with_such_a_class(kind: str) -> None:
+    import importlib
+    import pkgutil
+
+    from airflow.sdk import BaseOperator, BaseSensorOperator
+    from airflow.triggers.base import BaseTrigger
+
+    import airflow_provider_onelake
+
+    base = {"operators": BaseOperator, "sensors": BaseSensorOperator, "triggers": BaseTrigger}[kind]
+    root = importlib.import_module(f"{airflow_provider_onelake.__name__}.{kind}")
+    found = set()
+    for info in pkgutil.iter_modules(root.__path__, f"{root.__name__}."):
+        own = [each for each in vars(importlib.import_module(info.name)).values() if isinstance(each, type)]
+        if any(issubclass(each, base) and each.__module__ == info.name for each in own):
+            found.add(info.name)
+    # What the others inherit from is nobody's task.
+    found -= {f"{root.__name__}.{name}" for name in ("spark_task", "source_templates")}
+    assert found == {name for each in get_provider_info()[kind] for name in each["python-modules"]}
 
 
 def test_airflow_finds_the_connection_type_and_its_form() -> None:
@@ -121,7 +144,30 @@ def test_the_test_of_a_connection_reads_lists_and_proves_the_create_only_put(
     worked, message = OneLakeHook().test_connection()
     assert worked, message
     assert "refuses a second create-only put" in message
-    assert not list(tmp_path.rglob("airflow-connection-test-*"))
+    assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
+
+
+def test_the_test_of_a_connection_does_not_list_what_lies_in_the_lakehouse(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "Files").mkdir()
+    (tmp_path / "Files" / "one-of-millions.json").write_text("{}")
+    (tmp_path / "Files" / "raw").mkdir()
+    (tmp_path / "Files" / "raw" / "another.json").write_text("{}")
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    listed: list[str] = []
+    listing = ObjectStore.list
+
+    def watched(self: ObjectStore, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        for info in listing(self, prefix, start_after):
+            listed.append(info.path)
+            yield info
+
+    monkeypatch.setattr(ObjectStore, "list", watched)
+    worked, message = OneLakeHook().test_connection()
+    assert worked, message
+    assert len(listed) == 1
+    assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
 
 
 def test_a_store_that_lets_a_second_create_through_fails_the_test(
@@ -157,4 +203,4 @@ def test_the_scratch_object_is_removed_after_a_failure(
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
     monkeypatch.setattr(ObjectStore, "get", get)
     assert not OneLakeHook().test_connection()[0]
-    assert not list(tmp_path.rglob("airflow-connection-test-*"))
+    assert not list(tmp_path.glob("Files/airflow-connection-test/*"))

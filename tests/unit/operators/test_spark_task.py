@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,29 @@ def test_an_engine_whose_work_dies_with_the_task_is_not_asked(cluster: Cluster, 
 
 def test_spark_connect_has_nothing_that_outlives_a_task() -> None:
     assert not isinstance(ConnectEngine("sc://127.0.0.1"), DurableEngine)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"spark_timeout": 60}, 60, id="Spark's"),
+        pytest.param({"execution_timeout": timedelta(hours=1), "deferrable": True}, 3600, id="the task's"),
+        pytest.param(
+            {"spark_timeout": 60, "execution_timeout": timedelta(hours=1), "deferrable": True}, 60, id="the shorter one"
+        ),
+        # Airflow itself sees to it, and stops the engine.
+        pytest.param({"execution_timeout": timedelta(hours=1), "deferrable": False}, None, id="a task that stays"),
+    ],
+)
+def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], seconds: float | None
+) -> None:
+    """Airflow gives a task that comes back from the triggerer all of its time anew."""
+    asked: list[float | None] = []
+    monkeypatch.setattr(
+        "airflow_provider_onelake.operators.spark_task.engine_for",
+        lambda conn_id, timeout, *_: asked.append(timeout) or FakeEngine({}),
+    )
+    OneLakeWriteOperator(task_id="w", table="Tables/trips", source=SqlSource("SELECT 1"), **given).engine()
+    assert asked == [seconds]

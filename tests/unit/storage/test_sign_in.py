@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -120,12 +121,96 @@ def test_a_refusal_of_who_gives_tokens_is_final_and_shows_no_secret(identity: Id
     assert "hush" not in str(refused.value)
 
 
-def test_silence_of_who_gives_tokens_may_pass(identity: Identity) -> None:
-    from azure.core.exceptions import ServiceRequestError
+class Entra:
+    """A transport of azure-core: what goes out to Microsoft, and what comes back."""
 
-    identity.error = ServiceRequestError("no route to host")
-    with pytest.raises(StoreUnavailableError, match="no route to host"):
-        open_store(ONELAKE, AzureCredentials(**PRINCIPAL)).get("a")
+    def __init__(self, status: int, body: dict[str, str] | None) -> None:
+        self.answer = status, body
+
+    def __enter__(self) -> Entra:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def send(self, request: Any, **_: object) -> Any:
+        from azure.core.exceptions import ServiceRequestError
+        from azure.core.rest._requests_basic import RestRequestsTransportResponse
+        from requests import Response
+
+        status, body = self.answer
+        if not status:
+            raise ServiceRequestError("no route to host")
+        answer = Response()
+        answer._content_consumed = True
+        answer.status_code, answer._content = status, json.dumps(body).encode() if body else b"<html>"
+        answer.headers["Content-Type"] = "application/json" if body else "text/html"
+        if "/token" not in request.url and "169.254" not in request.url:
+            there = "https://login.microsoftonline.com/t/oauth2/v2.0"
+            found = {
+                "issuer": there,
+                "token_endpoint": f"{there}/token",
+                "authorization_endpoint": f"{there}/authorize",
+                "tenant_discovery_endpoint": f"{there}/.well-known/openid-configuration",
+                "metadata": [],
+            }
+            answer.status_code, answer._content = 200, json.dumps(found).encode()
+            answer.headers["Content-Type"] = "application/json"
+        return RestRequestsTransportResponse(request=request, internal_response=answer)
+
+
+BUSY = {"error": "temporarily_unavailable", "error_description": "AADSTS90055: There are too many incoming requests."}
+REFUSED = {"error": "invalid_client", "error_description": "AADSTS7000215: Invalid client secret provided."}
+NOBODY = {"error": "invalid_request", "error_description": "Identity not found"}
+
+
+@pytest.mark.parametrize(
+    ("sign_in_by", "status", "body", "raised"),
+    [
+        pytest.param("service_principal", 0, None, StoreUnavailableError, id="principal-no-answer"),
+        pytest.param("service_principal", 503, None, StoreUnavailableError, id="principal-503"),
+        pytest.param("service_principal", 429, BUSY, StoreUnavailableError, id="principal-429"),
+        pytest.param("service_principal", 401, REFUSED, AccessDeniedError, id="principal-refused"),
+        pytest.param("managed_identity", 0, None, StoreUnavailableError, id="machine-no-answer"),
+        pytest.param("managed_identity", 400, NOBODY, AccessDeniedError, id="machine-has-no-identity"),
+    ],
+)
+def test_what_azure_identity_makes_of_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+    sign_in_by: str,
+    status: int,
+    body: dict[str, str] | None,
+    raised: type[Exception],
+) -> None:
+    from azure import identity
+
+    given: dict[str, Any] = {"transport": Entra(status, body), "retry_total": 0}
+    by_machine = sign_in_by == "managed_identity"
+    real: Any = (
+        identity.ManagedIdentityCredential(**given)
+        if by_machine
+        else identity.ClientSecretCredential("t", "c", "s", **given)
+    )
+    monkeypatch.setattr(sign_in, "_identity", lambda credentials: real)
+    with pytest.raises(raised):
+        open_store(
+            ONELAKE, AzureCredentials(sign_in="managed_identity") if by_machine else AzureCredentials(**PRINCIPAL)
+        ).get("a")
+
+
+def test_an_identity_that_answered_before_is_only_silent(identity: Identity, listening: Listening) -> None:
+    from azure.identity import CredentialUnavailableError
+
+    here = AzureCredentials(sign_in="cli", tenant_id="of-this-test", endpoint=listening.url, allow_http=True)
+    identity.lives, identity.error = 30, CredentialUnavailableError("nobody there")
+    store = open_store(ONELAKE, here)
+    with pytest.raises(AccessDeniedError, match="nobody there"):
+        store.put("a", b"")
+    identity.error = None
+    store.put("a", b"")
+    identity.error = CredentialUnavailableError("nobody there")
+    with pytest.raises(StoreUnavailableError, match="nobody there"):
+        open_store(ONELAKE, here).put("a", b"")
 
 
 @pytest.mark.parametrize(
@@ -197,6 +282,43 @@ def test_a_role_is_assumed_again_for_every_new_key(monkeypatch: pytest.MonkeyPat
     options = [deltalake_options(S3, credentials) for _ in range(2)]
     assert [option["aws_access_key_id"] for option in options] == ["ROLE1", "ROLE2"]
     assert asked[0] == {"RoleArn": role, "RoleSessionName": "airflow-provider-onelake"}
+
+
+def _client_error(code: str, status: int) -> Exception:
+    from botocore.exceptions import ClientError
+
+    said: Any = {"Error": {"Code": code, "Message": "as AWS says"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(said, "AssumeRole")
+
+
+def _no_route() -> Exception:
+    from botocore.exceptions import EndpointConnectionError
+
+    return EndpointConnectionError(endpoint_url="https://sts.amazonaws.com")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        pytest.param(_client_error("Throttling", 400), StoreUnavailableError, id="busy"),
+        pytest.param(_client_error("ServiceUnavailable", 503), StoreUnavailableError, id="away"),
+        pytest.param(_no_route(), StoreUnavailableError, id="no-answer"),
+        pytest.param(_client_error("AccessDenied", 403), AccessDeniedError, id="refused"),
+    ],
+)
+def test_what_aws_says_of_a_role_is_no_for_good_or_not_now(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, raised: type[Exception]
+) -> None:
+    import boto3
+
+    class Sts:
+        def assume_role(self, **_: object) -> None:
+            raise error
+
+    monkeypatch.setattr(boto3.Session, "client", lambda self, name: Sts())
+    credentials = S3Credentials(access_key="A", secret_key="B", role_arn="arn:aws:iam::123456789012:role/writer")
+    with pytest.raises(raised):
+        open_store(S3, credentials).get("a")
 
 
 def test_without_keys_the_stores_own_chain_is_asked() -> None:

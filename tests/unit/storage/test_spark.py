@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import CredentialsError, UnsupportedStoreError
@@ -129,6 +130,41 @@ def test_the_local_disk_needs_nothing_and_other_stores_are_refused() -> None:
         spark_access(TableAddress.parse("gs://lake/t"))
     with pytest.raises(CredentialsError):
         spark_access(S3, AzureCredentials())
+
+
+KEYS = S3Credentials(access_key="A", secret_key="B", region="eu-north-1")
+PRINCIPAL = AzureCredentials(sign_in="service_principal", tenant_id="t", client_id="c", client_secret="s")
+
+
+def test_machines_without_the_keys_are_not_told_to_look_for_them() -> None:
+    access = spark_access(S3, KEYS).without_environment({})
+    assert access.environment == {}
+    # Hadoop looks at the environment by itself, then at the machine's identity.
+    assert f"{BUCKET}aws.credentials.provider" not in access.settings
+    assert access.settings[f"{BUCKET}endpoint.region"] == "eu-north-1"
+
+
+@pytest.mark.parametrize("name", [f"{ACCOUNT}auth.type", f"{ACCOUNT}auth.type.{HOST}"])
+def test_machines_with_an_identity_of_their_own_sign_in_by_that_alone(name: str) -> None:
+    access = spark_access(ONELAKE, PRINCIPAL).without_environment({name: "OAuth"})
+    assert access.settings == {f"{ACCOUNT.removesuffix('account.')}account.hns.enabled.{HOST}": "true"}
+
+
+def test_a_role_gives_way_to_what_machines_are_told_for_all_buckets() -> None:
+    access = spark_access(S3, attrs.evolve(KEYS, role_arn="arn:aws:iam::1:role/r"))
+    own = {"spark.hadoop.fs.s3a.aws.credentials.provider": "IAMInstanceCredentialsProvider"}
+    assert not any("role" in name or "provider" in name for name in access.without_environment(own).settings)
+    assert access.without_environment({}).settings[f"{BUCKET}assumed.role.arn"].endswith("role/r")
+
+
+def test_machines_with_the_variables_of_azure_are_told_which() -> None:
+    access = spark_access(ONELAKE, PRINCIPAL).without_environment({"spark.executor.memory": "1g"})
+    assert access.settings[f"{ACCOUNT}oauth2.client.secret.{HOST}"] == "${env.AZURE_CLIENT_SECRET}"
+
+
+def test_without_a_secret_all_of_it_goes_to_every_machine() -> None:
+    access = spark_access(ONELAKE, AzureCredentials(sign_in="managed_identity"))
+    assert access.without_environment({f"{ACCOUNT}auth.type": "OAuth"}) == access
 
 
 @pytest.mark.parametrize("patience", [0, 1, 30, 63, 64, 120, 150, 600])

@@ -56,6 +56,16 @@ def test_compaction_may_be_given_parameters_of_its_own_and_follows_reconcile_wit
     assert optimize.upstream_task_ids == {"load.reconcile"}
 
 
+def test_writers_wait_in_the_triggerer_as_the_group_says() -> None:
+    def inside() -> None:
+        OneLakeWriteOperator(task_id="a", source=SOURCE)
+        OneLakeWriteOperator(task_id="b", source=SOURCE, deferrable=False)
+
+    dag = build(inside, deferrable=True)
+    found: list[Any] = [dag.get_task("load.a"), dag.get_task("load.b")]
+    assert [task.deferrable for task in found] == [True, False]
+
+
 def test_writers_take_what_they_are_not_given_from_the_group() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE)

@@ -61,11 +61,13 @@ async def test_it_fires_with_the_verdict_and_not_before(place: Path, verdict: di
     await asyncio.sleep(0.2)
     assert not waiting.done()
     say(place, **verdict)
-    assert await asyncio.wait_for(waiting, 10) == [{"reason": "the driver's verdict is there"}]
+    assert await asyncio.wait_for(waiting, 10) == [{"reason": "the driver's verdict is there", "attempt": ATTEMPT}]
 
 
 async def test_the_task_is_woken_in_any_case(place: Path) -> None:
-    assert await asyncio.wait_for(fired(trigger(seconds=0.1)), 10) == [{"reason": "no verdict for 0 s"}]
+    assert await asyncio.wait_for(fired(trigger(seconds=0.1)), 10) == [
+        {"reason": "no verdict for 0 s", "attempt": ATTEMPT}
+    ]
 
 
 async def test_half_a_verdict_is_looked_at_again(place: Path) -> None:
@@ -201,3 +203,43 @@ def test_a_job_that_reads_its_table_comes_back_to_the_rerun_that_it_left(
     attempts = [job.attempt for job in fake.staged]
     assert attempts[1:] == [f"{attempts[0]}-1"] * 2
     assert ids(Path(log.table)) == [1, 2, 100]
+
+
+def test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has not asked Spark for anything yet, so no engine knows the driver."""
+    from airflow.sdk.exceptions import AirflowException
+
+    from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+    from airflow_provider_onelake.sources import SqlSource
+    from tests.support.contexts import context_of
+
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    settled: list[Any] = []
+
+    class Engine:
+        outlives_the_task = True
+
+        def left_at_work(self, *_: Any) -> list[str]:
+            return []
+
+        def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
+            settled.append((attempt, doing, wanted))
+
+        def stop(self) -> None:
+            raise AssertionError("There is nothing that it does.")
+
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: Engine())
+    task = OneLakeWriteOperator(
+        task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), deferrable=True
+    )
+
+    def stopped(context: Any) -> None:
+        task.on_kill()
+        task.check_not_stopped()
+
+    monkeypatch.setattr(OneLakeWriteOperator, "execute", lambda self, context: stopped(context))
+    with pytest.raises(AirflowException, match="stopped"):
+        task.resume(context_of(task), {"reason": "x", "attempt": ATTEMPT})
+    assert settled == [(ATTEMPT, "staging", False)]
