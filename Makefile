@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 LOCAL := $(BIN)/python -m include.local
 
 # More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests of the first kind share nothing, so they run on
-# every core; the others share servers, by groups (tests/support/groups.py), of which two run at once.
+# every core; the others share servers, by groups (tests/support/groups.py), of which three run at once: they often wait.
 ALONE := tests/unit tests/simulation
 SHARING := tests/integration tests/airflow tests/live
 # pytest's 5: nothing was selected.
@@ -50,7 +50,7 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 
 test: jars stores ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
 	@$(PYTEST) --numprocesses auto $(ALONE)
-	@$(PYTEST) --numprocesses 2 $(SHARING)
+	@$(PYTEST) --numprocesses 3 $(SHARING)
 
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit

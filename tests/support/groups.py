@@ -23,7 +23,9 @@ def group_of(path: str) -> str | None:
             return "a live Airflow"
         case ("integration", "submit", *_):
             return "a Spark cluster"
-        case ("integration", "stores", *_) | ("airflow", "test_stores.py" | "test_bad_weather.py"):
+        case ("airflow", "test_stores.py"):
+            return "every store and every way to Spark"
+        case ("integration", "stores", *_) | ("airflow", "test_bad_weather.py"):
             return "stores"
         case ("integration" | "airflow", *_):
             return "Spark Connect"
