@@ -18,7 +18,7 @@ SHARING := tests/integration tests/airflow tests/live
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores format lint test test-unit up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores format lint test test-long test-unit up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,9 +48,12 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 	$(BIN)/mypy -p airflow_provider_onelake -p include
 	$(BIN)/lint-imports
 
-test: jars stores ## Every test that needs Python and Java only: unit, integration, Airflow in process, live Airflow
+test: jars stores ## The tests, with real Spark, stores and a live Airflow: all but those of test-long
 	@$(PYTEST) --numprocesses auto $(ALONE)
-	@$(PYTEST) --numprocesses 3 $(SHARING)
+	@$(PYTEST) --numprocesses 3 -m "not long" $(SHARING)
+
+test-long: jars stores ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
+	@$(PYTEST) --numprocesses 3 -m long $(SHARING)
 
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit

@@ -205,7 +205,11 @@ def live_files(log: DeltaLog) -> set[str]:
 
 
 MEETINGS = [
-    pytest.param(spark, store, versions, id=f"{spark}, {store}")
+    pytest.param(
+        *(spark, store, versions),
+        id=f"{spark}, {store}",
+        marks=() if spark == "connect" or (spark, store) == ("local", "s3") else pytest.mark.long,
+    )
     for spark, stores in {
         "connect": {"local": 5, "s3": 5, "azure": 5},
         "local": {"local": 2, "s3": 4, "azure": 2},

@@ -25,7 +25,7 @@ from include.local.jars import SetUpError
 from include.local.processes import leftovers
 from tests.support.compose import NativeStack
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.long]
 
 DAG = "nyc_taxi_two_vendors"
 MONTHS = ("2019-01", "2019-02", "2019-03")

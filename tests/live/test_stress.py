@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.live.harness import LiveStack
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.live, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def test_every_row_is_there_once_under_writers_backfill_compaction_and_foreign_spark(

@@ -20,7 +20,12 @@ from tests.support.proxied_spark import ProxiedSpark
 from tests.support.proxy import Proxy, Request, Seen, holding
 from tests.support.tables import writer_spec
 
-pytestmark = [pytest.mark.spark, pytest.mark.parametrize("lake", ["s3"], indirect=True), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.long,
+    pytest.mark.parametrize("lake", ["s3"], indirect=True),
+    pytest.mark.timeout(600),
+]
 
 ROWS = 10
 SECONDS = 240
