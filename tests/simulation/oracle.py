@@ -748,7 +748,9 @@ class Judge:
         identities = [plan.load.writer(w.key) for w in plan.writers]
         colleagues = tuple(f"{identity.directory}/" for identity in identities)
         for commit in self.commits:
-            if commit.compaction is None or not any(r["path"].startswith(colleagues) for r in commit.removes):
+            if commit.compaction is None or commit.version > said.newest:
+                continue
+            if not any(r["path"].startswith(colleagues) for r in commit.removes):
                 continue
             began = self.store.entries[commit.version].began
             for identity in identities:
