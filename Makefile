@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 LOCAL := $(BIN)/python -m include.local
 
 # More for one run by ARGS, e.g. make test ARGS="-k conflict -x". Tests of the first kind share nothing, so they run on
-# every core; the others share servers, by groups (tests/support/groups.py), of which three run at once: they often wait.
+# every core; the others share servers, by groups (tests/support/groups.py), of which two run at once.
 ALONE := tests/unit tests/simulation
 SHARING := tests/integration tests/airflow tests/live
 # pytest's 5: nothing was selected.
@@ -50,10 +50,10 @@ lint: setup ## ruff, ruff format, mypy --strict, import-linter
 
 test: jars stores ## The tests, with real Spark, stores and a live Airflow: all but those of test-long
 	@$(PYTEST) --numprocesses auto $(ALONE)
-	@$(PYTEST) --numprocesses 3 -m "not long" $(SHARING)
+	@$(PYTEST) --numprocesses 2 -m "not long" $(SHARING)
 
 test-long: jars stores ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
-	@$(PYTEST) --numprocesses 3 -m long $(SHARING)
+	@$(PYTEST) --numprocesses 2 -m long $(SHARING)
 
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from tests.support.airflow_home import use_own_home
 from tests.support.groups import pytest_xdist_make_scheduler
 from tests.support.object_stores import blob_server, lake, proxy, s3_server
@@ -30,6 +28,3 @@ __all__ = [
 
 # Before any test module imports Airflow, which reads its configuration, or writes one, at import.
 use_own_home()
-
-# Tests give the JVM many short queries on few cores: code that is compiled once, and a simple collector, are less work.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
