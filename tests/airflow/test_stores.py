@@ -208,7 +208,7 @@ MEETINGS = [
     pytest.param(
         *(spark, store, versions),
         id=f"{spark}, {store}",
-        marks=() if spark == "connect" or (spark, store) == ("local", "s3") else pytest.mark.long,
+        marks=() if spark == "connect" else pytest.mark.long,
     )
     for spark, stores in {
         "connect": {"local": 5, "s3": 5, "azure": 5},
@@ -240,6 +240,7 @@ def test_rows_and_versions_are_the_same_everywhere(lake: Lake, source: Path, ver
     assert list(log.store.list("staged/jobs")) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("spark", "lake"), [("connect", "s3"), ("connect", "azure")], indirect=True)
 def test_a_plan_and_a_function_read_what_lies_in_the_lakehouse(lake: Lake) -> None:
     store = OneLakeHook().get_conn()

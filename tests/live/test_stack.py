@@ -83,6 +83,7 @@ def test_what_is_killed_comes_back(live_stack, name):
     assert live_stack.run_dag("trivial")["state"] == "success"
 
 
+@pytest.mark.long
 def test_two_stacks_run_side_by_side_and_one_that_lost_its_owner_leaves_no_process(live_stack, tmp_path):
     owner = subprocess.Popen(["sleep", "600"])
     settings = make_settings(tmp_path)

@@ -173,6 +173,7 @@ def test_a_server_killed_under_a_job(connect_server: Server, engine: ConnectEngi
     assert target.rows == 10
 
 
+@pytest.mark.long
 def test_a_server_restarted_under_a_job_does_not_run_it_by_itself(
     connect_server: Server, engine: ConnectEngine, target: Target
 ) -> None:

@@ -93,7 +93,7 @@ def kill_worker(cluster: Cluster) -> None:
     cluster.executors()[0][0].kill()
 
 
-@pytest.mark.parametrize("kill", [kill_executor, kill_worker])
+@pytest.mark.parametrize("kill", [pytest.param(kill_executor, marks=pytest.mark.long), kill_worker])
 def test_rows_are_exact_where_a_machine_is_lost_under_spark_submit(
     client: SubmitEngine, target: Target, cluster: Cluster, kill: Callable[[Cluster], None]
 ) -> None:
@@ -106,6 +106,7 @@ def test_an_error_on_an_executor_comes_back_typed(client: SubmitEngine, target: 
     assert target.versions == [0]
 
 
+@pytest.mark.long
 def test_a_driver_on_the_cluster_stages_the_same(
     new_cluster_mode: Callable[..., SubmitEngine], target: Target, lake: Path
 ) -> None:
@@ -180,7 +181,7 @@ def test_stop_kills_a_driver_on_the_cluster(
 
 
 # Last, as the server keeps the cluster's executors for itself.
-@pytest.mark.parametrize("kill", [kill_executor, kill_worker])
+@pytest.mark.parametrize("kill", [kill_executor, pytest.param(kill_worker, marks=pytest.mark.long)])
 def test_rows_are_exact_where_a_machine_is_lost_under_spark_connect(
     cluster: Cluster, whole_server: ClusterConnectServer, target: Target, kill: Callable[[Cluster], None]
 ) -> None:
