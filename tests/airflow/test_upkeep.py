@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,10 @@ def test_a_table_that_is_refused_does_not_stop_the_others(lakehouse: Path, monke
     assert ids(Path(log.table)) == [0, 1, 2, 3]
 
 
-def test_what_would_go_spares_what_vacuum_is_to_keep(lakehouse: Path) -> None:
+def test_what_would_go_spares_what_vacuum_is_to_keep(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nobody is there: a vacuum of nothing gives Spark no work, but knows where it would.
+    spark = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(spark))
     log = make_table(lakehouse / "Tables" / "trips")
     version = foreign_append(log, {"2019-01": [1]})
     conf = {"tables": ["Tables/trips"], "keep_versions": str(version)}
