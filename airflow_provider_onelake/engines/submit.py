@@ -19,7 +19,7 @@ from airflow_provider_onelake.engines.base import ONLY_CONNECT, Analysis, StageJ
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
 from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
-from airflow_provider_onelake.engines.submit_cluster import cluster_of
+from airflow_provider_onelake.engines.submit_cluster import access_in_cluster, cluster_of
 from airflow_provider_onelake.engines.submit_driver import Driver
 from airflow_provider_onelake.engines.submit_exchange import Exchange
 from airflow_provider_onelake.engines.submit_package import MAIN_FILE, Verdict, dump_plan, job_package, load_verdict
@@ -88,7 +88,7 @@ class SubmitEngine:
         self._where = hook.master
         self._cluster = cluster_of(hook, target)
         if self._cluster is not None:
-            self._access = _in_cluster(self._access, target.conf)
+            self._access = access_in_cluster(self._access, target.conf)
         self._stopped = False
         self._ended: str | None = None
         self._may_work_on = False
@@ -388,14 +388,3 @@ class SubmitEngine:
 
 def _name(job: SparkJob) -> str:
     return f"onelake {job.label}".strip()
-
-
-def _in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAccess:
-    """Return what a cluster's driver is given: no environment, as all ways to it lead over a command line."""
-    if access.environment:
-        log.warning(
-            "Not sent to the cluster, as a command line is for everybody to read: %s. Give driver and executors these "
-            "variables there, or an identity of their own by `conf` in the extra of the Spark connection.",
-            ", ".join(sorted(access.environment)),
-        )
-    return access.without_environment(conf)

@@ -7,6 +7,7 @@ driver itself says which one it is, in the job's :class:`~airflow_provider_onela
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit_exchange import Exchange
     from airflow_provider_onelake.engines.submit_hook import SubmitHook
     from airflow_provider_onelake.engines.submit_spark import SubmitTarget
+    from airflow_provider_onelake.storage.spark import SparkAccess
+
+log = logging.getLogger(__name__)
 
 _POD = "spark.kubernetes.driver.pod.name"
 _TAGS = "spark.yarn.tags"
@@ -297,3 +301,18 @@ def cluster_of(hook: SubmitHook, target: SubmitTarget) -> Cluster | None:
         f"The master {hook.master} has no cluster deploy mode that this version can follow (several standalone "
         "masters, a local one): leave 'deploy-mode' out of the connection, or say client. Nothing was staged."
     )
+
+
+def access_in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAccess:
+    """Return what a cluster's driver is given: no environment, as all ways to it lead over a command line.
+
+    :param access: that the connection of the lakehouse gives.
+    :param conf: of the Spark connection, whose word on signing in counts first.
+    """
+    if access.environment:
+        log.warning(
+            "Not sent to the cluster, as a command line is for everybody to read: %s. Give driver and executors these "
+            "variables there, or an identity of their own by `conf` in the extra of the Spark connection.",
+            ", ".join(sorted(access.environment)),
+        )
+    return access.without_environment(conf)

@@ -16,7 +16,7 @@ import attrs
 
 from airflow_provider_onelake.engines.submit_hook import SubmitHook
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError
-from airflow_provider_onelake.spark_jobs.main import ENVIRONMENT
+from airflow_provider_onelake.spark_jobs.main import CONNECT_VARIABLES, ENVIRONMENT
 from airflow_provider_onelake.storage.spark import delta_package
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ _PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
 _SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
 # What Airflow is told by its environment is none of Spark's business: keys, connections.
 _AIRFLOWS = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_")
-# Whoever opens a Connect session has these in its process for good, and a driver with them would be a client.
-_CONNECTS = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
 
 
 @attrs.frozen
@@ -166,7 +164,7 @@ def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]
     :param further: variables to add.
     :raises SparkSetUpError: there is no such script on this worker.
     """
-    env = {k: v for k, v in os.environ.items() if not k.startswith(_AIRFLOWS) and k not in _CONNECTS}
+    env = {k: v for k, v in os.environ.items() if not k.startswith(_AIRFLOWS) and k not in CONNECT_VARIABLES}
     pip = _pip_spark()
     if home := env.get("SPARK_HOME"):
         env["PATH"] = f"{home}/bin:{env.get('PATH', '')}"

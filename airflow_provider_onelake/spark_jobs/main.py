@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["ALIVE", "ENVIRONMENT", "FORMAT", "main"]
+__all__ = ["ALIVE", "CONNECT_VARIABLES", "ENVIRONMENT", "FORMAT", "main"]
 
 FORMAT = 1
 """Of plans and verdicts. Both are written and read by one version of the package, so another one is an accident."""
@@ -40,8 +40,8 @@ ALIVE = "ONELAKE_SUBMITTER_ALIVE"
 ENVIRONMENT = "spark.onelake.environment"
 """Setting: names of the driver's environment variables that executors need, with commas between."""
 
-# A machine's or a worker's environment may have these, and pyspark then opens a session of Spark Connect: elsewhere.
-_CONNECTS = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
+CONNECT_VARIABLES = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL_REMOTE")
+"""Environment variables that make a driver a client of Connect. Who opened such a session keeps them for good."""
 
 _JARS = "spark.jars"
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
@@ -142,7 +142,7 @@ def _session() -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    for name in _CONNECTS:
+    for name in CONNECT_VARIABLES:
         os.environ.pop(name, None)
     # Without the JVM, which a SparkContext otherwise starts, a SparkConf has nothing of what spark-submit was given.
     SparkContext._ensure_initialized()
