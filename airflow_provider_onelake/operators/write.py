@@ -242,6 +242,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
 
     def _check_rendered(self) -> None:
         """Refuse what templates must not become, take defaults for what became nothing, and the plan's files."""
+        self.check_partition_key()
         for name in ("source", "steps", "files", "partition_by", *_TEXTS, *_CHOOSING):
             check_rendered(name, getattr(self, name))
         # A template that renders to nothing, such as one under an {% if %}, means that nothing is given.

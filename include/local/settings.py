@@ -21,6 +21,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 USER = "admin"
 SPARK_POOL = "spark"
+# How many writers of the taxi trips run at once, whoever's: the pool that the example DAGs name.
+TRIPS_POOL = {
+    "name": "trips",
+    "slots": 4,
+    "description": "Writers of the table of taxi trips that run at once",
+    "include_deferred": True,
+}
 
 # Taken when free. The environment variable LOCAL_<NAME>_PORT chooses another one; then it must be free.
 _PORTS = {
