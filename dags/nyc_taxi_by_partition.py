@@ -25,31 +25,36 @@ one is refused.
 TRIPS = Path(__file__).resolve().parents[1] / "include" / "data" / "nyc_taxi"
 
 # [START howto_partition_timetable]
-with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
-    "nyc_taxi_by_partition",
-    # On the first of a month, the month before it.
-    schedule=CronPartitionTimetable("@monthly", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
-    start_date=pendulum.datetime(2019, 1, 1, tz="UTC"),
-    end_date=pendulum.datetime(2019, 12, 31, tz="UTC"),
-    catchup=False,
-    doc_md=DOC,
-    tags=["onelake", "example"],
-    params={
-        "input": Param(str(TRIPS), type="string", title="Directory of the files"),
-        "table": Param("Tables/trips_by_partition", type="string", title="Table"),
-        "on_rerun": Param("replace", enum=["skip", "replace", "append"], title="What a month that is run again does"),
-    },
+with (
+    DAG(
+        "nyc_taxi_by_partition",
+        # On the first of a month, the month before it.
+        schedule=CronPartitionTimetable("@monthly", timezone="UTC", run_offset=-1, key_format="%Y-%m"),
+        start_date=pendulum.datetime(2019, 1, 1, tz="UTC"),
+        end_date=pendulum.datetime(2019, 12, 31, tz="UTC"),
+        catchup=False,
+        doc_md=DOC,
+        tags=["onelake", "example"],
+        params={
+            "input": Param(str(TRIPS), type="string", title="Directory of the files"),
+            "table": Param("Tables/trips_by_partition", type="string", title="Table"),
+            "on_rerun": Param("replace", enum=["skip", "replace", "append"], title="A month that is run again"),
+        },
+    ),
+    OneLakeWriteTaskGroup(group_id="load", table="{{ params.table }}", on_rerun="{{ params.on_rerun }}", pool="trips"),
 ):
-    with OneLakeWriteTaskGroup(
-        group_id="load", table="{{ params.table }}", on_rerun="{{ params.on_rerun }}", pool="trips"
-    ):
-        OneLakeWriteOperator.partial(
-            task_id="write",
-            source=FileSource(
-                "{{ params.input }}/yellow_tripdata_{{ partition_key }}.json.gz",
-                format="json",
-                schema="vendor_id INT, pickup_datetime BIGINT, trip_distance DOUBLE, total_amount DOUBLE",
-            ),
-            steps={"trips": "SELECT *, to_timestamp(pickup_datetime / 1000) AS picked_up FROM source"},
-        ).expand_kwargs([{"writer": f"vendor-{vendor}", "where": f"vendor_id = {vendor}"} for vendor in (1, 2)])
+    OneLakeWriteOperator.partial(
+        task_id="write",
+        source=FileSource(
+            "{{ params.input }}/yellow_tripdata_{{ partition_key }}.json.gz",
+            format="json",
+            schema="vendor_id INT, pickup_datetime BIGINT, trip_distance DOUBLE, total_amount DOUBLE",
+        ),
+        steps={"trips": "SELECT *, to_timestamp(pickup_datetime / 1000) AS picked_up FROM source"},
+    ).expand_kwargs(
+        [
+            {"writer": "vendor-1", "where": "vendor_id = 1"},
+            {"writer": "vendor-2", "where": "vendor_id = 2"},
+        ]
+    )
 # [END howto_partition_timetable]

@@ -111,7 +111,8 @@ with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
         "table": Param("Tables/trips", type="string", title="Table"),
         "mode": Param("append", enum=["append", "overwrite_partitions"], title="Mode"),
         "partition_by": Param("month", enum=["month", "vendor_id"], title="Partitioned by"),
-        "month": Param("", type="string", pattern="^([0-9]{4}-[0-9]{2})?$", title="Month, YYYY-MM"),
+        # Without "null" the UI's forms would ask for one.
+        "month": Param(None, type=["null", "string"], pattern="^[0-9]{4}-[0-9]{2}$", title="Month, YYYY-MM"),
     },
 ):
     # [START howto_write_group]

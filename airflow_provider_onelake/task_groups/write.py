@@ -63,8 +63,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
     :param on_missing_writer: see there.
     :param pool: Airflow's pool for the writers that name none: its slots are how many of them run at once, over all
-        runs, scheduled or of a backfill, and all DAGs that name it. It must be there, or they wait for ever; Airflow
-        warns of a missing one beside the DAG's name. Default: ``default_pool``.
+        runs, scheduled or of a backfill, and all DAGs that name it. It must be there, or they wait for ever, and only
+        their pages in the UI say why. Default: ``default_pool``.
     :param committed: whether to add the sensor. Default: yes.
     :param committed_timeout: how long the sensor waits. Default: 1 hour.
     :param optimize: whether to compact, at the end, the partitions that the run touched, where that pays; or parameters

@@ -64,8 +64,8 @@ class Ui:
     def open_backfill_dialog(self, dag_id: str) -> Locator:
         """Press *Trigger* on a DAG's page, and choose *Backfill*; returns the dialog."""
         self.open(f"dags/{dag_id}")
-        self.page.get_by_role("button", name="Trigger", exact=True).first.click()
-        dialog = self.page.get_by_role("dialog")
+        self.page.get_by_test_id("trigger-dag-button").click()
+        dialog = self.page.get_by_role("dialog").filter(has_text=dag_id)
         dialog.get_by_text("Run this Dag for a range of dates").click()
         return dialog
 
@@ -73,7 +73,9 @@ class Ui:
         """Keep what is to be seen for the docs, where UI_IMAGES asks for it."""
         if os.environ.get("UI_IMAGES"):
             IMAGES.mkdir(exist_ok=True)
-            self.page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+            # A directory of this machine is nobody else's business.
+            hidden = [self.page.locator("#element_input")]
+            self.page.screenshot(path=IMAGES / f"{name}.png", animations="disabled", mask=hidden, mask_color="#e2e8f0")
 
 
 def fill_in(dialog: Locator, first: date, last: date, *, runs: int, params: dict[str, str]) -> None:
@@ -85,10 +87,15 @@ def fill_in(dialog: Locator, first: date, last: date, *, runs: int, params: dict
     :param runs: that are active at once.
     :param params: those that are not to be the DAG's.
     """
-    for name, day in (("from_date", first), ("to_date", last)):
-        dialog.locator(f"input[name={name}]").fill(f"{day}T00:00:00")
+    for number, day in enumerate((first, last)):
+        dialog.get_by_test_id("datetime-input").nth(number).click()
+        picker = dialog.page.locator("[data-scope=popover][data-state=open]").filter(has_text="Su")
+        picker.get_by_placeholder("YYYY/MM/DD").fill(f"{day:%Y/%m/%d}")
+        picker.get_by_placeholder("HH:mm").fill("00:00")
+        dialog.get_by_text("Date Range").click()
+        picker.wait_for(state="hidden")
     dialog.locator("input[name=max_active_runs]").fill(str(runs))
-    # Without it the form ignores what is edited below.
+    # Without this the form ignores what is edited below.
     dialog.get_by_text("Override parameters on existing runs").click()
     for name, value in params.items():
         dialog.locator(f"#element_{name}").fill(value)
@@ -105,7 +112,7 @@ def logged_in(stack: LiveStack) -> Iterator[Ui]:
             executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         )
         try:
-            page = browser.new_page(viewport={"width": 1280, "height": 900})
+            page = browser.new_page(viewport={"width": 1280, "height": 960})
             page.set_default_timeout(_PATIENCE)
             ui = Ui(page, stack.api.url)
             ui.open("")
