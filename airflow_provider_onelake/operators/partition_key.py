@@ -15,7 +15,7 @@ _OF_THE_RUN = re.compile(rf"\bdag_run\.(?={'|'.join(_NAMES)}\b)")
 _LOOKED_AFTER = re.compile(rf"\b({'|'.join(_NAMES)})\s+is\s+(not\s+)?none\b", re.IGNORECASE)
 
 
-class NoPartitionKeyError(Exception):
+class NoPartitionKeyError(jinja2.UndefinedError):
     """A template asks for the partition key of a run that has none; the message is the name it asks by."""
 
 
@@ -24,7 +24,7 @@ class _Nothing(jinja2.StrictUndefined):
 
     __slots__ = ()
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # type: ignore[override]
         return False
 
 

@@ -136,7 +136,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             super().__exit__(exc_type, exc_value, traceback)  # type: ignore[no-untyped-call]
 
     def _add_reconcile(self) -> None:
-        writers = [task for task in self.iter_tasks() if is_writer(task)]
+        writers: list[Any] = [task for task in self.iter_tasks() if is_writer(task)]
         if not writers:
             raise InvalidWriteError(f"The task group {self.group_id} has no OneLakeWriteOperator in it.")
         for task in writers:

@@ -69,13 +69,19 @@ class Ui:
         dialog.get_by_text("Run this Dag for a range of dates").click()
         return dialog
 
-    def shoot(self, name: str) -> None:
-        """Keep what is to be seen for the docs, where UI_IMAGES asks for it."""
+    def shoot(self, name: str, clip: tuple[int, int, int, int] = (0, 0, 1280, 960)) -> None:
+        """Keep what is to be seen for the docs, where UI_IMAGES asks for it; of it x, y, width and height."""
         if os.environ.get("UI_IMAGES"):
             IMAGES.mkdir(exist_ok=True)
             # A directory of this machine is nobody else's business.
             hidden = [self.page.locator("#element_input")]
-            self.page.screenshot(path=IMAGES / f"{name}.png", animations="disabled", mask=hidden, mask_color="#e2e8f0")
+            self.page.screenshot(
+                path=IMAGES / f"{name}.png",
+                clip={"x": clip[0], "y": clip[1], "width": clip[2], "height": clip[3]},
+                animations="disabled",
+                mask=hidden,
+                mask_color="#e2e8f0",
+            )
 
 
 def fill_in(dialog: Locator, first: date, last: date, *, runs: int, params: dict[str, str]) -> None:

@@ -71,7 +71,7 @@ def test_a_backfill_of_eight_months_from_the_dialog_beside_scheduled_runs(
         shown = ui.page.locator("tbody tr").filter(has_text="Success")
         every = len(api.runs(DAG, run_type="backfill"))
         wait_for(lambda: shown.count() == every, "the UI to show that the runs succeeded", 60)
-        ui.shoot("backfill-done")
+        ui.shoot("backfill-done", (320, 60, 960, 790))
     assert {run["state"] for run in (*backfilled, *scheduled)} == {"success"}
 
     # They really wrote at the same time, and never more of them than the table's pool has slots.
