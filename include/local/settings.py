@@ -263,6 +263,8 @@ def airflow_environment(settings: Settings, ports: Ports, kept: Secrets) -> dict
         "LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports.trigger_logs),
         # A task whose supervisor was killed is noticed after this many seconds (300 by default).
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        # What a killed scheduler ran is taken over by the next one at such a look, in seconds (300 by default).
+        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "SCHEDULER__ENABLE_TRACEMALLOC": "False",
         "USAGE_DATA_COLLECTION__ENABLED": "False",
     }
