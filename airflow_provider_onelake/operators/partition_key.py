@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NAMES = ("partition_key", "partition_date")
-_OF_THE_RUN = re.compile(rf"\bdag_run\.(?={'|'.join(_NAMES)}\b)")
+_OF_THE_RUN = re.compile(rf"\bdag_run\.(?=({'|'.join(_NAMES)})\b)")
 _LOOKED_AFTER = re.compile(rf"\b({'|'.join(_NAMES)})\s+is\s+(not\s+)?none\b", re.IGNORECASE)
 
 
