@@ -59,7 +59,7 @@ def test_a_backfill_of_eight_months_from_the_dialog_beside_scheduled_runs(
         dialog.get_by_role("button", name="Run Backfill").click()
         dialog.wait_for(state="hidden")
 
-        wait_for(lambda: len(log_of(table)) > 1, "the first commit", 300)
+        wait_for(lambda: len(log_of(table)) > 1, "the first commit", 500)
         api.unpause(SCHEDULED)
         ui.page.get_by_text("Backfill in progress").wait_for()
         wait_for(lambda: len(log_of(table)) > 6, "some of the writers to commit", 500)
