@@ -108,7 +108,8 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
         ) from None
     ti = context["ti"]
     key = f"commits.{ti.dag_id}.{ti.task_id}"
-    taken = [(run, datetime.fromisoformat(start), datetime.fromisoformat(end)) for run, start, end in kept.get(key) or []]
+    said: Any = kept.get(key) or []
+    taken = [(run, datetime.fromisoformat(start), datetime.fromisoformat(end)) for run, start, end in said]
     mine = next((span for span in taken if span[0] == ti.run_id), None)
     start = mine[1] if mine else taken[-1][2] if taken else handed[0].timestamp - _INSTANT
     later = [event for event in history[asset].after(start.isoformat()) if event.timestamp > start]

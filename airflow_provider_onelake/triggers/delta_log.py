@@ -73,6 +73,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         self.asset = asset
         self.poll_interval = poll_interval
         self._kept: int | None = None
+        self._confirmed = 0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what makes this trigger again in the triggerer."""
@@ -119,9 +120,10 @@ class DeltaLogTrigger(BaseEventTrigger):
         :returns: the events.
         """
         cursor = self._kept = await self._watermark()
+        self._confirmed = 0 if cursor is None else cursor
         async for poll in shared_stream:
             if cursor is None:
-                cursor = poll.head if self.after is None else self.after
+                cursor = self._confirmed = poll.head if self.after is None else self.after
             if poll.head < cursor != self.after:
                 self.log.warning(
                     "%s has version %d, and version %d was seen: it was dropped or made again, so all that comes is "
@@ -130,7 +132,7 @@ class DeltaLogTrigger(BaseEventTrigger):
                     poll.head,
                     cursor,
                 )
-                cursor = -1
+                cursor = self._confirmed = -1
             poll.reached[self.keep] = cursor
             try:
                 async for found, event in self._read(poll, cursor):
@@ -175,13 +177,13 @@ class DeltaLogTrigger(BaseEventTrigger):
             # Raised, it would end the poll of all watchers; the next poll keeps it, or the events come again.
             self.log.warning("%s: version %d could not be kept as seen: %r", self.table, version, error)
         else:
-            self._kept = version
+            self._kept = self._confirmed = version
 
     async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[tuple[Found, TriggerEvent | None]]:
         feed: LogFeed = poll.feed
         most = min(poll.head, cursor + _A_POLL)
-        if self.asset_state_store is not None and self._kept is not None:
-            most = min(most, self._kept + IN_FLIGHT)
+        if self.asset_state_store is not None:
+            most = min(most, self._confirmed + IN_FLIGHT)
         while cursor < most and (found := await feed.read(cursor + 1)) is not None:
             cursor = found.commit.version
             if found.missed is not None:

@@ -156,8 +156,6 @@ class LogWatch:
         return awaited.partition is not None and self._adds_rows(awaited.partition, commit)
 
     def _adds_rows(self, text: str, commit: Commit) -> bool:
-        from airflow_provider_onelake.log.partitions import PartitionPredicate
-
         adds = [add for add in commit.adds if add.get("dataChange", True)]
         if not adds:
             return False
