@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, quote, unquote, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlunsplit
 
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -122,7 +122,7 @@ def _relative(table: str) -> str:
 
 
 def _query(uri: SplitResult) -> str:
-    query = unquote(uri.query)
+    query = unquote_plus(uri.query)
     if query and not _BY.fullmatch(query):
         raise AddressError(f"{urlunsplit(uri)!r} has a query; an asset of a table has at most by=column.")
     return quote(query, safe="=,")

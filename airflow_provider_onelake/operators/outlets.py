@@ -60,10 +60,10 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
     split = snapshot.partitioning
     names = {physical: name for name, physical in split.physical.items()}
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
-    described = [{"table": log.table, **describe(commit, names)} for commit in commits]
+    described: list[Any] = [{"table": log.table, **describe(commit, names)} for commit in commits]
     for asset in assets:
         event = context["outlet_events"][asset]
-        event.extra = {"table": log.table, "version": versions[-1], "rows": sum(known), COMMITS: described}  # type: ignore[assignment]
+        event.extra = {"table": log.table, "version": versions[-1], "rows": sum(known), COMMITS: described}
         by = asset.extra.get(PARTITIONED_BY)
         if isinstance(by, list):
             event.add_partitions(partition_keys(commits, split, [str(column) for column in by], log.table))

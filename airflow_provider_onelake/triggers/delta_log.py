@@ -121,6 +121,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         """
         cursor = self._kept = await self._watermark()
         self._confirmed = 0 if cursor is None else cursor
+        said: str | None = None
         async for poll in shared_stream:
             if cursor is None:
                 cursor = self._confirmed = poll.head if self.after is None else self.after
@@ -140,10 +141,13 @@ class DeltaLogTrigger(BaseEventTrigger):
                         yield event
                     cursor = poll.reached[self.keep] = found.commit.version
             except OneLakeError as error:
-                # The next poll tries again from here.
-                say = self.log.warning if isinstance(error, TransientError) else self.log.error
-                say("%s: after version %d: %s: %s", self.table, cursor, type(error).__name__, error)
+                # The next poll tries again from here; what is the same every time is said once.
+                message = f"{self.table}: after version {cursor}: {type(error).__name__}: {error}"
+                if message != said:
+                    (self.log.warning if isinstance(error, TransientError) else self.log.error)(message)
+                said = message
             else:
+                said = None
                 if cursor < poll.head:
                     poll.feed.hurry()
 

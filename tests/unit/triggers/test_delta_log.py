@@ -36,7 +36,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
 
     def say(text: str, *values: Any) -> None:
-        lines.append(text % values)
+        lines.append(text % values if values else text)
 
     monkeypatch.setattr(DeltaLogTrigger, "log", SimpleNamespace(info=say, warning=say, error=say))
     return lines
@@ -271,6 +271,7 @@ async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, s
     assert database.versions("right") == [1, 2]
     assert database.versions("wrong") == []
     assert list(database.store("wrong").kept.values()) == [0]
+    assert len(said) == 1
 
 
 async def test_equal_watchers_of_two_assets_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
