@@ -84,7 +84,8 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     that were repeated after a triggerer died. A run that asks again, as a retry does, gets the same. With
     ``max_active_runs=1`` the order holds from run to run.
 
-    A run for a partition gets the commits of its own events.
+    Where all of a run's events were had or repeated, there is nothing for it to do, and the list is empty. A run for a
+    partition gets the commits of its own events.
 
     :param events: of one asset, as Airflow hands them to the run; others than a table's are passed over.
     :raises InvalidWriteError: the task does not have the asset among its inlets.
@@ -111,7 +112,7 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     said: Any = kept.get(key) or []
     taken = [(run, datetime.fromisoformat(start), datetime.fromisoformat(end)) for run, start, end in said]
     mine = next((span for span in taken if span[0] == ti.run_id), None)
-    start = mine[1] if mine else taken[-1][2] if taken else handed[0].timestamp - _INSTANT
+    start = mine[1] if mine else taken[-1][2] if taken else min(event.timestamp for event in handed) - _INSTANT
     later = [event for event in history[asset].after(start.isoformat()) if event.timestamp > start]
     if mine:
         later = [event for event in later if event.timestamp <= mine[2]]

@@ -182,7 +182,8 @@ class LogFeed(SharedStreamProducer):
             self._idle = 0
             versions = log.versions_after(self._head - 1)
             if self._head not in versions:
-                # The table was dropped, and perhaps made again, or this is the first look.
+                # This is the first look, or the table was dropped, and perhaps made again: its entries are others.
+                self._log = log = type(log)(log.store, log.table, log.clock)
                 versions = log.versions_after(-1)
             self._head = versions[-1] if versions else -1
         return self._head

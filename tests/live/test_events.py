@@ -60,7 +60,7 @@ def test_fifty_commits_are_fifty_events_for_each_asset_though_the_triggerer_is_r
 
     def wait_until_taken(version: int) -> None:
         for name in ("every_commit", "every_write"):
-            wait_for(lambda name=name: version in taken(name), f"version {version} to reach {name}", 120)  # type: ignore[misc]
+            wait_for(lambda name=name: version in taken(name), f"version {version} to reach {name}", 240)  # type: ignore[misc]
 
     commit(5)
     wait_until_taken(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -228,6 +229,25 @@ async def test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_foll
     await triggerer.crash()
     assert [(e["version"], e["missed"]) for _, e in database.events] == [(4, [2, 3]), (5, None)]
     assert sum("versions 2 to 3 were cleaned up" in line for line in said) == 1
+
+
+async def test_a_table_that_is_made_again_is_followed_with_its_new_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    make_table(tmp_path / "trips")
+    append(tmp_path, 2)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 3)
+    shutil.rmtree(tmp_path / "trips")
+    await triggerer.until(lambda: bool(said))
+    make_table(tmp_path / "trips")
+    append(tmp_path, 1, "2020-02")
+    await triggerer.until(lambda: len(database.events) >= 5)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2, 0, 1]
+    assert database.events[-1][1]["partitions_added"] == [{"month": "2020-02"}]
 
 
 async def test_a_table_that_was_made_again_is_followed_from_its_first_version(tmp_path: Path) -> None:
