@@ -111,15 +111,19 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     key = f"commits.{ti.dag_id}.{ti.task_id}"
     said: Any = kept.get(key) or []
     taken = [(run, datetime.fromisoformat(start), datetime.fromisoformat(end)) for run, start, end in said]
-    mine = next((span for span in taken if span[0] == ti.run_id), None)
-    start = mine[1] if mine else taken[-1][2] if taken else min(event.timestamp for event in handed) - _INSTANT
+    moments = [event.timestamp for event in handed]
+    mine = next(((start, end) for run, start, end in taken if run == ti.run_id), None)
+    fresh = mine is None
+    if mine is None and taken and max(moments) <= taken[0][1]:
+        # It failed before it asked, and later ones asked first: nobody has had these.
+        mine = (min(moments) - _INSTANT, max(moments))
+    start = mine[0] if mine else taken[-1][2] if taken else min(moments) - _INSTANT
     later = [event for event in history[asset].after(start.isoformat()) if event.timestamp > start]
-    if mine:
-        later = [event for event in later if event.timestamp <= mine[2]]
-    else:
-        end = later[-1].timestamp if later else start
-        spans = [*taken, (ti.run_id, start, end)][-_RUNS:]
+    end = mine[1] if mine else later[-1].timestamp if later else start
+    if fresh:
+        spans = sorted([*taken, (ti.run_id, start, end)], key=lambda span: span[1:])[-_RUNS:]
         kept.set(key, [[run, first.isoformat(), last.isoformat()] for run, first, last in spans])
+    later = [event for event in later if event.timestamp <= end]
     # A triggerer repeats at most what it had not been told of yet.
     before = history[asset].before(start.isoformat()).ascending(False).limit(2 * IN_FLIGHT)
     return list(_new(later, {_identity(commit) for event in before for commit in _told(event)}))

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.live
 COMMITS = 50
 CONSUMER = """
     import json
+    from datetime import timedelta
     from pathlib import Path
     import pendulum
     from airflow.sdk import DAG, task
@@ -28,7 +29,7 @@ CONSUMER = """
 
     with DAG({name!r}, schedule=[watched], start_date=pendulum.datetime(2019, 1, 1, tz="UTC"), max_active_runs=1):
 
-        @task(inlets=[watched])
+        @task(inlets=[watched], retries=5, retry_delay=timedelta(seconds=1))
         def consume(triggering_asset_events=None):
             versions = [commit.version for commit in commits(triggering_asset_events[watched])]
             with Path({seen!r}).open("a") as file:

@@ -121,6 +121,23 @@ def test_a_retry_gets_the_same(airflow: Airflow) -> None:
     assert airflow.run("a", *events) == [1, 2]
 
 
+def test_what_a_run_did_not_ask_for_before_it_failed_is_the_next_ones(airflow: Airflow) -> None:
+    assert airflow.run("a", airflow.commit(1)) == [1]
+    second = airflow.commit(2)
+    assert airflow.run("c", airflow.commit(3)) == [2, 3]
+    assert airflow.run("b", second) == []
+
+
+def test_what_the_first_run_did_not_ask_for_before_it_failed_waits_for_it(airflow: Airflow) -> None:
+    first = [airflow.commit(version) for version in (1, 2)]
+    third = airflow.commit(3)
+    assert airflow.run("b", third) == [3]
+    for _ in range(2):
+        assert airflow.run("a", *first) == [1, 2]
+    assert airflow.run("b", third) == [3]
+    assert airflow.run("c", airflow.commit(4)) == [4]
+
+
 def test_a_table_that_was_made_again_has_its_versions_again(airflow: Airflow) -> None:
     assert airflow.run("a", airflow.commit(1), airflow.commit(2)) == [1, 2]
     assert airflow.run("b", airflow.commit(1, when=50), airflow.commit(2, when=51)) == [1, 2]
