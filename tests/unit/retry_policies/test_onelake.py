@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
 from airflow_provider_onelake import exceptions
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
-from airflow_provider_onelake.retries import Failure, OneLakeRetryPolicy, failure_of
+from airflow_provider_onelake.retry_policies.onelake import Failure, OneLakeRetryPolicy, failure_of
 
 CONFLICTS = [getattr(delta.exceptions, name) for name in delta.exceptions.__all__]
 CONDITIONS = [

@@ -1,0 +1,1 @@
+"""Retry policies: which failures Airflow should retry, and when."""
