@@ -66,7 +66,14 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
         event.extra = {"table": log.table, "version": versions[-1], "rows": sum(known), COMMITS: described}
         by = asset.extra.get(PARTITIONED_BY)
         if isinstance(by, list):
-            event.add_partitions(partition_keys(commits, split, [str(column) for column in by], log.table))
+            keys = partition_keys(commits, split, [str(column) for column in by], log.table)
+            try:
+                event.add_partitions(keys)
+            except ValueError as error:
+                raise InvalidWriteError(
+                    f"A partition of {log.table} cannot be one of the asset {asset.name!r}: {error} What was published "
+                    "stays; leave the asset out of the outlets, or choose other columns, and clear this task."
+                ) from error
 
 
 def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[str], table: str) -> list[str]:

@@ -29,6 +29,13 @@ class Event:
         self.keys += keys
 
 
+class Strict(Event):
+    """As Airflow's own refuses what its database has no room for."""
+
+    def add_partitions(self, keys: list[str]) -> None:
+        raise ValueError("partition_key must be at most 250 characters; got 251.")
+
+
 class Events(dict[str, Event]):
     def __getitem__(self, asset: Any) -> Event:
         return self.setdefault(asset.name, Event())
@@ -71,6 +78,12 @@ def test_a_load_that_published_nothing_tells_nothing(tmp_path: Path) -> None:
 def test_a_column_that_is_no_partition_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidWriteError, match="partitioned by month"):
         tell(tmp_path, report(1), table_asset("Tables/trips", partitioned_by=["month", "id"]))
+
+
+def test_a_partition_that_makes_no_key_is_refused_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Events, "__getitem__", lambda self, asset: Strict())
+    with pytest.raises(InvalidWriteError, match="at most 250 characters"):
+        tell(tmp_path, report(1), table_asset("Tables/trips", partitioned_by="month"))
 
 
 def test_a_commit_that_is_gone_is_said(tmp_path: Path) -> None:
