@@ -34,32 +34,32 @@ def table_asset(
     :raises AddressError: the address is no table's.
     """
     by = [partitioned_by] if isinstance(partitioned_by, str) else list(partitioned_by)
-    uri = asset_uri(table, onelake_conn_id, by)
+    uri = asset_uri(table, onelake_conn_id, f"by={','.join(by)}" if by else "")
     extra = {**arguments.pop("extra", {}), **({PARTITIONED_BY: by} if by else {})}
     return Asset(name=name or uri, uri=uri, extra=extra, **arguments)
 
 
 def watched_table_asset(
     table: str,
-    name: str | None = None,
+    name: str,
     *,
     onelake_conn_id: str = OneLakeHook.default_conn_name,
     **watching: Any,
 ) -> Asset:
-    """Make the asset of a table whose every commit is an event, whoever made it.
+    """Make an asset for which every commit to a table is an event, whoever made it.
 
-    It has a watcher, so it cannot be the outlet of a load too: each of its commits would be two events.
+    It has a watcher, so it cannot be the outlet of a load too: each of its commits would be two events. A table may
+    have several, with filters of their own; the name is part of their URIs.
 
     :param table: an address, or a path in the connection's lakehouse. No template.
-    :param name: of the asset. Default: its URI.
+    :param name: of the asset.
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
     :param watching: more of :class:`~airflow_provider_onelake.triggers.delta_log.DeltaLogTrigger`: its filters, and
         ``poll_interval``.
     :raises AddressError: the address is no table's.
     """
-    uri = asset_uri(table, onelake_conn_id)
-    name = name or uri
     trigger = DeltaLogTrigger(table=table, onelake_conn_id=onelake_conn_id, asset=name, **watching)
+    uri = asset_uri(table, onelake_conn_id, f"log={name}")
     return Asset(name=name, uri=uri, watchers=[AssetWatcher(name="delta_log", trigger=trigger)])
 
 

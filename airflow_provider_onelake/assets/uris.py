@@ -6,7 +6,8 @@ the kind of store (``delta://s3/bucket/lake/trips``, ``delta://adls/container@ac
 connection (``delta://onelake_default/Tables/trips``), because a connection is not looked at when a DAG is parsed. One
 table by its address and by its path are therefore two assets.
 
-``?by=month`` names the same table once more, for events that carry a partition's key.
+To Airflow no two assets have one name or one URI. So ``?by=month`` names the same table once more, for events that
+carry a partition's key, and ``?log=name`` for each asset that watches its log.
 """
 
 from __future__ import annotations
@@ -20,25 +21,23 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.addresses import TableAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from airflow.sdk import Asset
 
 _STORES = ("s3", "gcs", "adls", "local")
 _CONNECTION = re.compile(r"[A-Za-z0-9_.-]+")
 _ADDRESS = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
-_BY = re.compile(r"by=[^=&#]+")
+_MARK = re.compile(r"(by|log)=[^=&#]+")
 
 
-def asset_uri(table: str, onelake_conn_id: str = OneLakeHook.default_conn_name, by: Sequence[str] = ()) -> str:
+def asset_uri(table: str, onelake_conn_id: str = OneLakeHook.default_conn_name, mark: str = "") -> str:
     """Return the URI of a table's asset.
 
     :param table: an address, or a path in the connection's lakehouse. No template: an asset is known at parse time.
     :param onelake_conn_id: the connection, for a path.
-    :param by: the columns whose values are the keys of the asset's partitions.
+    :param mark: tells several assets of one table apart: ``by=month``, ``log=name``. Default: none.
     :raises AddressError: the address is no table's, or the connection is called like a kind of store.
     """
-    query = f"by={quote(','.join(by), safe=',')}" if by else ""
+    query = _quoted(mark)
     if _ADDRESS.match(table):
         return urlunsplit((*_parts(TableAddress.parse(table)), query, ""))
     if onelake_conn_id in _STORES or not _CONNECTION.fullmatch(onelake_conn_id):
@@ -123,6 +122,13 @@ def _relative(table: str) -> str:
 
 def _query(uri: SplitResult) -> str:
     query = unquote_plus(uri.query)
-    if query and not _BY.fullmatch(query):
-        raise AddressError(f"{urlunsplit(uri)!r} has a query; an asset of a table has at most by=column.")
-    return quote(query, safe="=,")
+    if query and not _MARK.fullmatch(query):
+        raise AddressError(
+            f"{urlunsplit(uri)!r} has a query; an asset of a table has at most by=column or log=name, without "
+            "any other =, & or #."
+        )
+    return _quoted(query)
+
+
+def _quoted(mark: str) -> str:
+    return quote(mark, safe="=,")

@@ -33,10 +33,13 @@ def test_a_watched_asset_has_a_trigger_of_its_own_name() -> None:
     # Equal ones would be one to Airflow, with one watermark for two assets.
     assert triggers[0].serialize() != triggers[1].serialize()
     assert triggers[0].serialize()[1]["operation"] == ["WRITE"]
+    # Of two with one URI, Airflow activates one only.
+    assert first.uri == "delta://onelake_default/Tables/trips?log=a"
+    assert len({first.uri, second.uri, table_asset("Tables/trips").uri}) == 3
 
 
 def test_watched_is_what_has_our_trigger() -> None:
-    assert is_watched(watched_table_asset("Tables/trips"))
+    assert is_watched(watched_table_asset("Tables/trips", "trips"))
     assert is_watched(Asset("t", watchers=[AssetWatcher(name="w", trigger=DeltaLogTrigger(table="/t"))]))
     assert not is_watched(table_asset("Tables/trips"))
 

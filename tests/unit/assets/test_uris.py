@@ -48,10 +48,10 @@ def test_airflow_brings_what_a_dag_says_into_that_form(said: str, uri: str) -> N
 
 
 def test_partition_columns_make_another_asset_of_the_table() -> None:
-    assert asset_uri("Tables/trips", "warehouse", ["month", "vendor id"]) == (
+    assert asset_uri("Tables/trips", "warehouse", "by=month,vendor id") == (
         "delta://warehouse/Tables/trips?by=month,vendor%20id"
     )
-    made = asset_uri("Tables/trips", by=["vendor id"])
+    made = asset_uri("Tables/trips", mark="by=vendor id")
     assert Asset("trips", uri=made).uri == made
 
 
