@@ -43,8 +43,20 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {
                 "integration-name": integration,
-                "python-modules": [f"{package}.triggers.delta_log", f"{package}.triggers.driver"],
+                "python-modules": [
+                    f"{package}.triggers.delta_log",
+                    f"{package}.triggers.wait",
+                    f"{package}.triggers.driver",
+                ],
             }
+        ],
+        "asset-uris": [
+            {
+                "schemes": [scheme],
+                "handler": f"{package}.assets.uris.sanitize_{scheme}",
+                "factory": f"{package}.assets.uris.create_asset",
+            }
+            for scheme in ("onelake", "delta")
         ],
         "task-decorators": [{"name": "onelake_write", "class-name": f"{package}.decorators.write.onelake_write_task"}],
         "connection-types": [

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import attrs
-from airflow.sdk import BaseOperator, TaskGroup, XComArg
+from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -59,6 +59,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
         ``deferrable``; templates are rendered there.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
     :param on_missing_writer: see there.
+    :param outlets: assets that the load updates; see there.
     :param committed: whether to add the sensor. Default: yes.
     :param committed_timeout: how long the sensor waits. Default: 1 hour.
     :param optimize: whether to compact, at the end, the partitions that the run touched, where that pays; or parameters
@@ -90,6 +91,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     deferrable: bool | None = None
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
+    outlets: Sequence[Asset] = ()
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
     optimize: bool | Mapping[str, Any] = False
@@ -143,6 +145,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             publish=self.publish,
             on_conflict=self.on_conflict,
             on_missing_writer=self.on_missing_writer,
+            outlets=list(self.outlets),
             onelake_conn_id=self.onelake_conn_id,
         )
         for task in writers:
