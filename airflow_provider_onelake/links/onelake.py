@@ -1,0 +1,74 @@
+"""What a task's page in the web UI links to.
+
+A task pushes the address of a page to XCom as soon as it knows it, so the Spark UI can be opened while Spark works.
+The web server reads it there: it asks neither a store nor Spark, and runs none of this.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperatorLink
+
+from airflow_provider_onelake.exceptions import OneLakeError
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+logger = logging.getLogger(__name__)
+
+
+class PageLink(BaseOperatorLink):
+    """A link whose address the task itself pushes; without one, the button stays grey."""
+
+    name = ""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Return what the task pushed. Airflow asks at the end of the task, and keeps the answer under the same key.
+
+        :param operator: that ran.
+        :param ti_key: of the task instance.
+        """
+        from airflow.sdk.execution_time.xcom import XCom
+
+        return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")
+
+
+class SparkUiLink(PageLink):
+    """To the Spark UI: of the session on a Spark Connect server, or of the job's own application."""
+
+    name = "Spark UI"
+
+
+class TableLink(PageLink):
+    """To the table in its store's console, or wherever the lakehouse's connection says."""
+
+    name = "Table"
+
+
+class CommitLink(PageLink):
+    """To the log entry of the version that the task made."""
+
+    name = "Commit"
+
+
+LINKS = (SparkUiLink(), TableLink(), CommitLink())
+"""Of an operator that gives Spark work, and commits."""
+
+
+def show(ti: Any, link: type[PageLink], page: Callable[[], str | None]) -> None:
+    """Push the address of a page, if there is one. Never fails a task.
+
+    :param ti: the task instance.
+    :param link: that leads there.
+    :param page: forms the address.
+    """
+    try:
+        address = page()
+        if address:
+            ti.xcom_push(key=link().xcom_key, value=address)
+    except OneLakeError as error:
+        logger.warning("There is no link %r: %s", link.name, error)
