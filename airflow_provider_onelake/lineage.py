@@ -96,7 +96,8 @@ class Lineage:
         if self.columns:
             fields = [schema_dataset.SchemaDatasetFacetFields(column, kind) for column, kind in self.columns]
             facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
-        made, told = dict(facets), {}
+        made: dict[str, Any] = dict(facets)
+        told: dict[str, Any] = {}
         if self.version is not None:
             made["version"] = versions.DatasetVersionDatasetFacet(str(self.version))
             told["outputStatistics"] = statistics.OutputStatisticsOutputDatasetFacet(

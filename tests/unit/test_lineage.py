@@ -54,7 +54,7 @@ def test_what_a_source_reads_as_far_as_it_is_spelled_out() -> None:
 
 def test_without_openlineage_nothing_is_wanted_and_nothing_fails() -> None:
     code = (
-        "import sys; sys.modules['airflow.providers.openlineage'] = None\n"
+        "import sys; sys.modules['airflow.providers.openlineage.conf'] = None\n"
         "from airflow_provider_onelake.lineage import facets_of, is_wanted\n"
         "import airflow_provider_onelake.operators.write\n"
         "print(is_wanted(), facets_of(None))"
