@@ -197,9 +197,7 @@ class OneLakeHook(BaseHook):
     def _extra(self, name: str) -> str | None:
         return str(self.connection.extra_dejson.get(name) or "").strip() or None
 
-    def committer(
-        self, log: DeltaLog, table: str, observer: Callable[[Publication], None] | None = None
-    ) -> Committer:
+    def committer(self, log: DeltaLog, table: str, observer: Callable[[Publication], None] | None = None) -> Committer:
         """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and keeps the log short.
 
         :param log: of the table.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PAGES = "_onelake_pages"
+
 
 class PageLink(BaseOperatorLink):
     """A link whose address the task itself pushes; without one, the button stays grey."""
@@ -29,12 +31,12 @@ class PageLink(BaseOperatorLink):
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return what the task pushed. Airflow asks at the end of the task, and keeps the answer under the same key.
 
-        :param operator: that ran.
+        :param operator: that ran, in the process in which it ran: XCom is not asked, as Airflow logs what is not there
+            as an error.
         :param ti_key: of the task instance.
         """
-        from airflow.sdk.execution_time.xcom import XCom
-
-        return str(XCom.get_value(ti_key=ti_key, key=self.xcom_key) or "")
+        pages: dict[str, str] = getattr(operator, _PAGES, {})
+        return pages.get(self.xcom_key, "")
 
 
 class SparkUiLink(PageLink):
@@ -59,16 +61,19 @@ LINKS = (SparkUiLink(), TableLink(), CommitLink())
 """Of an operator that gives Spark work, and commits."""
 
 
-def show(ti: Any, link: type[PageLink], page: Callable[[], str | None]) -> None:
+def show(operator: BaseOperator, ti: Any, link: type[PageLink], page: Callable[[], str | None]) -> None:
     """Push the address of a page, if there is one. Never fails a task.
 
-    :param ti: the task instance.
+    :param operator: that runs.
+    :param ti: its task instance.
     :param link: that leads there.
     :param page: forms the address.
     """
     try:
         address = page()
         if address:
-            ti.xcom_push(key=link().xcom_key, value=address)
+            key = link().xcom_key
+            operator.__dict__.setdefault(_PAGES, {})[key] = address
+            ti.xcom_push(key=key, value=address)
     except OneLakeError as error:
         logger.warning("There is no link %r: %s", link.name, error)

@@ -113,12 +113,12 @@ class OneLakeReconcileOperator(BaseOperator):
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
                 context["ti"].xcom_push(key="partitions", value=[])
                 return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
-            show(context["ti"], TableLink, lambda: self.hook.table_page(self.table))
+            show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
             metrics = Metrics.of(context["ti"], self.hook.address(self.table))
             report, txns, partitions = self._reconcile(self._load(context, tasks), roll, metrics)
             metrics.reconciled(report)
             if (version := report.version) is not None:
-                show(context["ti"], CommitLink, lambda: self.hook.commit_page(self.table, version))
+                show(self, context["ti"], CommitLink, lambda: self.hook.commit_page(self.table, version))
             result = {**report.to_json(), "skipped": list(roll.skipped)}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from airflow_provider_onelake.links.onelake import LINKS, CommitLink, SparkUiLin
 from airflow_provider_onelake.metrics import Metrics
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.engines.base import Engine
@@ -44,7 +44,7 @@ class SparkTaskOperator(BaseOperator):
         is the worker's to wait for. Default: Airflow's ``[operators] default_deferrable``.
     """
 
-    operator_extra_links = LINKS
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
 
     table: str
 
@@ -93,7 +93,7 @@ class SparkTaskOperator(BaseOperator):
         :param context: of the running task.
         """
         self._ti = context["ti"]
-        show(self._ti, TableLink, lambda: self.hook.table_page(self.table))
+        show(self, self._ti, TableLink, lambda: self.hook.table_page(self.table))
 
     @property
     def metrics(self) -> Metrics:
@@ -121,11 +121,11 @@ class SparkTaskOperator(BaseOperator):
         :param version: of the table; ``None`` for none.
         """
         if self._ti is not None and version is not None:
-            show(self._ti, CommitLink, lambda: self.hook.commit_page(self.table, version))
+            show(self, self._ti, CommitLink, lambda: self.hook.commit_page(self.table, version))
 
     def _show_spark_ui(self, page: str) -> None:
         if self._ti is not None:
-            show(self._ti, SparkUiLink, lambda: page)
+            show(self, self._ti, SparkUiLink, lambda: page)
 
     def _longest(self) -> float | None:
         """Return for how many seconds a Spark job may go on."""
