@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -117,6 +117,20 @@ def is_wanted() -> bool:
     except ImportError:
         return False
     return not is_disabled()
+
+
+def lineage_of(make: Callable[[], Lineage]) -> Lineage | None:
+    """Return a task's lineage where somebody wants it. Never fails a task: its rows may be in the table.
+
+    :param make: makes it.
+    """
+    if not is_wanted():
+        return None
+    try:
+        return make()
+    except Exception as error:
+        logger.warning("There is no lineage of this task: %s", error)
+        return None
 
 
 def facets_of(lineage: Lineage | None) -> Any:

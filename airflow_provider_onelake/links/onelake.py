@@ -62,7 +62,7 @@ LINKS = (SparkUiLink(), TableLink(), CommitLink())
 
 
 def show(operator: BaseOperator, ti: Any, link: type[PageLink], page: Callable[[], str | None]) -> None:
-    """Push the address of a page, if there is one. Never fails a task.
+    """Push the address of a page, if there is one. One that cannot be formed fails no task.
 
     :param operator: that runs.
     :param ti: its task instance.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.lineage import Lineage, is_wanted
+from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.operators.results import describe_compaction, size
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
@@ -96,8 +96,8 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 # A list of partitions is data from the table, whose values may be anything.
                 if name != "partitions" or isinstance(value, str):
                     check_rendered(name, value)
-            self.begin(context)
             log = self.hook.delta_log(self.table)
+            self.begin(context)
             snapshot, plan = self._plan(log)
             run = TaskRun.of(context)
             begun = self._taken_over(log, snapshot, plan, run)
@@ -108,14 +108,15 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
             self.log.info("%s: %s", log.table, result["summary"])
             self.metrics.compacted(result)
             self.show_commit(result["version"])
-            if result["version"] is not None and is_wanted():
-                self._lineage = Lineage(
+            if result["version"] is not None:
+                moved = Lineage(
                     table=self.hook.address(self.table),
                     read_version=snapshot.version,
                     version=result["version"],
                     bytes=result["bytes_after"],
                     files=result["files_after"],
-                ).with_snapshot(snapshot)
+                )
+                self._lineage = lineage_of(lambda: moved.with_snapshot(snapshot))
             return {"table": log.table, "read_version": snapshot.version, **result}
 
     def _plan(self, log: DeltaLog) -> tuple[Snapshot, Plan]:

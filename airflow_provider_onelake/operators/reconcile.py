@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator, TaskInstanceState, TriggerRule
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
-from airflow_provider_onelake.lineage import Lineage, facets_of, is_wanted
+from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink, show
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators.terms import check_choice, terminal_errors_fail
@@ -113,8 +113,8 @@ class OneLakeReconcileOperator(BaseOperator):
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
                 context["ti"].xcom_push(key="partitions", value=[])
                 return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
-            show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
             metrics = Metrics.of(context["ti"], self.hook.address(self.table))
+            show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
             report, txns, partitions = self._reconcile(self._load(context, tasks), roll, metrics)
             metrics.reconciled(report)
             if (version := report.version) is not None:
@@ -163,9 +163,8 @@ class OneLakeReconcileOperator(BaseOperator):
             for decision in outcome.decisions:
                 self.log.warning("%s: writer %s: %s", log.table, outcome.writer, decision)
         snapshot = log.snapshot()
-        if is_wanted():
-            found = Lineage(table=self.hook.address(self.table)).with_snapshot(snapshot)
-            self._lineage = found.with_publications(publications)
+        table = Lineage(table=self.hook.address(self.table))
+        self._lineage = lineage_of(lambda: table.with_snapshot(snapshot).with_publications(publications))
         stored = snapshot.txns if snapshot is not None else {}
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: stored[app_id] for app_id in app_ids if app_id in stored}

@@ -106,9 +106,9 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         with terminal_errors_fail():
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
-            self.begin(context)
             terms, run = self._terms(), TaskRun.of(context)
             log = self.hook.delta_log(self.table)
+            self.begin(context)
             if not self.only_dry_run:
                 self._record(log, terms, f"{run.dag}.{run.label}")
                 for attempt in self.left_at_work(run.owner(self.hook.namespace), VacuumJob.doing):

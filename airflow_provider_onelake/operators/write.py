@@ -10,7 +10,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.lineage import Lineage, inputs_of, is_wanted
+from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.operators.source_files import seen_files
 from airflow_provider_onelake.operators.source_templates import SourceTemplates
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
@@ -225,7 +225,6 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         """
         with terminal_errors_fail():
             self._check_rendered()
-            self.begin(context)
             run = TaskRun.of(context)
             partition = (self.covers, self.replace_where)
             writer = self.writer or default_writer(self.source, self.where, partition)
@@ -238,13 +237,13 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             files = seen_files(self.source, self.hook)
             self._check_size(files)
             log = self.hook.delta_log(self.table)
+            self.begin(context)
             spec = self._spec(run, self.hook.namespace, writer, files)
             self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
             done = Writing(self, log).run(spec)
             self.metrics.written(done)
             self.show_commit(done["version"])
-            if is_wanted():
-                self._lineage = self._lineage_of(log, done)
+            self._lineage = lineage_of(lambda: self._lineage_of(log, done))
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
 
     def _check_rendered(self) -> None:

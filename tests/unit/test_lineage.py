@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.lineage import Lineage, dataset_of, inputs_of, is_wanted
+from airflow_provider_onelake.lineage import Lineage, dataset_of, inputs_of, is_wanted, lineage_of
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.addresses import TableAddress
 
@@ -70,3 +70,17 @@ def test_it_is_wanted_where_events_go_somewhere(monkeypatch: pytest.MonkeyPatch)
     assert not is_wanted()
     monkeypatch.setattr(conf, "is_disabled", lambda: False)
     assert is_wanted()
+
+
+def test_lineage_that_cannot_be_made_fails_nobody(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> Lineage:
+        raise OSError("the store does not answer")
+
+    monkeypatch.setattr("airflow_provider_onelake.lineage.is_wanted", lambda: True)
+    assert lineage_of(fails) is None
+    assert "the store does not answer" in caplog.text
+    monkeypatch.setattr("airflow_provider_onelake.lineage.is_wanted", lambda: False)
+    assert lineage_of(fails) is None
+    assert len(caplog.records) == 1
