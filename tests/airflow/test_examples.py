@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.support.ages import grow_old
-from tests.support.airflow_dags import load_dag, run_dag, states, xcom
+from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
 from tests.support.spark import Server
 from tests.support.tables import foreign_append, foreign_commit, make_table
 
@@ -28,17 +28,10 @@ def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeyp
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
-    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
     dag = load_dag(DAGS / "guarded_load.py", "guarded_load")
-    run = run_dag(dag)
-    assert set(states(run).values()) == {"success"}
-    # The session on the server, which Spark shows for a while after it has ended.
-    page = xcom(run, "load.write", "_link_SparkUiLink", 0)
-    assert page.startswith(f"{connect_server.ui}/connect/session/?id=")
-    assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
+    store_dag(dag)
     with create_session() as session:
-        # What the scheduler goes by: the DAG as it was stored.
+        # What the scheduler goes by.
         (alert,) = [a for a in session.scalars(select(DeadlineAlert)) if a.name == "trips are late"]
         interval, callback = alert.interval, alert.callback_def
     assert interval["__data__"] == timedelta(hours=2).total_seconds()
@@ -46,6 +39,17 @@ def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeyp
     # What the triggerer makes of it.
     (given,) = dag.deadline
     assert "is late" in import_string(given.callback.path)(**given.callback.kwargs).subject
+
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    # dag.test() of Airflow 3.3 takes a deadline's definition for the id of a stored one, when the run ends.
+    dag.deadline = []
+    run = run_dag(dag)
+    assert set(states(run).values()) == {"success"}
+    # The session on the server, which Spark shows for a while after it has ended.
+    page = xcom(run, "load.write", "_link_SparkUiLink", 0)
+    assert page.startswith(f"{connect_server.ui_url}/connect/session/?id=")
+    assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
 
 
 class Deletes:
