@@ -78,6 +78,10 @@ class CorruptLogError(TerminalError):
     """A log entry cannot be read as Delta actions."""
 
 
+class MissingStatisticsError(TerminalError):
+    """Rows are to be counted, and files of the table do not say how many they hold."""
+
+
 class UnsupportedFeatureError(TerminalError):
     """The table uses a protocol feature that is not on the allow-list."""
 

@@ -110,6 +110,13 @@ class DeltaLog:
         self._files_after(newest).check_contiguous(newest, self.table, self._exists)
         return commits
 
+    def versions_after(self, version: int) -> tuple[int, ...]:
+        """List the versions that have an entry, ascending; what is missing between them is left out.
+
+        :param version: the last one that is of no interest; -1 for all.
+        """
+        return self._files_after(version).versions
+
     def live_files(self, wanted: Callable[[Mapping[str, Any]], bool], until: int) -> LiveFiles:
         """Return the live files of a version that meet a condition, as raw ``add`` actions.
 

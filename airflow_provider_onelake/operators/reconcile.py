@@ -13,6 +13,10 @@ from airflow.sdk import BaseOperator, TaskInstanceState, TriggerRule
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
+from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
+from airflow_provider_onelake.links.onelake import CommitLink, TableLink, show
+from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.operators.outlets import check_outlets, tell_outlets
 from airflow_provider_onelake.operators.terms import check_choice, terminal_errors_fail
 from airflow_provider_onelake.operators.write import WRITER_XCOM, OneLakeWriteOperator
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.commit.report import Report
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.identity import Load
 
 _NOT_EXPECTED = (TaskInstanceState.SKIPPED, TaskInstanceState.REMOVED)
@@ -59,9 +64,14 @@ class OneLakeReconcileOperator(BaseOperator):
         that finished last), ``first_writer_wins`` or ``fail``. Default: ``last_writer_wins`` (templated).
     :param on_missing_writer: ``publish_others`` or ``publish_nothing``. Default: ``publish_others`` (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param outlets: assets that the load updates, made by :func:`~airflow_provider_onelake.assets.tables.table_asset`.
+        Their events say its commits, version and rows, and for an asset with ``partitioned_by`` there is one for each
+        partition that it touched. Airflow records them once this task has succeeded, so never for half a load. An asset
+        with a watcher of the log is refused.
     :param trigger_rule: Default: ``all_done``, because it must run when a writer has failed.
     """
 
+    operator_extra_links = (TableLink(), CommitLink())
     template_fields: Collection[str] = ("table", "publish", "on_conflict", "on_missing_writer")
     ui_color = "#f3ead9"
 
@@ -84,8 +94,10 @@ class OneLakeReconcileOperator(BaseOperator):
         self.on_conflict = on_conflict
         self.on_missing_writer = on_missing_writer
         self.onelake_conn_id = onelake_conn_id
+        self._lineage: Lineage | None = None
         for name in _CHOOSING:
             check_choice(name, getattr(self, name))
+        check_outlets(self.task_id, self.outlets)
 
     @cached_property
     def hook(self) -> OneLakeHook:
@@ -108,23 +120,45 @@ class OneLakeReconcileOperator(BaseOperator):
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
                 context["ti"].xcom_push(key="partitions", value=[])
                 return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
-            report, txns, partitions = self._reconcile(self._load(context, tasks), roll)
+            log = self.hook.delta_log(self.table)
+            metrics = Metrics.of(context["ti"], self.hook.address(self.table))
+            show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
+            report, txns, partitions = self._reconcile(log, self._load(context, tasks), roll, metrics)
+            metrics.reconciled(report)
+            if (version := report.version) is not None:
+                show(self, context["ti"], CommitLink, lambda: self.hook.commit_page(self.table, version))
             result = {**report.to_json(), "skipped": list(roll.skipped)}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
             context["ti"].xcom_push(key="partitions", value=partitions)
             report.raise_for_failures()
+            tell_outlets(context, self.outlets, log, report)
         return result
 
-    def _reconcile(self, load: Load, roll: Roll) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Say what was published, where OpenLineage's provider is installed and asks; also where a writer is missing.
+
+        :param task_instance: that ended.
+        """
+        return facets_of(self._lineage)
+
+    def _reconcile(
+        self, log: DeltaLog, load: Load, roll: Roll, metrics: Metrics
+    ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.commit.policy import Policy
+        from airflow_provider_onelake.commit.publish import Publication
         from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
         from airflow_provider_onelake.commit.touched import touched_partitions
         from airflow_provider_onelake.staging.spec import PublishMode
 
-        log = self.hook.delta_log(self.table)
+        publications: list[Publication] = []
+
+        def observe(publication: Publication) -> None:
+            publications.append(publication)
+            metrics.published(publication)
+
         report = reconcile(
-            self.hook.committer(log, self.table),
+            self.hook.committer(log, self.table, observe),
             load,
             roll.named,
             publish=PublishMode(self.publish),
@@ -138,6 +172,8 @@ class OneLakeReconcileOperator(BaseOperator):
             for decision in outcome.decisions:
                 self.log.warning("%s: writer %s: %s", log.table, outcome.writer, decision)
         snapshot = log.snapshot()
+        table = Lineage(table=self.hook.address(self.table))
+        self._lineage = lineage_of(lambda: table.with_snapshot(snapshot).with_publications(publications))
         stored = snapshot.txns if snapshot is not None else {}
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: stored[app_id] for app_id in app_ids if app_id in stored}

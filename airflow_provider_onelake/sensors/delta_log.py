@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import attrs
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg, conf
 from airflow.sdk.exceptions import AirflowFailException
 
@@ -13,19 +14,23 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
 from airflow_provider_onelake.operators.terms import is_final, terminal_errors_fail
-from airflow_provider_onelake.triggers.watch import Awaited, LogWatch
+from airflow_provider_onelake.triggers.watch import Awaited, LogWatch, check_one_thing
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _CURSOR = "version"
+_THINGS = ("writers", "version", "partition", "operation", "rows_at_least", "fresher_than")
 
 
 class DeltaLogSensor(BaseSensorOperator):
-    """Wait until writers, a version, a partition or an operation are committed to a table.
+    """Wait until writers, a version, a partition, an operation or rows are committed to a table.
 
     It reads every commit in order and skips none; it asks for the next version's file, so that its cost does not grow
-    with the log. A table that does not exist yet is waited for. The commit that ended the wait is the result, in XCom.
+    with the log. A table that does not exist yet is waited for. The commit that ended the wait is the result, in XCom;
+    of ``rows_at_least`` it is the version and its ``rows``, of ``fresher_than`` the version and its ``time``.
+
+    It waits for one of ``writers``, ``version``, ``partition``, ``operation``, ``rows_at_least`` and ``fresher_than``.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param writers: the writers that must be in the table: their keys, or what reconcile left in its XCom ``txns``
@@ -35,8 +40,13 @@ class DeltaLogSensor(BaseSensorOperator):
     :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``, the date of
         its partition under a ``CronPartitionTimetable``, or a run's id. Default: this run (templated).
     :param version: the table's version (templated).
-    :param partition: a predicate on partition columns; a commit that adds rows where it holds (templated).
+    :param partition: a predicate on partition columns; a commit that adds rows where it holds, or where
+        ``rows_at_least`` counts (templated).
     :param operation: as the log spells it: ``WRITE``, ``OPTIMIZE``, … (templated).
+    :param rows_at_least: so many rows in the table, or where ``partition`` holds, whoever wrote them and when. They are
+        counted by the files' statistics, less deleted ones; without statistics it fails and says so (templated).
+    :param fresher_than: rows that were changed not longer ago than this, as a timedelta or in seconds, by the commit's
+        own time; compaction and VACUUM do not count.
     :param after: for a partition or an operation: only commits after this version count. Default: after the version
         that the table has when the sensor starts (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
@@ -53,6 +63,7 @@ class DeltaLogSensor(BaseSensorOperator):
         "version",
         "partition",
         "operation",
+        "rows_at_least",
         "after",
     )
     ui_color = "#e6edf5"
@@ -68,6 +79,8 @@ class DeltaLogSensor(BaseSensorOperator):
         version: int | str | None = None,
         partition: str | None = None,
         operation: str | None = None,
+        rows_at_least: int | str | None = None,
+        fresher_than: timedelta | float | None = None,
         after: int | str | None = None,
         onelake_conn_id: str = OneLakeHook.default_conn_name,
         deferrable: bool | None = None,
@@ -83,18 +96,18 @@ class DeltaLogSensor(BaseSensorOperator):
         self.version = version
         self.partition = partition
         self.operation = operation
+        self.rows_at_least = rows_at_least
+        self.fresher_than = fresher_than
         self.after = after
         self.onelake_conn_id = onelake_conn_id
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
         self._watch: LogWatch | None = None
-        given = [name for name in ("writers", "version", "partition", "operation") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise InvalidWriteError(
-                f"{self.task_id}: a sensor waits for one thing, of writers, version, partition and operation; given: "
-                f"{', '.join(given) or 'none'}."
-            )
+        try:
+            check_one_thing([name for name in _THINGS if getattr(self, name) is not None])
+        except InvalidWriteError as error:
+            raise InvalidWriteError(f"{self.task_id}: {error}") from None
 
     def execute(self, context: Context) -> Any:
         """Look once, then wait: in the triggerer if deferrable, else here.
@@ -143,18 +156,16 @@ class DeltaLogSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=self._watch.met is not None, xcom_value=self._watch.met)
 
     def _defer(self, watch: LogWatch) -> NoReturn:
-        from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+        from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 
+        awaited = attrs.evolve(watch.awaited, writers=watch.pending) if watch.pending else watch.awaited
         self.defer(
-            trigger=DeltaLogTrigger(
+            trigger=DeltaLogWaitTrigger(
                 table=self.table,
                 onelake_conn_id=self.onelake_conn_id,
                 after=watch.cursor,
-                writers=watch.pending if watch.awaited.writers is not None else None,
-                version=watch.awaited.version,
-                partition=watch.awaited.partition,
-                operation=watch.awaited.operation,
                 poll_interval=self.poke_interval,
+                **attrs.asdict(awaited),
             ),
             method_name="execute_complete",
             timeout=timedelta(seconds=self.timeout),
@@ -174,6 +185,8 @@ class DeltaLogSensor(BaseSensorOperator):
             version=_number("version", self.version),
             partition=self.partition,
             operation=self.operation,
+            rows_at_least=_number("rows_at_least", self.rows_at_least),
+            fresher_than=_seconds(self.fresher_than),
         )
         after = _number("after", self.after) if seen is None else int(seen)
         return LogWatch(hook.delta_log(self.table), awaited, after)
@@ -202,4 +215,8 @@ def _number(name: str, value: Any) -> int | None:
     try:
         return int(value)
     except (TypeError, ValueError):
-        raise InvalidWriteError(f"{name}={value!r}: a version is a whole number.") from None
+        raise InvalidWriteError(f"{name}={value!r}: a whole number is wanted.") from None
+
+
+def _seconds(value: timedelta | float | None) -> float | None:
+    return value.total_seconds() if isinstance(value, timedelta) else value

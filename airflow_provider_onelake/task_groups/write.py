@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import attrs
-from airflow.sdk import BaseOperator, TaskGroup, XComArg
+from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -65,6 +65,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param pool: Airflow's pool for the writers that name none: its slots are how many of them run at once, over all
         runs, scheduled or of a backfill, and all DAGs that name it. It must be there, or they wait for ever, and only
         their pages in the UI say why. Default: ``default_pool``.
+    :param outlets: assets that the load updates; see there.
     :param committed: whether to add the sensor. Default: yes.
     :param committed_timeout: how long the sensor waits. Default: 1 hour.
     :param optimize: whether to compact, at the end, the partitions that the run touched, where that pays; or parameters
@@ -97,6 +98,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
     pool: str | None = None
+    outlets: Sequence[Asset] = ()
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
     optimize: bool | Mapping[str, Any] = False
@@ -156,6 +158,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             publish=self.publish,
             on_conflict=self.on_conflict,
             on_missing_writer=self.on_missing_writer,
+            outlets=list(self.outlets),
             onelake_conn_id=self.onelake_conn_id,
         )
         for task in writers:

@@ -1,38 +1,54 @@
-"""The trigger behind the sensor, and behind an asset that a table's commits update."""
+"""The trigger of an asset that a table's commits update."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
+import hashlib
+import json
+from collections.abc import AsyncIterator, Hashable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Asset
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_onelake.exceptions import TerminalError, TransientError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TransientError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.triggers.watch import Awaited, LogWatch, describe
+from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, Found, LogFeed, Poll, feed_of
+from airflow_provider_onelake.triggers.filters import CommitFilter
+from airflow_provider_onelake.triggers.watch import describe
+
+if TYPE_CHECKING:
+    from airflow.triggers.shared_stream import SharedStreamProducer
+
+IN_FLIGHT = 200
+"""Versions that a watcher reads beyond what Airflow has confirmed: so many it may repeat after a crash."""
 
 _WATERMARK = "delta_log_version"
-_LONGEST_PAUSE = 60.0
+_A_POLL = 100
+_KEEP_SECONDS = 10.0
 
 
 class DeltaLogTrigger(BaseEventTrigger):
-    """Follow a table's log in the triggerer: every commit, in order, none skipped.
+    """Fire an asset's event for every commit to a table, in order, none skipped: for an ``AssetWatcher``.
 
-    With something to wait for, it fires once and ends: ``{"status": "met", …}``, or ``{"status": "error", "message":
-    …}`` for what a person has to look at. With nothing to wait for, it fires for every commit, for ever: that is an
-    ``AssetWatcher``'s. There it keeps the last version that was taken in the asset's state store, so that a triggerer
-    that starts again carries on where the last one stopped.
+    The last version that Airflow has in its database is kept in the asset's state store, so that a triggerer that
+    starts again goes on from there. Where it died between the two, events come again: ``assets.commits`` drops what
+    was seen (``docs/events.md``). All watchers of a table in a triggerer share one poll, whatever they filter by.
 
-    A store that does not answer is asked again; a table that does not exist is waited for.
+    A store that does not answer is asked again; a table that does not exist is waited for. Versions that were cleaned
+    up before they were seen are named in the log and in the next event (``missed``), and it goes on from what exists.
 
     :param table: an address, or a path in the connection's lakehouse.
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
-    :param after: the last version already seen. Default: the version of now.
-    :param writers: wait until these ``txn`` ids are in the table, each with its generation.
-    :param version: wait until the table has this version.
-    :param partition: wait for rows added where this predicate on partition columns holds.
-    :param operation: wait for a commit of this operation.
+    :param operation: only commits of this operation, or of one of these, as the log spells them: ``WRITE``, ….
+    :param partition: only commits that add or remove rows where this predicate on partition columns holds.
+    :param writer: only commits with a ``txn`` of this application id; ``*`` stands for anything:
+        ``onelake/prod/taxi/load/*`` for what the write group ``load`` of the DAG ``taxi`` of the namespace ``prod``
+        commits, ``onelake/*/2019-01-01T00:00:00+00:00/*`` for a run.
+    :param data_change_only: leave out commits that change no rows, such as compaction's. Default: no.
+    :param after: the last version already seen, for a watcher that starts for the first time. Default: the version
+        that the table has then.
+    :param asset: the name of the asset. Needed only where two assets have equal watchers, which are one to Airflow.
     :param poll_interval: between two looks, in seconds. Default: 5.
     """
 
@@ -40,19 +56,24 @@ class DeltaLogTrigger(BaseEventTrigger):
         self,
         table: str,
         onelake_conn_id: str = OneLakeHook.default_conn_name,
-        after: int | None = None,
-        writers: Mapping[str, int] | None = None,
-        version: int | None = None,
+        operation: str | Sequence[str] | None = None,
         partition: str | None = None,
-        operation: str | None = None,
+        writer: str | None = None,
+        data_change_only: bool = False,
+        after: int | None = None,
+        asset: str | None = None,
         poll_interval: float = 5.0,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.onelake_conn_id = onelake_conn_id
+        operations = (operation,) if isinstance(operation, str) else tuple(operation or ())
+        self.filter = CommitFilter(operations, partition, writer, data_change_only)
         self.after = after
-        self.awaited = Awaited(writers, version, partition, operation)
+        self.asset = asset
         self.poll_interval = poll_interval
+        self._kept: int | None = None
+        self._confirmed = 0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return what makes this trigger again in the triggerer."""
@@ -61,69 +82,185 @@ class DeltaLogTrigger(BaseEventTrigger):
             {
                 "table": self.table,
                 "onelake_conn_id": self.onelake_conn_id,
+                "operation": list(self.filter.operations),
+                "partition": self.filter.partition,
+                "writer": self.filter.writer,
+                "data_change_only": self.filter.data_change_only,
                 "after": self.after,
-                "writers": dict(self.awaited.writers) if self.awaited.writers is not None else None,
-                "version": self.awaited.version,
-                "partition": self.awaited.partition,
-                "operation": self.awaited.operation,
+                "asset": self.asset,
                 "poll_interval": self.poll_interval,
             },
         )
 
+    @property
+    def watermark(self) -> str:
+        """The key in the asset's state store: another table, or another filter, is another watcher."""
+        _, kwargs = self.serialize()
+        mine = [kwargs[name] for name in ("table", "operation", "partition", "writer", "data_change_only")]
+        return f"{_WATERMARK}.{hashlib.sha256(json.dumps(mine).encode()).hexdigest()[:16]}"
+
+    def shared_stream_key(self) -> Hashable:
+        """Return what the watchers that share one poll have in common."""
+        return ("onelake", self.onelake_conn_id, self.table, self.poll_interval)
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        """Make the poll that they share.
+
+        Airflow tells a producer, and nothing else, when events are in its database.
+
+        :param kwargs: what one of them serialises.
+        """
+        return feed_of(kwargs)
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        """Read on at every poll.
+
+        :param shared_stream: of polls.
+        :returns: the events.
+        """
+        cursor = self._kept = await self._watermark()
+        self._confirmed = 0 if cursor is None else cursor
+        said: str | None = None
+        async for poll in shared_stream:
+            if cursor is None:
+                cursor = self._confirmed = poll.head if self.after is None else self.after
+            if poll.head < cursor != self.after:
+                self.log.warning(
+                    "%s has version %d, and version %d was seen: it was dropped or made again, so all that comes is "
+                    "taken from its first version on.",
+                    self.table,
+                    poll.head,
+                    cursor,
+                )
+                cursor = self._confirmed = -1
+            poll.reached[self.keep] = cursor
+            try:
+                async for found, event in self._read(poll, cursor):
+                    if event is not None:
+                        yield event
+                    cursor = poll.reached[self.keep] = found.commit.version
+            except OneLakeError as error:
+                # The next poll tries again from here; what is the same every time is said once.
+                message = f"{self.table}: after version {cursor}: {type(error).__name__}: {error}"
+                if message != said:
+                    (self.log.warning if isinstance(error, TransientError) else self.log.error)(message)
+                said = message
+            else:
+                said = None
+                if cursor < poll.head:
+                    poll.feed.hurry()
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follow the log.
+        """Follow the log alone, where the triggerer shares nothing.
+
+        Then an event counts as taken when the next one is asked for.
 
         :returns: the events.
         """
-        if self.awaited.anything:
-            async for event in self._every_commit():
-                yield event
-        else:
-            yield await self._wait()
 
-    async def _wait(self) -> TriggerEvent:
+        async def polls() -> AsyncIterator[Poll]:
+            async for poll, _ in feed_of(self.serialize()[1]).open_stream():
+                yield poll
+                await poll.keep()
+
+        async for event in self.filter_shared_stream(polls()):
+            yield event
+
+    async def keep(self, version: int) -> None:
+        """Keep the last version that Airflow has.
+
+        :param version: of the table.
+        """
+        if version == self._kept or self.asset_state_store is None:
+            return
         try:
-            watch = await self._open(self.after)
-            while True:
-                await self._poll(watch)
-                if watch.met is not None:
-                    return _event({"status": "met", "table": watch.log.table, **watch.met})
-                await asyncio.sleep(self.poll_interval)
-        except TerminalError as error:
-            return _event({"status": "error", "message": str(error)})
+            # While a triggerer stops, nobody may answer any more.
+            await asyncio.wait_for(self._store().aset(self.watermark, version), _KEEP_SECONDS)
+        except Exception as error:
+            # Raised, it would end the poll of all watchers; the next poll keeps it, or the events come again.
+            self.log.warning("%s: version %d could not be kept as seen: %r", self.table, version, error)
+        else:
+            self._kept = self._confirmed = version
 
-    async def _every_commit(self) -> AsyncIterator[TriggerEvent]:
-        store = self.asset_state_store
-        kept = await store.aget(_WATERMARK) if store is not None else None
-        after = int(kept) if isinstance(kept, int | str) else self.after
-        watch = await self._open(after)
-        if after is None:
-            await self._poll(watch)
-            if store is not None:
-                await store.aset(_WATERMARK, watch.cursor)
-        while True:
-            for commit in await self._poll(watch):
-                yield _event({"table": watch.log.table, **describe(commit)})
-                # Only now is the event taken: kept before, a triggerer that died in between would lose the commit.
-                if store is not None:
-                    await store.aset(_WATERMARK, commit.version)
-            await asyncio.sleep(self.poll_interval)
+    async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[tuple[Found, TriggerEvent | None]]:
+        feed: LogFeed = poll.feed
+        most = min(poll.head, cursor + _A_POLL)
+        if self.asset_state_store is not None:
+            most = min(most, self._confirmed + IN_FLIGHT)
+        while cursor < most and (found := await feed.read(cursor + 1)) is not None:
+            cursor = found.commit.version
+            if found.missed is not None:
+                first, last = found.missed
+                self.log.error(
+                    "%s: versions %d to %d were cleaned up from its log before they were seen; it goes on with "
+                    "version %d. Let logs live longer (delta.logRetentionDuration), or the triggerer be away for less.",
+                    self.table,
+                    first,
+                    last,
+                    cursor,
+                )
+            yield found, await self._event(feed, found)
 
-    async def _open(self, after: int | None) -> LogWatch:
-        hook = await OneLakeHook.from_async(self.onelake_conn_id)
-        log = await asyncio.to_thread(hook.delta_log, self.table)
-        return LogWatch(log, self.awaited, after)
+    async def _event(self, feed: LogFeed, found: Found) -> TriggerEvent | None:
+        if not await feed.run(lambda split: self.filter.takes(found.commit, split)):
+            return None
+        payload = {
+            "table": self.table,
+            **describe(found.commit, await feed.names()),
+            "missed": list(found.missed) if found.missed is not None else None,
+        }
+        return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
-    async def _poll(self, watch: LogWatch) -> list[Any]:
+    async def _watermark(self) -> int | None:
+        if self.asset_state_store is None:
+            return None
         pause = self.poll_interval
         while True:
             try:
-                return list(await asyncio.to_thread(watch.poll))
-            except TransientError as error:
-                self.log.warning("%s: %s; asking again in %.0f s", self.table, error, pause)
-            await asyncio.sleep(pause)
-            pause = min(_LONGEST_PAUSE, pause * 2)
+                kept = await self._store().aget(self.watermark)
+            except InvalidWriteError as error:
+                self.log.error("%s", error)  # noqa: TRY400
+                # A triggerer starts a watcher that failed again at once.
+                await asyncio.sleep(LONGEST_PAUSE)
+                raise
+            except Exception as error:
+                # To begin anywhere else would lose commits.
+                self.log.warning("%s: what was seen cannot be read: %r; asking again", self.table, error)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                return int(kept) if isinstance(kept, int | str) else None
+
+    def _store(self) -> Any:
+        store = self.asset_state_store
+        assert store is not None
+        if self.asset is None:
+            return _OfOneAsset(store, self.table)
+        try:
+            return store[Asset.ref(name=self.asset)]
+        except KeyError:
+            raise InvalidWriteError(
+                f"The watcher of {self.table} says that its asset is {self.asset!r}, and it is another's. Nothing is "
+                "lost: say the asset's own name."
+            ) from None
 
 
-def _event(payload: dict[str, Any]) -> TriggerEvent:
-    return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+class _OfOneAsset:
+    """The state store of the only asset of a watcher."""
+
+    def __init__(self, store: Any, table: str) -> None:
+        self._accessors = store
+        self._table = table
+
+    async def aget(self, key: str) -> Any:
+        try:
+            return await self._accessors.aget(key)
+        except ValueError:
+            raise InvalidWriteError(
+                f"Several assets have equal watchers of {self._table}, which are one to Airflow, and how far each has "
+                "come cannot be kept. Nothing is lost: give each watcher its asset's name (asset=…)."
+            ) from None
+
+    async def aset(self, key: str, value: Any) -> None:
+        await self._accessors.aset(key, value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.triggers.filters import predicate_on
+from airflow_provider_onelake.triggers.state import Freshness, RowsHeld
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
@@ -21,29 +24,41 @@ _MOST_PARTITIONS = 50
 
 @attrs.frozen
 class Awaited:
-    """What is waited for: one of these, or nothing for every commit.
+    """What is waited for: one of these, of which ``rows_at_least`` may name a partition.
 
     :param writers: ``txn`` ids with the generation that must be in the table.
     :param version: of the table.
     :param partition: a predicate on partition columns; a commit that adds rows to such a partition.
     :param operation: as the log spells it: ``WRITE``, ``OPTIMIZE``, ….
-    :raises InvalidWriteError: more than one is given.
+    :param rows_at_least: so many rows in the table, or where ``partition`` holds.
+    :param fresher_than: rows changed not longer ago than so many seconds.
+    :raises InvalidWriteError: more than one is given, or none.
     """
 
     writers: Mapping[str, int] | None = None
     version: int | None = None
     partition: str | None = None
     operation: str | None = None
+    rows_at_least: int | None = None
+    fresher_than: float | None = None
 
     def __attrs_post_init__(self) -> None:
         given = [name for name, value in attrs.asdict(self).items() if value is not None]
-        if len(given) > 1:
-            raise InvalidWriteError(f"A sensor waits for one thing; these were given: {', '.join(given)}.")
+        check_one_thing(given)
 
-    @property
-    def anything(self) -> bool:
-        """Whether every commit is awaited."""
-        return all(value is None for value in attrs.asdict(self).values())
+
+def check_one_thing(given: Collection[str]) -> None:
+    """Refuse to wait for nothing, or for several things.
+
+    :param given: names of the parameters that say what is waited for.
+    :raises InvalidWriteError: they say none, or several.
+    """
+    things = set(given) - ({"partition"} if "rows_at_least" in given else set())
+    if len(things) != 1:
+        raise InvalidWriteError(
+            f"A sensor waits for one thing, of {', '.join(field.name for field in attrs.fields(Awaited))} (partition "
+            f"also says where rows_at_least counts); given: {', '.join(given) or 'none'}."
+        )
 
 
 class LogWatch:
@@ -65,7 +80,12 @@ class LogWatch:
         self._started = after is not None and awaited.writers is None and awaited.version is None
         self._pending = dict(awaited.writers or {})
         self._idle = _LIST_EVERY - 1
-        self._predicate: PartitionPredicate | None = None
+        self._predicates: dict[Any, PartitionPredicate] = {}
+        self._state: RowsHeld | Freshness | None = None
+        if awaited.rows_at_least is not None:
+            self._state = RowsHeld(log, awaited.rows_at_least, awaited.partition)
+        elif awaited.fresher_than is not None:
+            self._state = Freshness(log, timedelta(seconds=awaited.fresher_than))
 
     @property
     def pending(self) -> dict[str, int]:
@@ -75,10 +95,15 @@ class LogWatch:
     def poll(self) -> list[Commit]:
         """Read on.
 
-        :returns: the new commits, in order, up to the one that ends the wait.
+        :returns: the new commits, in order, up to the one that ends the wait; none where it is rows or their age that
+            are waited for.
         :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
         :raises CorruptLogError: an entry cannot be read.
+        :raises MissingStatisticsError: rows are waited for, and the files do not say how many they have.
         """
+        if self._state is not None:
+            self.met = self._state.look()
+            return []
         if not self._started:
             self._start()
         commits: list[Commit] = []
@@ -131,27 +156,27 @@ class LogWatch:
         return awaited.partition is not None and self._adds_rows(awaited.partition, commit)
 
     def _adds_rows(self, text: str, commit: Commit) -> bool:
-        from airflow_provider_onelake.log.partitions import PartitionPredicate
-
         adds = [add for add in commit.adds if add.get("dataChange", True)]
         if not adds:
             return False
         snapshot = self.log.snapshot()
         assert snapshot is not None
-        if self._predicate is None:
-            self._predicate = PartitionPredicate.parse(text, snapshot.partitioning)
-        return any(self._predicate.covers(snapshot.partitioning.partition(add["partitionValues"])) for add in adds)
+        split = snapshot.partitioning
+        predicate = predicate_on(text, split, self._predicates)
+        return any(predicate.covers(split.partition(add["partitionValues"])) for add in adds)
 
 
-def describe(commit: Commit) -> dict[str, Any]:
+def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return a commit as an event's payload carries it.
 
     :param commit: of the table.
-    :returns: plain JSON; of the partitions the first ones only.
+    :param names: the partition columns' names by what the log calls them, where that is something else.
+    :returns: plain JSON; of the partitions the first ones only, and then ``partitions_complete`` is false.
     """
 
     def partitions(pairs: frozenset[tuple[tuple[str, str | None], ...]]) -> list[dict[str, str | None]]:
-        return [dict(pair) for pair in sorted(pairs, key=str)[:_MOST_PARTITIONS]]
+        named = [{(names or {}).get(name, name): value for name, value in pair} for pair in sorted(pairs, key=str)]
+        return named[:_MOST_PARTITIONS]
 
     return {
         "version": commit.version,
@@ -162,6 +187,7 @@ def describe(commit: Commit) -> dict[str, Any]:
         "rows_removed": commit.rows_removed,
         "partitions_added": partitions(commit.added_partitions),
         "partitions_removed": partitions(commit.removed_partitions),
+        "partitions_complete": max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS,
         "txns": commit.txns,
         "writers": [writer.writer for writer in commit.writers],
         "finished": commit.finished.isoformat() if commit.finished else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
-from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.contexts import connect, context_of
-from tests.support.tables import foreign_append, make_table
+from tests.support.tables import append_files, foreign_append, foreign_commit, make_table
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,14 @@ def sensor(**arguments: Any) -> DeltaLogSensor:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"version": 1, "operation": "WRITE"}, {"writers": ["a"], "partition": "x = 1"}], ids=str
+    "arguments",
+    [
+        {},
+        {"version": 1, "operation": "WRITE"},
+        {"writers": ["a"], "partition": "x = 1"},
+        {"rows_at_least": 1, "fresher_than": 1},
+    ],
+    ids=str,
 )
 def test_it_waits_for_one_thing(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError, match="waits for one thing"):
@@ -46,7 +54,7 @@ def test_it_defers_with_what_it_has_seen(tmp_path: Path) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context_of(task))
     trigger = deferred.value.trigger
-    assert isinstance(trigger, DeltaLogTrigger)
+    assert isinstance(trigger, DeltaLogWaitTrigger)
     assert trigger.after == 1
     assert deferred.value.timeout is not None
     assert deferred.value.timeout.total_seconds() == 60
@@ -114,6 +122,47 @@ def test_a_gap_in_the_log_fails_without_a_retry(tmp_path: Path) -> None:
     (tmp_path / "trips" / "_delta_log" / f"{2:020d}.json").unlink()
     task = sensor(operation="OPTIMIZE", after=1)
     with pytest.raises(AirflowFailException):
+        task.poke(context_of(task))
+
+
+def met_in_each_way(**arguments: Any) -> list[dict[str, Any]]:
+    """What ends the wait of a deferrable sensor, of one that pokes and of one that is rescheduled."""
+    deferring, poking, rescheduling = (
+        sensor(**arguments, **way) for way in ({"deferrable": True}, {}, {"mode": "reschedule"})
+    )
+    pokes: list[Any] = [poking.poke(context_of(poking)), rescheduling.poke(context_of(rescheduling))]
+    return [deferring.execute(context_of(deferring)), *(poked.xcom_value for poked in pokes)]
+
+
+def test_rows_of_a_partition_are_waited_for_in_each_way(tmp_path: Path) -> None:
+    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1, 2], "2019-02": [3]})
+    enough = {"partition": "month = '2019-01'", "rows_at_least": "2"}
+    assert met_in_each_way(**enough) == [{"version": 1, "rows": 2}] * 3
+    task = sensor(partition="month = '2019-01'", rows_at_least=3, deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context_of(task))
+    awaited = deferred.value.trigger.serialize()[1]
+    assert (awaited["partition"], awaited["rows_at_least"]) == ("month = '2019-01'", 3)
+
+
+def test_freshness_is_waited_for_in_each_way(tmp_path: Path) -> None:
+    now = int(datetime.now(UTC).timestamp() * 1000)
+    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]}, timestamp=now)
+    assert [met["version"] for met in met_in_each_way(fresher_than=timedelta(hours=1))] == [1] * 3
+    foreign_append(make_table(tmp_path / "old"), {"2019-01": [1]}, timestamp=now - 7_200_000)
+    task = sensor(table="old", fresher_than=3600, deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context_of(task))
+    assert deferred.value.trigger.serialize()[1]["fresher_than"] == 3600
+
+
+def test_rows_without_statistics_fail_without_a_retry(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "trips")
+    actions = append_files(log.store, "", {"2019-01": [1]})
+    del actions[-1]["add"]["stats"]
+    foreign_commit(log, actions)
+    task = sensor(rows_at_least=1)
+    with pytest.raises(AirflowFailException, match="MissingStatisticsError"):
         task.poke(context_of(task))
 
 

@@ -1,11 +1,13 @@
-"""The trigger: serialisable, patient with stores, and it loses no commit when it starts again."""
+"""The watcher: every commit once and in order, whatever becomes of the triggerer; many share one poll."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import random
+import shutil
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +15,11 @@ import pytest
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.triggers import delta_log, feed
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from tests.support.contexts import connect
-from tests.support.tables import foreign_append, make_table
+from tests.support.tables import foreign_append, foreign_commit, local_log, make_table
+from tests.support.triggerer import Database, Triggerer
 
 
 @pytest.fixture(autouse=True)
@@ -23,124 +27,339 @@ def connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
 
 
-def trigger(**arguments: Any) -> DeltaLogTrigger:
+def watcher(**arguments: Any) -> DeltaLogTrigger:
     return DeltaLogTrigger(table="trips", poll_interval=0.01, **arguments)
 
 
-async def take(events: AsyncIterator[Any], count: int) -> list[Any]:
-    taken: list[Any] = []
-    while len(taken) < count:
-        taken.append((await anext(events)).payload)
-    return taken
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the watchers say in the triggerer's log."""
+    lines: list[str] = []
+
+    def say(text: str, *values: Any) -> None:
+        lines.append(text % values if values else text)
+
+    monkeypatch.setattr(DeltaLogTrigger, "log", SimpleNamespace(info=say, warning=say, error=say))
+    return lines
 
 
-class AssetStore:
-    """Airflow's store for an asset."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, Any] = {}
-
-    async def aget(self, key: str) -> Any:
-        return self.kept.get(key)
-
-    async def aset(self, key: str, value: Any) -> None:
-        self.kept[key] = value
+def append(path: Path, times: int = 1, month: str = "2019-01") -> None:
+    log = local_log(path / "trips")
+    for _ in range(times):
+        foreign_append(log, {month: [1]})
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"version": 3, "after": 2}, {"writers": {"a": 1}}, {"partition": "month = '2019-01'"}, {"operation": "WRITE"}],
+    [
+        {},
+        {"after": 2, "asset": "trips"},
+        {"operation": "WRITE"},
+        {
+            "operation": ["WRITE", "MERGE"],
+            "partition": "month = '2019-01'",
+            "writer": "onelake/*",
+            "data_change_only": True,
+        },
+    ],
     ids=str,
 )
 def test_it_is_made_again_from_what_it_serialises(arguments: dict[str, Any]) -> None:
-    path, kwargs = trigger(**arguments).serialize()
+    path, kwargs = watcher(**arguments).serialize()
     module, _, name = path.rpartition(".")
     again = getattr(import_module(module), name)(**json.loads(json.dumps(kwargs)))
     assert again.serialize() == (path, kwargs)
+    assert again.watermark == watcher(**arguments).watermark
 
 
-def test_it_waits_for_one_thing() -> None:
-    with pytest.raises(InvalidWriteError):
-        trigger(version=1, operation="WRITE")
+async def test_every_commit_is_an_event_once_and_in_order(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path, 3)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 4)
+    append(tmp_path, 5, "2019-02")
+    await triggerer.until(lambda: len(database.events) >= 9)
+    await triggerer.crash()
+    assert database.versions("trips") == list(range(9))
+    assert database.events[-1][1]["partitions_added"] == [{"month": "2019-02"}]
+    assert json.loads(json.dumps(database.events)) == [list(event) for event in database.events]
 
 
-async def test_it_fires_once_for_what_it_waits_for(tmp_path: Path) -> None:
+async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    get = ObjectStore.get
+
+    def counting(self: ObjectStore, path: str) -> bytes:
+        data = get(self, path)
+        read.append(path)
+        return data
+
+    monkeypatch.setattr(ObjectStore, "get", counting)
     log = make_table(tmp_path / "trips")
-    foreign_append(log, {"2019-01": [1]})
-    events = [event.payload async for event in trigger(version=1).run()]
-    assert [(event["status"], event["version"]) for event in events] == [("met", 1)]
+    append(tmp_path, 2)
+    append(tmp_path, 2, "2019-02")
+    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}])
+    read.clear()
+    database = Database()
+    triggerer = Triggerer(
+        database,
+        every=watcher(after=0),
+        february=watcher(after=0, partition="month = '2019-02'"),
+        changes=watcher(after=0, data_change_only=True),
+        upkeep=watcher(after=0, operation=["OPTIMIZE", "VACUUM END"]),
+    )
+    await triggerer.until(lambda: all(5 in store.kept.values() for store in database.stores.values()))
+    await triggerer.crash()
+    assert database.versions("every") == [1, 2, 3, 4, 5]
+    assert database.versions("february") == [3, 4]
+    assert database.versions("changes") == [1, 2, 3, 4]
+    assert database.versions("upkeep") == [5]
+    entries = [path for path in read if path.endswith(".json")]
+    assert sorted(set(entries)) == sorted(entries), "an entry was read twice"
 
 
-async def test_it_waits_until_it_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
+async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    database = Database()
+    trips = watcher()
+    triggerer = Triggerer(database, trips=trips)
+    kept = database.store("trips").kept
+    await triggerer.until(lambda: kept == {trips.watermark: 0})
+    append(tmp_path)
+    await triggerer.until(lambda: database.versions("trips") == [1], confirming=False)
+    assert kept == {trips.watermark: 0}
+    await triggerer.until(lambda: kept == {trips.watermark: 1})
+    await triggerer.crash()
 
-    waiting = asyncio.create_task(take(trigger(version=1).run(), 1))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
-    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
-    assert (await asyncio.wait_for(waiting, 5))[0]["version"] == 1
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_no_commit_is_lost_or_out_of_order_however_often_the_triggerer_dies(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    make_table(tmp_path / "trips")
+    database, last = Database(), 0
+    for _ in range(6):
+        triggerer = Triggerer(
+            database, one=watcher(after=-1), two=watcher(after=-1, data_change_only=bool(seed % 2), operation="WRITE")
+        )
+        burst = chance.randint(0, 5)
+        append(tmp_path, burst)
+        last += burst
+        wanted = chance.randint(0, last)
+        await triggerer.until(
+            lambda wanted=wanted: len(database.first_seen("one")) >= wanted,  # type: ignore[misc]
+            confirming=chance.random() < 0.5,
+        )
+        triggerer.persist(chance.randint(0, 3))
+        await triggerer.crash()
+    triggerer = Triggerer(
+        database, one=watcher(after=-1), two=watcher(after=-1, data_change_only=bool(seed % 2), operation="WRITE")
+    )
+    await triggerer.until(lambda: set(database.versions("one")) == set(range(last + 1)))
+    await triggerer.until(lambda: set(database.versions("two")) == set(range(1, last + 1)))
+    await triggerer.crash()
+    assert database.first_seen("one") == list(range(last + 1))
+    assert database.first_seen("two") == list(range(1, last + 1))
 
 
-async def test_what_a_person_must_look_at_is_an_event(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "trips")
-    for _ in range(3):
-        foreign_append(log, {"2019-01": [1]})
-    (tmp_path / "trips" / "_delta_log" / f"{2:020d}.json").unlink()
-    (event,) = [event.payload async for event in trigger(operation="OPTIMIZE", after=1).run()]
-    assert event["status"] == "error"
-    assert "2" in event["message"]
+async def test_a_watcher_that_joins_late_catches_up(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    database = Database()
+    triggerer = Triggerer(database, first=watcher(after=-1))
+    append(tmp_path, 3)
+    await triggerer.until(lambda: database.versions("first") == [0, 1, 2, 3])
+    late = watcher(after=-1, data_change_only=True)
+    triggerer.start("late", late)
+    await triggerer.until(lambda: database.versions("late") == [1, 2, 3])
+    await triggerer.crash()
+    assert database.versions("first") == [0, 1, 2, 3]
+
+
+async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_log, "_A_POLL", 2)
+    monkeypatch.setattr(delta_log, "IN_FLIGHT", 3)
+    make_table(tmp_path / "trips")
+    append(tmp_path, 9)
+    database = Database()
+    trips = watcher(after=-1)
+    triggerer = Triggerer(database, trips=trips)
+    kept = database.store("trips").kept
+    polls: list[int] = []
+    look = feed.LogFeed._look
+
+    def counting(self: feed.LogFeed) -> int:
+        polls.append(1)
+        return look(self)
+
+    monkeypatch.setattr(feed.LogFeed, "_look", counting)
+    # Nothing is confirmed: two at the first poll, a third one at the next, and then no more.
+    await triggerer.until(lambda: len(database.events) >= 3 and len(polls) > 6, confirming=False)
+    assert (database.versions("trips"), kept) == ([0, 1, 2], {})
+    await triggerer.until(lambda: len(database.events) >= 10)
+    await triggerer.crash()
+    assert database.versions("trips") == list(range(10))
+
+
+async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None:
+    database = Database()
+    trips = watcher()
+    triggerer = Triggerer(database, trips=trips)
+    await triggerer.until(lambda: database.store("trips").kept == {trips.watermark: -1})
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    await triggerer.until(lambda: len(database.events) >= 2)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1]
+
+
+async def test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_follows(
+    tmp_path: Path, said: list[str]
+) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path, 5)
+    for version in (0, 1, 2, 3):
+        (tmp_path / "trips" / "_delta_log" / f"{version:020d}.json").unlink()
+    database = Database()
+    trips = watcher(after=0)
+    database.store("trips").kept[trips.watermark] = 1
+    triggerer = Triggerer(database, trips=trips)
+    await triggerer.until(lambda: len(database.events) >= 2)
+    await triggerer.crash()
+    assert [(e["version"], e["missed"]) for _, e in database.events] == [(4, [2, 3]), (5, None)]
+    assert sum("versions 2 to 3 were cleaned up" in line for line in said) == 1
+
+
+async def test_a_table_that_is_made_again_is_followed_with_its_new_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    make_table(tmp_path / "trips")
+    append(tmp_path, 2)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 3)
+    shutil.rmtree(tmp_path / "trips")
+    await triggerer.until(lambda: bool(said))
+    make_table(tmp_path / "trips")
+    append(tmp_path, 1, "2020-02")
+    await triggerer.until(lambda: len(database.events) >= 5)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2, 0, 1]
+    assert database.events[-1][1]["partitions_added"] == [{"month": "2020-02"}]
+
+
+async def test_a_table_that_was_made_again_is_followed_from_its_first_version(tmp_path: Path) -> None:
+    database = Database()
+    trips = watcher()
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    database.store("trips").kept[trips.watermark] = 7
+    triggerer = Triggerer(database, trips=trips)
+    await triggerer.until(lambda: len(database.events) >= 2)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1]
 
 
 async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
-    get, failures = ObjectStore.get, [StoreUnavailableError("no answer")] * 2
+    make_table(tmp_path / "trips")
+    append(tmp_path, 3)
+    get, failures = ObjectStore.get, [StoreUnavailableError("no answer")] * 3
 
     def failing(self: ObjectStore, path: str) -> bytes:
-        if failures:
+        if failures and path.endswith("2.json"):
             raise failures.pop()
         return get(self, path)
 
     monkeypatch.setattr(ObjectStore, "get", failing)
-    assert (await take(trigger(version=1).run(), 1))[0]["status"] == "met"
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 4)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2, 3]
     assert not failures
 
 
-async def test_a_watcher_fires_for_every_commit(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "trips")
-    for month in ("2019-01", "2019-02", "2019-03"):
-        foreign_append(log, {month: [1]})
-    events = await take(trigger(after=0).run(), 3)
-    assert [event["version"] for event in events] == [1, 2, 3]
-    assert events[1]["partitions_added"] == [{"month": "2019-02"}]
-
-
-async def test_a_watcher_that_dies_before_its_event_is_taken_fires_it_again(tmp_path: Path) -> None:
-    log = make_table(tmp_path / "trips")
-    store = AssetStore()
-
-    def start() -> AsyncIterator[Any]:
-        watcher = trigger()
-        watcher.asset_state_store = store  # type: ignore[assignment]
-        return watcher.run()
-
-    store.kept["delta_log_version"] = 0
-    foreign_append(log, {"2019-01": [1]})
-    foreign_append(log, {"2019-01": [2]})
-    first = start()
-    assert [event["version"] for event in await take(first, 2)] == [1, 2]
-    # Version 2 was yielded, but nobody asked for more: nobody knows whether it was taken.
-    assert store.kept["delta_log_version"] == 1
-    assert [event["version"] for event in await take(start(), 1)] == [2]
-
-
-async def test_a_watcher_that_starts_for_the_first_time_remembers_where(tmp_path: Path) -> None:
-    import asyncio
-
+async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, said: list[str]) -> None:
     make_table(tmp_path / "trips")
-    store = AssetStore()
-    watcher = trigger()
-    watcher.asset_state_store = store  # type: ignore[assignment]
-    waiting = asyncio.create_task(take(watcher.run(), 1))
-    await asyncio.sleep(0.1)
-    waiting.cancel()
-    assert store.kept == {"delta_log_version": 0}
+    database = Database()
+    triggerer = Triggerer(database, wrong=watcher(after=0, partition="id = 1"), right=watcher(after=0))
+    append(tmp_path, 2)
+    await triggerer.until(lambda: len(database.events) >= 2 and any("InvalidWriteError" in line for line in said))
+    await triggerer.crash()
+    assert database.versions("right") == [1, 2]
+    assert database.versions("wrong") == []
+    assert list(database.store("wrong").kept.values()) == [0]
+    assert len(said) == 1
+
+
+async def test_equal_watchers_of_two_assets_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_log, "LONGEST_PAUSE", 0)
+
+    class OfTwo:
+        async def aget(self, key: str) -> Any:
+            raise ValueError("Task has 2 concrete inlets and outlets")
+
+        def __getitem__(self, asset: Any) -> Any:
+            raise KeyError(asset)
+
+    for mine, message in ((watcher(), "give each watcher its asset's name"), (watcher(asset="x"), "own name")):
+        mine.asset_state_store = OfTwo()  # type: ignore[assignment]
+        with pytest.raises(InvalidWriteError, match=message):
+            await anext(mine.filter_shared_stream(aiter_of_nothing()))
+
+
+async def aiter_of_nothing() -> Any:
+    for nothing in ():
+        yield nothing
+
+
+async def test_alone_an_event_counts_as_taken_when_the_next_is_asked_for(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path, 2)
+    store = Database().store("trips")
+    mine = watcher(after=-1)
+    mine.asset_state_store = store  # type: ignore[assignment]
+    events = mine.run()
+    taken = [(await anext(events)).payload["version"] for _ in range(3)]
+    assert taken == [0, 1, 2]
+    assert store.kept == {}
+    append(tmp_path)
+    assert (await anext(events)).payload["version"] == 3
+    assert store.kept == {mine.watermark: 2}
+
+
+async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path, 2)
+    database = Database()
+    trips = watcher(after=-1)
+    store = database.store("trips")
+    failures = [RuntimeError("away")] * 2
+    aget, aset = type(store).aget, type(store).aset
+
+    class Shaky(type(store)):  # type: ignore[misc]
+        async def aget(self, key: str) -> Any:
+            if failures:
+                raise failures.pop()
+            return await aget(store, key)
+
+        async def aset(self, key: str, value: Any) -> None:
+            if len(database.events) < 3:
+                raise RuntimeError("away")
+            await aset(store, key, value)
+
+    database.stores["trips"] = Shaky()
+    triggerer = Triggerer(database, trips=trips)
+    await triggerer.until(lambda: store.kept == {trips.watermark: 2})
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2]
+
+
+def test_another_filter_or_table_is_another_watermark_and_another_pause_is_not() -> None:
+    mine = watcher()
+    others = [watcher(operation="WRITE"), watcher(writer="a"), DeltaLogTrigger(table="other", poll_interval=0.01)]
+    assert len({mine.watermark, *(other.watermark for other in others)}) == 4
+    assert DeltaLogTrigger(table="trips", poll_interval=9, after=3, asset="x").watermark == mine.watermark
+    assert feed.feed_of(mine.serialize()[1]).table == "trips"

@@ -14,6 +14,8 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.triggers.watch import Awaited, LogWatch, describe
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
 
+NEVER = Awaited(operation="none of these")
+
 
 def publish(path: Path, writer: str, months: dict[str | None, list[int]], **terms: Any) -> int:
     log = local_log(path)
@@ -24,7 +26,7 @@ def publish(path: Path, writer: str, months: dict[str | None, list[int]], **term
 
 def test_every_commit_is_seen_once_and_in_order(tmp_path: Path) -> None:
     log = make_table(tmp_path)
-    watch = LogWatch(local_log(tmp_path), Awaited(), after=-1)
+    watch = LogWatch(local_log(tmp_path), NEVER, after=-1)
     seen = [commit.version for commit in watch.poll()]
     for _ in range(3):
         foreign_append(log, {"2019-01": [1]})
@@ -44,7 +46,7 @@ def test_no_commit_is_skipped_whenever_one_looks(
     log = make_table(path)
     for _ in range(3):
         foreign_append(log, {"2019-01": [1]})
-    watch = LogWatch(local_log(path), Awaited(), after=after)
+    watch = LogWatch(local_log(path), NEVER, after=after)
     seen = []
     for burst in bursts:
         for _ in range(burst):
@@ -57,7 +59,7 @@ def test_no_commit_is_skipped_whenever_one_looks(
 def test_by_default_it_begins_at_the_version_of_now(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     foreign_append(log, {"2019-01": [1]})
-    watch = LogWatch(local_log(tmp_path), Awaited())
+    watch = LogWatch(local_log(tmp_path), NEVER)
     assert watch.poll() == []
     assert watch.cursor == 1
 
@@ -145,7 +147,7 @@ def test_rule_23_a_gap_in_the_log_is_an_error_not_a_wait(tmp_path: Path) -> None
     for _ in range(3):
         foreign_append(log, {"2019-01": [1]})
     (tmp_path / "_delta_log" / f"{2:020d}.json").unlink()
-    watch = LogWatch(local_log(tmp_path), Awaited(), after=1)
+    watch = LogWatch(local_log(tmp_path), NEVER, after=1)
     with pytest.raises(LogGapError):
         watch.poll()
 
@@ -164,7 +166,7 @@ def test_its_cost_does_not_grow_with_the_log(tmp_path: Path) -> None:
             return getattr(inner, name)
 
     reader.store = Counting()  # type: ignore[assignment]
-    watch = LogWatch(reader, Awaited(), after=30)
+    watch = LogWatch(reader, NEVER, after=30)
     watch.poll()
     calls.clear()
     for _ in range(10):
@@ -172,9 +174,14 @@ def test_its_cost_does_not_grow_with_the_log(tmp_path: Path) -> None:
     assert calls == ["get"] * 10
 
 
-def test_only_one_thing_is_waited_for() -> None:
-    with pytest.raises(InvalidWriteError, match="version, operation"):
-        Awaited(version=1, operation="WRITE")
+@pytest.mark.parametrize(
+    "things",
+    [{}, {"version": 1, "operation": "WRITE"}, {"rows_at_least": 1, "partition": "a = 1", "version": 1}],
+    ids=str,
+)
+def test_one_thing_is_waited_for(things: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWriteError, match="waits for one thing"):
+        Awaited(**things)
 
 
 def test_a_commit_is_described_in_plain_json(tmp_path: Path) -> None:
@@ -188,3 +195,15 @@ def test_a_commit_is_described_in_plain_json(tmp_path: Path) -> None:
     assert json.loads(json.dumps(described)) == described
     assert (described["rows_added"], described["writers"], described["data_change"]) == (3, ["a"], True)
     assert {"month": None} in described["partitions_added"]
+    assert described["partitions_complete"]
+
+
+def test_a_description_has_the_columns_names_and_says_where_it_leaves_partitions_out(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    version = foreign_append(log, {f"{year}-01": [1] for year in range(1900, 1951)})
+    commit = log.commit(version)
+    assert commit is not None
+    described = describe(commit, {"month": "Month of pickup"})
+    assert len(described["partitions_added"]) == 50
+    assert described["partitions_added"][0] == {"Month of pickup": "1900-01"}
+    assert not described["partitions_complete"]

@@ -1,0 +1,134 @@
+"""What a table is called as an asset: one URI for each table, however its address is spelled.
+
+``onelake://workspace/item.Lakehouse/Tables/trips`` is a table in OneLake. Any other is ``delta://…``, which begins with
+the kind of store (``delta://s3/bucket/lake/trips``, ``delta://adls/container@account.windows.net/trips``,
+``delta://gcs/bucket/trips``, ``delta://local/data/lake/trips``), or, for a path in a connection's lakehouse, with the
+connection (``delta://onelake_default/Tables/trips``), because a connection is not looked at when a DAG is parsed. One
+table by its address and by its path are therefore two assets.
+
+To Airflow no two assets have one name or one URI. So ``?by=month`` names the same table once more, for events that
+carry a partition's key, and ``?log=name`` for each asset that watches its log.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlunsplit
+
+from airflow_provider_onelake.exceptions import AddressError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.storage.addresses import TableAddress
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset
+
+_STORES = ("s3", "gcs", "adls", "local")
+_CONNECTION = re.compile(r"[A-Za-z0-9_.-]+")
+_ADDRESS = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+_MARK = re.compile(r"(by|log)=[^=&#]+")
+
+
+def asset_uri(table: str, onelake_conn_id: str = OneLakeHook.default_conn_name, mark: str = "") -> str:
+    """Return the URI of a table's asset.
+
+    :param table: an address, or a path in the connection's lakehouse. No template: an asset is known at parse time.
+    :param onelake_conn_id: the connection, for a path.
+    :param mark: tells several assets of one table apart: ``by=month``, ``log=name``. Default: none.
+    :raises AddressError: the address is no table's, or the connection is called like a kind of store.
+    """
+    query = _quoted(mark)
+    if _ADDRESS.match(table):
+        return urlunsplit((*_parts(TableAddress.parse(table)), query, ""))
+    if onelake_conn_id in _STORES or not _CONNECTION.fullmatch(onelake_conn_id):
+        raise AddressError(
+            f"A connection {onelake_conn_id!r} cannot stand in the address of an asset: use letters, digits, _, . and "
+            f"-, and none of {', '.join(_STORES)}."
+        )
+    return urlunsplit(("delta", onelake_conn_id, _relative(table), query, ""))
+
+
+def sanitize_onelake(uri: SplitResult) -> SplitResult:
+    """Bring an asset's ``onelake://`` URI into its one form.
+
+    :param uri: as the DAG has it.
+    :raises ValueError: it names no table.
+    """
+    try:
+        found = _parts(TableAddress.parse(urlunsplit(uri._replace(query="", fragment=""))))
+        return SplitResult(*found, _query(uri), "")
+    except AddressError as error:
+        raise ValueError(str(error)) from error
+
+
+def sanitize_delta(uri: SplitResult) -> SplitResult:
+    """Bring an asset's ``delta://`` URI into its one form.
+
+    :param uri: as the DAG has it.
+    :raises ValueError: it names no table.
+    """
+    try:
+        if uri.netloc not in _STORES:
+            if not _CONNECTION.fullmatch(uri.netloc):
+                raise AddressError(
+                    f"{urlunsplit(uri)!r} begins neither with a kind of store ({', '.join(_STORES)}) nor with a "
+                    "connection's id."
+                )
+            return uri._replace(path=_relative(unquote(uri.path)), query=_query(uri))
+        return SplitResult(*_parts(TableAddress.parse(_address(uri))), _query(uri), "")
+    except AddressError as error:
+        raise ValueError(str(error)) from error
+
+
+def create_asset(
+    *, table: str, onelake_conn_id: str = OneLakeHook.default_conn_name, extra: dict[str, object] | None = None
+) -> Asset:
+    """Make a table's asset, for Airflow's collector of lineage.
+
+    :param table: an address, or a path in the connection's lakehouse.
+    :param onelake_conn_id: the connection, for a path.
+    :param extra: of the asset.
+    """
+    from airflow.sdk import Asset
+
+    return Asset(uri=asset_uri(table, onelake_conn_id), extra=extra)  # type: ignore[arg-type]
+
+
+def _parts(address: TableAddress) -> tuple[str, str, str]:
+    path = quote(address.path.lstrip("/"), safe="/=:+@,;!$&'()~")
+    if address.kind == "onelake":
+        return "onelake", quote(address.authority), f"/{path}"
+    inside = f"{quote(address.authority, safe='@')}/{path}" if address.authority else path
+    return "delta", address.kind, f"/{inside}"
+
+
+def _address(uri: SplitResult) -> str:
+    path = unquote(uri.path)
+    if uri.netloc == "local":
+        return path
+    if uri.netloc in ("s3", "gcs"):
+        return f"{'s3' if uri.netloc == 's3' else 'gs'}:/{path}"
+    container, _, rest = path.lstrip("/").partition("@")
+    host, _, below = rest.partition("/")
+    account, _, cloud = host.partition(".")
+    return f"abfss://{container}@{account}.dfs.core.{cloud}/{below}"
+
+
+def _relative(table: str) -> str:
+    # Checked as a local one is, which may lie anywhere.
+    checked = TableAddress.parse(f"/{table.strip('/')}")
+    return quote(checked.path, safe="/=:+@,;!$&'()~")
+
+
+def _query(uri: SplitResult) -> str:
+    query = unquote_plus(uri.query)
+    if query and not _MARK.fullmatch(query):
+        raise AddressError(
+            f"{urlunsplit(uri)!r} has a query; an asset of a table has at most by=column or log=name, without "
+            "any other =, & or #."
+        )
+    return _quoted(query)
+
+
+def _quoted(mark: str) -> str:
+    return quote(mark, safe="=,")

@@ -1,0 +1,208 @@
+"""One poll of a table's log for all its watchers in a triggerer.
+
+Airflow runs one producer for all triggers with one ``shared_stream_key``. Here what is shared is a *poll*: the newest
+version, and the way to read any version at or below it, each read once for all. So a watcher that joins late, or that
+was away, catches up from its own watermark, and the poll need not begin where the slowest of them is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+
+from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.partitions import Partitioning
+
+logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+LONGEST_PAUSE = 60.0
+"""Seconds between two looks at a store that does not answer."""
+
+# How many polls may find nothing before the log is listed, to tell "not yet" from "gone" (protocol, rule 23).
+_LIST_EVERY = 20
+# While a watcher has more to read than it may take at once.
+_HURRIED_PAUSE = 0.2
+
+Keep = Callable[[int], Awaitable[None]]
+
+
+@attrs.define
+class Poll:
+    """What Airflow hands from the producer to every watcher, and back to the producer when it is settled.
+
+    :param feed: that it comes from.
+    :param head: the newest version, -1 without a table.
+    :param reached: how far each watcher has read, by what keeps its watermark.
+    """
+
+    feed: LogFeed
+    head: int
+    reached: dict[Keep, int] = attrs.field(factory=dict)
+
+    async def keep(self) -> None:
+        """Let each watcher keep how far it came; to be called once Airflow has its events."""
+        for keep, version in list(self.reached.items()):
+            await keep(version)
+
+
+@attrs.frozen
+class Found:
+    """A commit that was read.
+
+    :param commit: of the table.
+    :param missed: the first and the last version that should have come before it and are no longer in the log.
+    """
+
+    commit: Commit
+    missed: tuple[int, int] | None = None
+
+
+class LogFeed(SharedStreamProducer):
+    """Polls one table's log.
+
+    :param table: an address, or a path in the connection's lakehouse.
+    :param onelake_conn_id: the connection.
+    :param poll_interval: between two looks, in seconds.
+    """
+
+    def __init__(self, table: str, onelake_conn_id: str, poll_interval: float) -> None:
+        self.table = table
+        self.onelake_conn_id = onelake_conn_id
+        self.poll_interval = poll_interval
+        self._log: DeltaLog | None = None
+        # Threads of several watchers must not be in one log at the same time.
+        self._reading = asyncio.Lock()
+        self._hurry = asyncio.Event()
+        self._head = -1
+        # The first look lists the log.
+        self._idle = _LIST_EVERY
+
+    async def open_stream(self) -> AsyncIterator[tuple[Poll, Poll]]:
+        """Poll for ever.
+
+        :returns: each poll twice: for the watchers, and for :meth:`advance`.
+        """
+        pause = self.poll_interval
+        while True:
+            try:
+                head = await self._locked(self._look)
+            except OneLakeError as error:
+                pause = min(LONGEST_PAUSE, max(pause, self.poll_interval) * 2)
+                say = logger.warning if isinstance(error, TransientError) else logger.error
+                say("%s: %s: %s; asking again in %.0f s", self.table, type(error).__name__, error, pause)
+                await asyncio.sleep(pause)
+                continue
+            pause = self.poll_interval
+            poll = Poll(self, head)
+            yield poll, poll
+            try:
+                await asyncio.wait_for(self._hurry.wait(), self.poll_interval)
+            except TimeoutError:
+                continue
+            self._hurry.clear()
+            await asyncio.sleep(min(_HURRIED_PAUSE, self.poll_interval))
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Let the watchers keep how far they came: Airflow says that their events are in its database.
+
+        A poll that one watcher failed in is passed over: the next one says how far the others came.
+
+        :param batch: polls, in order.
+        """
+        for item in batch:
+            if item.outcome.failed == 0:
+                await item.broker_payload.keep()
+
+    def hurry(self) -> None:
+        """Poll again soon: a watcher has more to read than it took."""
+        self._hurry.set()
+
+    async def read(self, version: int) -> Found | None:
+        """Read a version at or below the head, or the first one after it that is still there.
+
+        :param version: wanted.
+        :returns: the commit; ``None`` where it and what follows is gone.
+        :raises TransientError: the store does not answer.
+        """
+
+        def look() -> Found | None:
+            log = self._known_log()
+            commit = log.commit(version)
+            if commit is not None:
+                return Found(commit)
+            later = next(iter(log.versions_after(version)), None)
+            commit = None if later is None else log.commit(later)
+            return None if commit is None else Found(commit, (version, commit.version - 1))
+
+        return await self._locked(look)
+
+    async def run(self, function: Callable[[Callable[[], Partitioning]], _T]) -> _T:
+        """Call a function, in a thread, that may have to know how the table is partitioned.
+
+        :param function: takes what tells it.
+        :returns: what the function returns.
+        """
+        return await self._locked(lambda: function(self._partitioning))
+
+    async def names(self) -> Mapping[str, str]:
+        """Return the partition columns' names by what the log calls them, where that is something else."""
+
+        def look() -> Mapping[str, str]:
+            try:
+                return {physical: name for name, physical in self._partitioning().physical.items()}
+            except TerminalError:
+                return {}
+
+        return await self._locked(look)
+
+    def _partitioning(self) -> Partitioning:
+        from airflow_provider_onelake.log.partitions import Partitioning
+
+        snapshot = self._known_log().snapshot()
+        return Partitioning({}) if snapshot is None else snapshot.partitioning
+
+    def _look(self) -> int:
+        log = self._known_log()
+        before = self._head
+        while log.commit(self._head + 1) is not None:
+            self._head += 1
+        self._idle = 0 if self._head > before else self._idle + 1
+        if self._idle >= _LIST_EVERY:
+            self._idle = 0
+            versions = log.versions_after(self._head - 1)
+            if self._head not in versions:
+                # This is the first look, or the table was dropped, and perhaps made again: its entries are others.
+                self._log = log = type(log)(log.store, log.table, log.clock)
+                versions = log.versions_after(-1)
+            self._head = versions[-1] if versions else -1
+        return self._head
+
+    def _known_log(self) -> DeltaLog:
+        assert self._log is not None
+        return self._log
+
+    async def _locked(self, function: Callable[[], _T]) -> _T:
+        async with self._reading:
+            if self._log is None:
+                hook = await OneLakeHook.from_async(self.onelake_conn_id)
+                self._log = await asyncio.to_thread(hook.delta_log, self.table)
+            return await asyncio.to_thread(function)
+
+
+def feed_of(kwargs: Mapping[str, Any]) -> LogFeed:
+    """Make the feed of a trigger.
+
+    :param kwargs: what the trigger serialises.
+    """
+    return LogFeed(kwargs["table"], kwargs["onelake_conn_id"], kwargs["poll_interval"])

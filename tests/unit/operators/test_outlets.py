@@ -1,0 +1,109 @@
+"""What a load tells its assets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+from airflow.sdk import Asset
+
+from airflow_provider_onelake.assets.tables import table_asset
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
+from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.operators.outlets import NO_VALUE, partition_keys, tell_outlets
+from tests.support.tables import foreign_append, make_table
+
+
+@attrs.define
+class Event:
+    extra: dict[str, Any] = attrs.field(factory=dict)
+    keys: list[str] = attrs.field(factory=list)
+
+    def add_partitions(self, keys: list[str]) -> None:
+        self.keys += keys
+
+
+class Strict(Event):
+    """As Airflow's own refuses what its database has no room for."""
+
+    def add_partitions(self, keys: list[str]) -> None:
+        raise ValueError("partition_key must be at most 250 characters; got 251.")
+
+
+class Events(dict[str, Event]):
+    def __getitem__(self, asset: Any) -> Event:
+        return self.setdefault(asset.name, Event())
+
+
+def report(*versions: int | None) -> Report:
+    outcomes = [WriterOutcome(writer=str(v), status="published", version=v, rows_published=v and 2) for v in versions]
+    return Report(load="l", table="/t", outcomes=tuple(outcomes), missing=())
+
+
+def tell(path: Path, told: Report, *assets: Any) -> Events:
+    log = make_table(path)
+    foreign_append(log, {"2019-01": [1, 2]})
+    foreign_append(log, {"2019-01": [3], None: [4]})
+    events = Events()
+    context: Any = SimpleNamespace(outlet_events=events)
+    tell_outlets({"outlet_events": context.outlet_events}, list(assets), log, told)  # type: ignore[typeddict-item]
+    return events
+
+
+def test_an_assets_event_has_the_loads_commits(tmp_path: Path) -> None:
+    events = tell(tmp_path, report(2, None, 1, 2), table_asset("Tables/trips", "trips"), Asset.ref(name="by name"))
+    assert list(events) == ["trips"]
+    extra = events[table_asset("Tables/trips", "trips")].extra
+    assert json.loads(json.dumps(extra)) == extra
+    assert (extra["version"], extra["rows"]) == (2, 6)
+    assert [(commit["version"], commit["rows_added"]) for commit in extra["commits"]] == [(1, 2), (2, 2)]
+    assert events[table_asset("Tables/trips", "trips")].keys == []
+
+
+def test_a_partitioned_assets_event_is_one_for_each_partition(tmp_path: Path) -> None:
+    by_month = table_asset("Tables/trips", "by_month", partitioned_by="month")
+    assert tell(tmp_path, report(1, 2), by_month)[by_month].keys == ["2019-01", NO_VALUE]
+
+
+def test_a_load_that_published_nothing_tells_nothing(tmp_path: Path) -> None:
+    assert tell(tmp_path, report(None), table_asset("Tables/trips")) == {}
+
+
+def test_a_column_that_is_no_partition_column_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidWriteError, match="partitioned by month"):
+        tell(tmp_path, report(1), table_asset("Tables/trips", partitioned_by=["month", "id"]))
+
+
+def test_a_partition_that_makes_no_key_is_refused_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Events, "__getitem__", lambda self, asset: Strict())
+    with pytest.raises(InvalidWriteError, match="at most 250 characters"):
+        tell(tmp_path, report(1), table_asset("Tables/trips", partitioned_by="month"))
+
+
+def test_a_commit_that_is_gone_is_said(tmp_path: Path) -> None:
+    with pytest.raises(LogGapError, match="Version 9"):
+        tell(tmp_path, report(9), table_asset("Tables/trips"))
+
+
+def test_the_keys_of_several_columns_are_joined_and_one_value_has_one_key() -> None:
+    split = Partitioning({"day": "date", "vendor": "integer"}, {"vendor": "col-1"})
+
+    def touched(kind: str, day: str, vendor: str | None) -> dict[str, Any]:
+        return {kind: {"path": day, "partitionValues": {"day": day, "col-1": vendor}}}
+
+    commits = [
+        Commit(1, [touched("add", "2019-01-01", "1"), touched("remove", "2019-01-02", "2")]),
+        Commit(2, [touched("add", "2019-1-1", "01"), touched("add", "2019-01-01", None)]),
+    ]
+    assert partition_keys(commits, split, ["day", "vendor"], "/t") == [
+        "2019-01-01|1",
+        f"2019-01-01|{NO_VALUE}",
+        "2019-01-02|2",
+    ]
+    assert partition_keys(commits, split, ["vendor"], "/t") == ["1", "2", NO_VALUE]
