@@ -204,12 +204,15 @@ def events(airflow_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     # As it is by default, the listener forks; the child of a test would be one more pytest.
     monkeypatch.setenv("AIRFLOW__OPENLINEAGE__EXECUTE_IN_THREAD", "True")
     forget()
-    plugged = OpenLineageListener()
-    get_listener_manager().add_listener(plugged)
+    plugins = get_listener_manager().pm
+    # Airflow has it already, where nothing in this process has asked for listeners before.
+    if not any(isinstance(each, OpenLineageListener) for each in plugins.get_plugins()):
+        plugins.register(OpenLineageListener())
     try:
         yield file
     finally:
-        get_listener_manager().pm.unregister(plugged)
+        for each in [each for each in plugins.get_plugins() if isinstance(each, OpenLineageListener)]:
+            plugins.unregister(each)
         monkeypatch.undo()
         forget()
 
