@@ -18,7 +18,7 @@ SHARING := tests/integration tests/airflow tests/live
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores format lint test test-long test-unit up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores format lint test test-long test-ui test-unit up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test: jars stores ## The tests, with real Spark, stores and a live Airflow: all 
 
 test-long: jars stores ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
 	@$(PYTEST) --numprocesses 2 -m long $(SHARING)
+
+test-ui: jars ## The test of the web UI: a backfill from its dialog, in the system's Chromium (UI_IMAGES=1: the docs' pictures)
+	@UI_IMAGES=$(UI_IMAGES) $(PYTEST) tests/live/test_ui.py
 
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit

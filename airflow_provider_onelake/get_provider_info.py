@@ -58,6 +58,7 @@ def get_provider_info() -> dict[str, Any]:
             }
             for scheme in ("onelake", "delta")
         ],
+        "extra-links": [f"{package}.links.onelake.{link}" for link in ("SparkUiLink", "TableLink", "CommitLink")],
         "task-decorators": [{"name": "onelake_write", "class-name": f"{package}.decorators.write.onelake_write_task"}],
         "connection-types": [
             {
@@ -91,6 +92,7 @@ def get_provider_info() -> dict[str, Any]:
                         "schema": {"type": ["number", "null"], "minimum": 0},
                     },
                     **_sign_in_fields(),
+                    **_page_fields(),
                 },
                 # `port` is not hidden: without it the form's Test button gets a 400 from Airflow 3.3.
                 "ui-field-behaviour": {
@@ -151,5 +153,25 @@ def _sign_in_fields() -> dict[str, Any]:
             "label": "Allow http",
             "description": "Speak to the endpoint without TLS: on this machine only.",
             "schema": flag,
+        },
+    }
+
+
+def _page_fields() -> dict[str, Any]:
+    """Return the form's fields about the pages that tasks link to."""
+    text: dict[str, Any] = {"type": ["string", "null"]}
+    return {
+        "table_page": {
+            "label": "Page of a table",
+            "description": (
+                "https://…, with {table}, {authority}, {path} or {name} in it. Empty: its page in the store's console, "
+                "where the address alone leads there."
+            ),
+            "schema": text,
+        },
+        "commit_page": {
+            "label": "Page of a commit",
+            "description": "https://…, with {version} or {entry} besides.",
+            "schema": text,
         },
     }

@@ -30,8 +30,9 @@ Each run loads one month of trips, `yellow_tripdata_YYYY-MM.json.gz` of the dire
 | `month` | `YYYY-MM`; empty for the month of the run's data interval |
 
 **Backfill.** In the web UI: *Trigger* → *Backfill*, from 2019-01-01 to 2019-08-31, and as many active runs as you like:
-months and vendors may all write at once. Unpause the DAG, or its runs stay queued. To change parameters, tick *Override
-parameters on existing runs*, or the form ignores them. By the command line:
+months and vendors may all write at once, as many writers as the pool `trips` has slots. Unpause the DAG, or its runs
+stay queued. To change parameters, tick *Override parameters on existing runs*, or the form ignores them. By the command
+line:
 
     airflow backfill create --dag-id nyc_taxi_two_vendors --from-date 2019-01-01 --to-date 2019-08-31 \\
         --max-active-runs 4 --dag-run-conf '{"mode": "append"}'
@@ -110,7 +111,8 @@ with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
         "table": Param("Tables/trips", type="string", title="Table"),
         "mode": Param("append", enum=["append", "overwrite_partitions"], title="Mode"),
         "partition_by": Param("month", enum=["month", "vendor_id"], title="Partitioned by"),
-        "month": Param("", type="string", pattern="^([0-9]{4}-[0-9]{2})?$", title="Month, YYYY-MM"),
+        # Without "null" the UI's forms would ask for one.
+        "month": Param(None, type=["null", "string"], pattern="^[0-9]{4}-[0-9]{2}$", title="Month, YYYY-MM"),
     },
 ):
     # [START howto_write_group]
@@ -122,6 +124,7 @@ with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
         partition_by="{{ params.partition_by }}",
         generated_columns={"month": "date_format(date_col, 'yyyy-MM')"},
         covers=COVERS,
+        pool="trips",
         on_conflict="last_writer_wins",
     ):
         OneLakeWriteOperator.partial(

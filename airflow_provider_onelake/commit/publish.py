@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from random import Random
 from typing import Any
@@ -63,6 +64,8 @@ class Publication:
     :param conflicts: found, but left to reconcile.
     :param attempts: puts tried.
     :param lost_races: puts refused because another was first.
+    :param unanswered: times that the store did not answer.
+    :param rebasing: seconds from the first lost race to the end.
     """
 
     status: Status
@@ -73,6 +76,8 @@ class Publication:
     conflicts: tuple[str, ...] = ()
     attempts: int = 0
     lost_races: int = 0
+    unanswered: int = 0
+    rebasing: float = 0.0
 
 
 @attrs.define
@@ -84,6 +89,7 @@ class Committer:
     :param backoff: between attempts.
     :param referee: asked before files are removed; ``None`` for no second opinion.
     :param after_commit: called with every version that was put, such as for a checkpoint; its failure is only logged.
+    :param observer: told how every publishing ended that did not fail.
     """
 
     log: DeltaLog
@@ -91,6 +97,7 @@ class Committer:
     backoff: Backoff = attrs.field(factory=Backoff)
     referee: Referee | None = None
     after_commit: AfterCommit | None = None
+    observer: Callable[[Publication], None] | None = None
 
     def publish(
         self, buffers: Sequence[Buffer], policy: Policy | None = None, colleagues: Iterable[WriterIdentity] = ()
@@ -110,7 +117,10 @@ class Committer:
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
         :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
         """
-        return _Attempts(self, buffers, policy, colleagues).run()
+        ended = _Attempts(self, buffers, policy, colleagues).run()
+        if self.observer is not None:
+            self.observer(ended)
+        return ended
 
 
 class _Attempts:
@@ -138,7 +148,8 @@ class _Attempts:
         self._placed: tuple[Snapshot, Batch] | None = None
         self._replaced = Replaced(self._log, committer.referee)
         self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
-        self._attempts = self._lost = 0
+        self._attempts = self._lost = self._unanswered = 0
+        self._rebasing_since: datetime | None = None
         self._waits = Waits(committer.backoff, committer.random, self._log.clock)
 
     def run(self) -> Publication:
@@ -152,6 +163,7 @@ class _Attempts:
             except StoreUnavailableError as error:
                 # The put may have taken effect; the next attempt reads the log first and finds it (rule 14).
                 logger.warning("%s: attempt %d of %s: %s", self._log.table, self._attempts, self._names, error)
+                self._unanswered += 1
                 trouble = error
             self._waits.wait_or_raise(trouble)
 
@@ -197,6 +209,7 @@ class _Attempts:
             self._log.store.create(version_path(snapshot.version + 1), dump_actions(entry.actions))
         except ObjectExistsError:
             self._lost += 1
+            self._rebasing_since = self._rebasing_since or now
             return None
         return self._published(snapshot.version + 1, snapshot)
 
@@ -340,7 +353,16 @@ class _Attempts:
         return self._ended(Status.PUBLISHED, version, entry=entry, batch=batch, settlements=settlements)
 
     def _ended(self, status: Status, version: int | None, **known: Any) -> Publication:
-        return Publication(status, version, attempts=self._attempts, lost_races=self._lost, **known)
+        since = self._rebasing_since
+        return Publication(
+            status,
+            version,
+            attempts=self._attempts,
+            lost_races=self._lost,
+            unanswered=self._unanswered,
+            rebasing=(self._log.clock.now() - since).total_seconds() if since is not None else 0.0,
+            **known,
+        )
 
     def _record_of(self, identity: WriterIdentity) -> Publishing | None:
         records = (

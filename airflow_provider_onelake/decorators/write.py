@@ -88,6 +88,7 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         with terminal_errors_fail():
+            self.check_partition_key()
             kind = BaseHook.get_connection(self.spark_conn_id).conn_type
             if kind != "spark_connect":
                 raise InvalidWriteError(f"The connection {self.spark_conn_id} is of the type {kind!r}. {ONLY_CONNECT}")

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urlparse
 
 from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
-from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
+from airflow_provider_onelake.engines.jobs import Seen, SparkJob, SparkResult
 from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
@@ -29,6 +29,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.spark_jobs import optimize as optimize_job
 from airflow_provider_onelake.spark_jobs import stage as spark_job
 from airflow_provider_onelake.spark_jobs import vacuum as vacuum_job
+from airflow_provider_onelake.spark_jobs.application import driver_ui, lasting_ui
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,12 +51,19 @@ class ConnectEngine:
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
     :param timeout: seconds after which a job is stopped. Default: never.
     :param settings: Spark settings of every job's session; a job's own win. Default: none.
+    :param seen: told of every job's session, before Spark is at work. Default: nobody.
     :raises InvalidWriteError: ``remote`` is no address of Spark Connect, or ``timeout`` is not above 0.
     """
 
     name = "connect"
 
-    def __init__(self, remote: str, timeout: float | None = None, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        remote: str,
+        timeout: float | None = None,
+        settings: Mapping[str, str] | None = None,
+        seen: Seen | None = None,
+    ) -> None:
         url = urlparse(remote)
         if url.scheme != "sc" or not url.hostname:
             raise InvalidWriteError(f"{url.netloc or remote!r} is no address of Spark Connect: 'sc://host:port'.")
@@ -65,6 +73,7 @@ class ConnectEngine:
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
         self._timeout = timeout
         self._settings = dict(settings or {})
+        self._seen = seen
         self._running: _Running | None = None
         self._stopped = False
 
@@ -139,6 +148,7 @@ class ConnectEngine:
                 timer.start()
             self._check_stopped(what)
             log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
+            self._tell_of(running)
             fields = {**job.as_dict(), "session": {**self._settings, **job.session}}
             if fields.get("rows") is not None:
                 fields["rows"] = running.asked.during(fields["rows"])
@@ -161,6 +171,19 @@ class ConnectEngine:
                 timer.cancel()
             self._running = None
             running.close()
+
+    def _tell_of(self, running: _Running) -> None:
+        if self._seen is None:
+            return
+        try:
+            settings: Mapping[str, str] = running.session.conf.getAll
+        except Exception as error:
+            # The job itself will say what is wrong.
+            log.debug("Spark session %s does not say where its UI is", running.session_id, exc_info=error)
+            return
+        base = lasting_ui(settings) or driver_ui(settings)
+        page = f"{base.rstrip('/')}/connect/session/?id={running.session_id}" if base else None
+        self._seen(settings.get("spark.app.id"), running.session_id, page)
 
     def _check_stopped(self, what: str) -> None:
         if self._stopped:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -49,11 +49,17 @@ class SparkResult:
     :param engine: the engine's name.
     :param application_id: Spark's application, where known.
     :param session_id: Spark's session, where there is one.
+    :param ui: where people look at the application, where that is known and outlives the job.
     """
 
     engine: str
     application_id: str | None = None
     session_id: str | None = None
+    ui: str | None = None
+
+
+Seen = Callable[[str | None, str | None, str | None], None]
+"""Told where a job runs as soon as that is known: Spark's application, its session, and its UI's address."""
 
 
 def check_file_size(target_file_size: int | None) -> None:

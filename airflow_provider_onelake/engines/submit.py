@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.engines.base import ONLY_CONNECT, Analysis, StageJob, StageResult
 from airflow_provider_onelake.engines.errors import ReportedError, translate
-from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult
+from airflow_provider_onelake.engines.jobs import Seen, SparkJob, SparkResult
 from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.engines.submit_cluster import access_in_cluster, cluster_of
 from airflow_provider_onelake.engines.submit_driver import Driver
@@ -64,6 +64,7 @@ class SubmitEngine:
     :param leave: called in cluster mode when a job that stages is the cluster's, with its attempt and the seconds that
         it may go on for; it may raise, to be called again later by staging or settling the same job. Default: the
         engine waits.
+    :param seen: told of a job's application when its driver has ended: its own UI has too. Default: nobody.
     :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
     """
 
@@ -76,6 +77,7 @@ class SubmitEngine:
         access: SparkAccess | None = None,
         store: Callable[[], Store] | None = None,
         leave: Callable[[str, float | None], None] | None = None,
+        seen: Seen | None = None,
     ) -> None:
         if timeout is not None and timeout <= 0:
             raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
@@ -83,6 +85,7 @@ class SubmitEngine:
         self._timeout = timeout
         self._store = store
         self._leave = leave
+        self._seen = seen
         self._access = access or SparkAccess()
         hook = self._hook()
         self._where = hook.master
@@ -192,6 +195,8 @@ class SubmitEngine:
         with self._limited():
             verdict, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
             if verdict is not None and verdict.result is not None:
+                if self._seen is not None:
+                    self._seen(verdict.result.get("application_id"), None, verdict.result.get("ui"))
                 return dict(verdict.result)
             self._raise_if_ended(what)
         raise self._explain(verdict, said, what)

@@ -198,6 +198,9 @@ class Exchange:
             # In the order of their names: the plan before the claim.
             for info in list(self.store.list(self.path)):
                 self.store.delete(info.path)
+            # Hadoop leaves empty objects on Azure that stand for the directories of what a driver wrote.
+            for directory in (self.path, self.path.rpartition("/")[0]):
+                self.store.delete(directory)
 
     @property
     def _submission(self) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from airflow.sdk import BaseHook
 from airflow_provider_onelake.exceptions import OneLakeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow.sdk import Connection
 
-    from airflow_provider_onelake.commit.publish import Committer
+    from airflow_provider_onelake.commit.publish import Committer, Publication
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
@@ -159,11 +159,50 @@ class OneLakeHook(BaseHook):
         problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(address))
         return [*problems, *unsafe_log_stores(address.kind, spark_settings or {})]
 
-    def committer(self, log: DeltaLog, table: str) -> Committer:
+    def table_page(self, table: str) -> str | None:
+        """Say where a person looks at a table.
+
+        :param table: an address, or a path inside the lakehouse.
+        :returns: the page that ``table_page`` of the connection's extra says, else one in its store's console; ``None``
+            where none is known.
+        :raises AddressError: malformed, or outside the lakehouse.
+        :raises InvalidWriteError: ``table_page`` is no address of a page.
+        """
+        from airflow_provider_onelake.storage.pages import table_page
+
+        address, template = self.address(table), self._extra("table_page")
+        # Another store than AWS has another console.
+        if template is None and self._extra("endpoint"):
+            return None
+        return table_page(address, template, self._extra("region"))
+
+    def commit_page(self, table: str, version: int) -> str | None:
+        """Say where a person looks at a commit.
+
+        :param table: an address, or a path inside the lakehouse.
+        :param version: of the table.
+        :returns: the page that ``commit_page`` of the connection's extra says, else one in its store's console;
+            ``None`` where none is known.
+        :raises AddressError: malformed, or outside the lakehouse.
+        :raises InvalidWriteError: ``commit_page`` is no address of a page.
+        """
+        from airflow_provider_onelake.log.actions import version_path
+        from airflow_provider_onelake.storage.pages import commit_page
+
+        address, template = self.address(table), self._extra("commit_page")
+        if template is None and self._extra("endpoint"):
+            return None
+        return commit_page(address, version, version_path(version), template, self._extra("region"))
+
+    def _extra(self, name: str) -> str | None:
+        return str(self.connection.extra_dejson.get(name) or "").strip() or None
+
+    def committer(self, log: DeltaLog, table: str, observer: Callable[[Publication], None] | None = None) -> Committer:
         """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and keeps the log short.
 
         :param log: of the table.
         :param table: an address, or a path inside the lakehouse.
+        :param observer: told how every publishing ended that did not fail. Default: nobody.
         :returns: publishes into the table.
         """
         from airflow_provider_onelake.commit.publish import Committer
@@ -180,7 +219,7 @@ class OneLakeHook(BaseHook):
             return deltalake_options(address, credentials, patience)
 
         after_commit = checkpointer(uri, options, log=log, keep_from=keep_from)
-        return Committer(log, referee=deltalake_referee(uri, options), after_commit=after_commit)
+        return Committer(log, referee=deltalake_referee(uri, options), after_commit=after_commit, observer=observer)
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.operators.results import describe_compaction, size
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
@@ -96,6 +97,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 if name != "partitions" or isinstance(value, str):
                     check_rendered(name, value)
             log = self.hook.delta_log(self.table)
+            self.begin(context)
             snapshot, plan = self._plan(log)
             run = TaskRun.of(context)
             begun = self._taken_over(log, snapshot, plan, run)
@@ -104,6 +106,17 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
             for drop in result["dropped"]:
                 self.log.warning("%s: %s: the result is dropped: %s", log.table, drop["partition"], drop["reason"])
             self.log.info("%s: %s", log.table, result["summary"])
+            self.metrics.compacted(result)
+            self.show_commit(result["version"])
+            if result["version"] is not None:
+                moved = Lineage(
+                    table=self.hook.address(self.table),
+                    read_version=snapshot.version,
+                    version=result["version"],
+                    bytes=result["bytes_after"],
+                    files=result["files_after"],
+                )
+                self._lineage = lineage_of(lambda: moved.with_snapshot(snapshot))
             return {"table": log.table, "read_version": snapshot.version, **result}
 
     def _plan(self, log: DeltaLog) -> tuple[Snapshot, Plan]:

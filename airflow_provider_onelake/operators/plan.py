@@ -116,6 +116,7 @@ class OneLakePlanOperator(SourceTemplates):
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         with terminal_errors_fail():
+            self.check_partition_key()
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
             run = TaskRun.of(context)

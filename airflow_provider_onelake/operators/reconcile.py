@@ -13,6 +13,9 @@ from airflow.sdk import BaseOperator, TaskInstanceState, TriggerRule
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
+from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
+from airflow_provider_onelake.links.onelake import CommitLink, TableLink, show
+from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators.outlets import check_outlets, tell_outlets
 from airflow_provider_onelake.operators.terms import check_choice, terminal_errors_fail
 from airflow_provider_onelake.operators.write import WRITER_XCOM, OneLakeWriteOperator
@@ -68,6 +71,7 @@ class OneLakeReconcileOperator(BaseOperator):
     :param trigger_rule: Default: ``all_done``, because it must run when a writer has failed.
     """
 
+    operator_extra_links = (TableLink(), CommitLink())
     template_fields: Collection[str] = ("table", "publish", "on_conflict", "on_missing_writer")
     ui_color = "#f3ead9"
 
@@ -90,6 +94,7 @@ class OneLakeReconcileOperator(BaseOperator):
         self.on_conflict = on_conflict
         self.on_missing_writer = on_missing_writer
         self.onelake_conn_id = onelake_conn_id
+        self._lineage: Lineage | None = None
         for name in _CHOOSING:
             check_choice(name, getattr(self, name))
         check_outlets(self.task_id, self.outlets)
@@ -116,7 +121,12 @@ class OneLakeReconcileOperator(BaseOperator):
                 context["ti"].xcom_push(key="partitions", value=[])
                 return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
             log = self.hook.delta_log(self.table)
-            report, txns, partitions = self._reconcile(log, self._load(context, tasks), roll)
+            metrics = Metrics.of(context["ti"], self.hook.address(self.table))
+            show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
+            report, txns, partitions = self._reconcile(log, self._load(context, tasks), roll, metrics)
+            metrics.reconciled(report)
+            if (version := report.version) is not None:
+                show(self, context["ti"], CommitLink, lambda: self.hook.commit_page(self.table, version))
             result = {**report.to_json(), "skipped": list(roll.skipped)}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
@@ -125,16 +135,30 @@ class OneLakeReconcileOperator(BaseOperator):
             tell_outlets(context, self.outlets, log, report)
         return result
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Say what was published, where OpenLineage's provider is installed and asks; also where a writer is missing.
+
+        :param task_instance: that ended.
+        """
+        return facets_of(self._lineage)
+
     def _reconcile(
-        self, log: DeltaLog, load: Load, roll: Roll
+        self, log: DeltaLog, load: Load, roll: Roll, metrics: Metrics
     ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.commit.policy import Policy
+        from airflow_provider_onelake.commit.publish import Publication
         from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
         from airflow_provider_onelake.commit.touched import touched_partitions
         from airflow_provider_onelake.staging.spec import PublishMode
 
+        publications: list[Publication] = []
+
+        def observe(publication: Publication) -> None:
+            publications.append(publication)
+            metrics.published(publication)
+
         report = reconcile(
-            self.hook.committer(log, self.table),
+            self.hook.committer(log, self.table, observe),
             load,
             roll.named,
             publish=PublishMode(self.publish),
@@ -148,6 +172,8 @@ class OneLakeReconcileOperator(BaseOperator):
             for decision in outcome.decisions:
                 self.log.warning("%s: writer %s: %s", log.table, outcome.writer, decision)
         snapshot = log.snapshot()
+        table = Lineage(table=self.hook.address(self.table))
+        self._lineage = lineage_of(lambda: table.with_snapshot(snapshot).with_publications(publications))
         stored = snapshot.txns if snapshot is not None else {}
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: stored[app_id] for app_id in app_ids if app_id in stored}

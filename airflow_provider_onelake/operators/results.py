@@ -32,6 +32,7 @@ def describe_buffer(buffer: Buffer, log: DeltaLog) -> dict[str, Any]:
         "finished": buffer.finished.isoformat(),
         "buffer": buffer.path,
         "read_version": buffer.read_version,
+        "reads_target": buffer.reads_target,
     }
 
 

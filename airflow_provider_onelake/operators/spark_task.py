@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,14 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_provider_onelake.exceptions import BufferInvalidError, OneLakeError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
+from airflow_provider_onelake.lineage import Lineage, facets_of
+from airflow_provider_onelake.links.onelake import LINKS, CommitLink, SparkUiLink, TableLink, show
+from airflow_provider_onelake.metrics import Metrics
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
+    from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.engines.base import Engine
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.spec import WriteSpec
@@ -40,6 +44,8 @@ class SparkTaskOperator(BaseOperator):
         is the worker's to wait for. Default: Airflow's ``[operators] default_deferrable``.
     """
 
+    operator_extra_links: Collection[BaseOperatorLink] = LINKS
+
     table: str
 
     def __init__(
@@ -57,6 +63,9 @@ class SparkTaskOperator(BaseOperator):
         self.spark_timeout = spark_timeout
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._engine: Engine | None = None
+        self._ti: Any = None
+        self._publications: list[Publication] = []
+        self._lineage: Lineage | None = None
         self._left: Callable[[], None] | None = None
         self._stopped = False
 
@@ -73,8 +82,50 @@ class SparkTaskOperator(BaseOperator):
         self.check_not_stopped()
         if self._engine is None:
             leave = self._leave if self.deferrable else None
-            self._engine = engine_for(self.spark_conn_id, self._longest(), self._access, self._store, leave)
+            self._engine = engine_for(
+                self.spark_conn_id, self._longest(), self._access, self._store, leave, self._show_spark_ui
+            )
         return self._engine
+
+    def begin(self, context: Context) -> None:
+        """Show the table's page from now on, and Spark's UI as soon as Spark is given work.
+
+        :param context: of the running task.
+        """
+        self._ti = context["ti"]
+        show(self, self._ti, TableLink, lambda: self.hook.table_page(self.table))
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the task reports about its table."""
+        return Metrics.of(self._ti, self.hook.address(self.table))
+
+    def observe(self, publication: Publication) -> None:
+        """Take note of what was published.
+
+        :param publication: of the task's buffers.
+        """
+        self._publications.append(publication)
+        self.metrics.published(publication)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Say what was read and written, where OpenLineage's provider is installed and asks.
+
+        :param task_instance: that ended.
+        """
+        return facets_of(self._lineage)
+
+    def show_commit(self, version: int | None) -> None:
+        """Show the page of the version that the task made, or found made.
+
+        :param version: of the table; ``None`` for none.
+        """
+        if self._ti is not None and version is not None:
+            show(self, self._ti, CommitLink, lambda: self.hook.commit_page(self.table, version))
+
+    def _show_spark_ui(self, page: str) -> None:
+        if self._ti is not None:
+            show(self, self._ti, SparkUiLink, lambda: page)
 
     def _longest(self) -> float | None:
         """Return for how many seconds a Spark job may go on."""

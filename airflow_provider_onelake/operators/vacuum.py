@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
 
@@ -61,6 +62,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         staged, and does nothing here), and what every operator takes.
     """
 
+    # A vacuum is no commit of ours, and where Spark records it, it is two of Spark's.
+    operator_extra_links = (SparkUiLink(), TableLink())
     template_fields: Collection[str] = ("table", "keep_versions", "release_versions")
     ui_color = "#ece7e1"
 
@@ -105,6 +108,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
                 check_rendered(name, getattr(self, name))
             terms, run = self._terms(), TaskRun.of(context)
             log = self.hook.delta_log(self.table)
+            self.begin(context)
             if not self.only_dry_run:
                 self._record(log, terms, f"{run.dag}.{run.label}")
                 for attempt in self.left_at_work(run.owner(self.hook.namespace), VacuumJob.doing):
@@ -113,7 +117,11 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             todo = plan(log, terms)
             result = {"dry_run": self.only_dry_run, **describe(todo)}
             self._say(todo, result)
-            return result if self.only_dry_run else {**result, **self._delete(log, todo, run)}
+            if self.only_dry_run:
+                return result
+            result |= self._delete(log, todo, run)
+            self.metrics.vacuumed(result)
+            return result
 
     def _record(self, log: DeltaLog, terms: Terms, by: str) -> None:
         from airflow_provider_onelake.maintenance.kept import keep_version, release_version

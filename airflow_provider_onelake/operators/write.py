@@ -10,6 +10,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.operators.source_files import seen_files
 from airflow_provider_onelake.operators.source_templates import SourceTemplates
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
@@ -30,6 +31,7 @@ from airflow_provider_onelake.spark_files import SourceFile, base_of
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.spec import WriteSpec
 
 WRITER_XCOM = "writer"
@@ -235,13 +237,18 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             files = seen_files(self.source, self.hook)
             self._check_size(files)
             log = self.hook.delta_log(self.table)
+            self.begin(context)
             spec = self._spec(run, self.hook.namespace, writer, files)
             self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
             done = Writing(self, log).run(spec)
+            self.metrics.written(done)
+            self.show_commit(done["version"])
+            self._lineage = lineage_of(lambda: self._lineage_of(log, done))
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
 
     def _check_rendered(self) -> None:
         """Refuse what templates must not become, take defaults for what became nothing, and the plan's files."""
+        self.check_partition_key()
         for name in ("source", "steps", "files", "partition_by", *_TEXTS, *_CHOOSING):
             check_rendered(name, getattr(self, name))
         # A template that renders to nothing, such as one under an {% if %}, means that nothing is given.
@@ -277,6 +284,14 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 f"The source of {self.task_id} has {size} bytes now, above max_bytes={self.max_bytes}. Nothing was "
                 "staged: clear the plan, which then says what else there is, or raise max_bytes."
             )
+
+    def _lineage_of(self, log: DeltaLog, done: Mapping[str, Any]) -> Lineage:
+        found = Lineage(
+            table=self.hook.address(self.table),
+            inputs=inputs_of(self.source, self.steps),
+            read_version=done["read_version"] if done.get("reads_target") else None,
+        )
+        return found.with_snapshot(log.snapshot()).with_publications(self._publications)
 
     def _spec(self, run: TaskRun, namespace: str, writer: str, files: Collection[SourceFile]) -> WriteSpec:
         from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec

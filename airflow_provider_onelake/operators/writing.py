@@ -102,6 +102,7 @@ class Writing:
             self._warn_of_log_stores(staged)
             buffer = complete(self.log, decision.path, staged.reads_target)
             logger.info("%s: writer %s staged %s rows in %s", table, key, buffer.rows, buffer.path)
+        self.task.metrics.staged(buffer, reused=isinstance(decision, Reuse))
         result = {**describe_buffer(buffer, self.log), "reused": isinstance(decision, Reuse), "reruns": 0}
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self.log.store, buffer)
@@ -158,7 +159,8 @@ class Writing:
         return add_columns(self.log, analysis.schema_json, generated=self._generated(), after_commit=follow_up)
 
     def _publish(self, buffer: Buffer) -> dict[str, Any]:
-        publication = self.task.hook.committer(self.log, self.task.table).publish([buffer])
+        committer = self.task.hook.committer(self.log, self.task.table, self.task.observe)
+        publication = committer.publish([buffer])
         result = describe_publication(publication)
         if publication.conflicts:
             return result

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.spark_jobs.application import application
 from airflow_provider_onelake.spark_jobs.columns import quoted
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.maintenance.OptimizeJob``.
-    :returns: ``application_id``.
+    :returns: ``application_id`` and ``ui``.
     """
     _configure(spark, job)
     shadow = f"delta.{quoted(job['shadow_uri'])}"
@@ -52,7 +53,7 @@ def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     if newest == 0:
         columns = ", ".join(quoted(name) for name in job.get("zorder_by") or ())
         spark.sql(f"OPTIMIZE {shadow}" + (f" ZORDER BY ({columns})" if columns else "")).collect()
-    return {"application_id": spark.conf.get("spark.app.id", None)}
+    return application(spark)
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.spark_jobs.application import application
 from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError, check_delta, check_store, seen
@@ -105,7 +106,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``.
-    :returns: ``reads_target``, ``application_id``, and ``log_stores``: what a preflight read of Delta's settings.
+    :returns: ``reads_target``, ``application_id``, ``ui``, and ``log_stores``: what a preflight read of Delta's
+        settings.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
@@ -137,8 +139,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     if job.get("target_file_size"):
         writer = writer.option("optimizeWrite", "true")
     writer.save(job["buffer_uri"])
-    application_id = spark.conf.get("spark.app.id", None)
-    return {"reads_target": reads_target, "application_id": application_id, "log_stores": log_stores}
+    return {"reads_target": reads_target, "log_stores": log_stores, **application(spark)}
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.spark_jobs.application import application
 from airflow_provider_onelake.spark_jobs.columns import quoted
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def vacuum(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.maintenance.VacuumJob``.
-    :returns: ``application_id``.
+    :returns: ``application_id`` and ``ui``.
     """
     # Its two commits are safe only where a store's rename, or put, is conditional (protocol, rule 22).
     settings = {**(job.get("session") or {}), **_FIXED, _LOGGING: str(bool(job.get("log_entries"))).lower()}
@@ -49,7 +50,7 @@ def vacuum(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         f"concat({_literal(base + '/')}, path) AS path", "length", "isDir", "modificationTime"
     ).createOrReplaceTempView(_VIEW)
     spark.sql(f"VACUUM {table} USING INVENTORY (TABLE {_VIEW})").collect()
-    return {"application_id": spark.conf.get("spark.app.id", None)}
+    return application(spark)
 
 
 def _literal(text: str) -> str:

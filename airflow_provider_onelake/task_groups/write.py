@@ -15,7 +15,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator, is_writer
-from airflow_provider_onelake.operators.terms import check_choice
+from airflow_provider_onelake.operators.terms import check_choice, is_final
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 
@@ -41,6 +41,9 @@ _FOR_WRITERS = (
     "deferrable",
 )
 
+# Airflow's name for the pool of tasks that are given none.
+_NO_POOL = "default_pool"
+
 _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
 
 
@@ -59,6 +62,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
         ``deferrable``; templates are rendered there.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
     :param on_missing_writer: see there.
+    :param pool: Airflow's pool for the writers that name none: its slots are how many of them run at once, over all
+        runs, scheduled or of a backfill, and all DAGs that name it. It must be there, or they wait for ever, and only
+        their pages in the UI say why. Default: ``default_pool``.
     :param outlets: assets that the load updates; see there.
     :param committed: whether to add the sensor. Default: yes.
     :param committed_timeout: how long the sensor waits. Default: 1 hour.
@@ -91,6 +97,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     deferrable: bool | None = None
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
+    pool: str | None = None
     outlets: Sequence[Asset] = ()
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
@@ -108,6 +115,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
             "on_missing_writer",
         ):
             check_choice(name, getattr(self, name))
+        if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
+            raise InvalidWriteError(f"pool={self.pool!r}: a pool's name; Airflow renders no templates in it.")
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]
 
     @property
@@ -129,9 +138,13 @@ class OneLakeWriteTaskGroup(TaskGroup):
             super().__exit__(exc_type, exc_value, traceback)  # type: ignore[no-untyped-call]
 
     def _add_reconcile(self) -> None:
-        writers = [task for task in self.iter_tasks() if is_writer(task)]
+        writers: list[Any] = [task for task in self.iter_tasks() if is_writer(task)]
         if not writers:
             raise InvalidWriteError(f"The task group {self.group_id} has no OneLakeWriteOperator in it.")
+        for task in writers:
+            # Set here, as a mapped task asks its default_args only, and those would reach what is no writer too.
+            if self.pool is not None and task.pool == _NO_POOL:
+                task.pool = self.pool
         # A writer that differs in one of these would be settled by the wrong rules.
         for task in writers:
             for name in ("table", "publish", "onelake_conn_id"):

@@ -1,4 +1,4 @@
-"""What must be there before Airflow starts in containers: its password, its tables, the bucket and the workspace.
+"""What must be there before Airflow starts in containers: its password, its tables, a pool, bucket and workspace.
 
 Doing it again changes nothing.
 """
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
-from include.local.bootstrap import migrate
+from include.local.bootstrap import migrate, set_up
 from include.local.object_stores import make_container
+from include.local.settings import TRIPS_POOL
 
 
 def make_room(conn_id: str) -> str:
@@ -64,6 +65,7 @@ def main() -> None:
     for conn_id in ("onelake_default", "onelake_azure"):
         make_room(conn_id)
     migrate()
+    set_up(pools=[TRIPS_POOL], connections=[])
 
 
 if __name__ == "__main__":

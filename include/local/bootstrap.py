@@ -20,7 +20,7 @@ def migrate() -> None:
 def set_up(pools: list[dict[str, Any]], connections: list[dict[str, Any]]) -> None:
     """Create pools and connections, or bring them up to date.
 
-    :param pools: ``name``, ``slots``, ``description``.
+    :param pools: ``name``, ``slots``, ``description``, and whether to ``include_deferred`` tasks.
     :param connections: fields of Airflow's ``Connection``; ``extra`` as an object. Their type may not be known yet.
     """
     from airflow.models import Connection, Pool
@@ -29,7 +29,7 @@ def set_up(pools: list[dict[str, Any]], connections: list[dict[str, Any]]) -> No
 
     with create_session() as session:
         for pool in pools:
-            Pool.create_or_update_pool(**pool, include_deferred=False, session=session)
+            Pool.create_or_update_pool(**{"include_deferred": False, **pool}, session=session)
         for fields in connections:
             session.execute(delete(Connection).where(Connection.conn_id == fields["conn_id"]))
             extra = fields.get("extra")

@@ -21,6 +21,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 USER = "admin"
 SPARK_POOL = "spark"
+# How many writers of the taxi trips run at once, whoever's: the pool that the example DAGs name.
+TRIPS_POOL = {
+    "name": "trips",
+    "slots": 4,
+    "description": "Writers of the table of taxi trips that run at once",
+    "include_deferred": True,
+}
 
 # Taken when free. The environment variable LOCAL_<NAME>_PORT chooses another one; then it must be free.
 _PORTS = {
@@ -256,6 +263,8 @@ def airflow_environment(settings: Settings, ports: Ports, kept: Secrets) -> dict
         "LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports.trigger_logs),
         # A task whose supervisor was killed is noticed after this many seconds (300 by default).
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        # What a killed scheduler ran is taken over by the next one at such a look, in seconds (300 by default).
+        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "30",
         "SCHEDULER__ENABLE_TRACEMALLOC": "False",
         "USAGE_DATA_COLLECTION__ENABLED": "False",
     }

@@ -21,6 +21,7 @@ from .settings import (
     HOST,
     REPOSITORY,
     SPARK_POOL,
+    TRIPS_POOL,
     USER,
     Ports,
     Settings,
@@ -184,7 +185,8 @@ class Stack:
         log = self.settings.logs / "bootstrap.log"
         wanted = {
             "pools": [
-                {"name": SPARK_POOL, "slots": self.settings.spark_slots, "description": "Spark jobs that run at once"}
+                {"name": SPARK_POOL, "slots": self.settings.spark_slots, "description": "Spark jobs that run at once"},
+                TRIPS_POOL,
             ],
             "connections": [
                 {

@@ -254,7 +254,9 @@ def test_a_plan_and_a_function_read_what_lies_in_the_lakehouse(lake: Lake) -> No
     ):
         listed = FileSource(files, format="json", schema=COLUMNS)
         plan = OneLakePlanOperator(task_id="plan", source=listed, by="day")
-        OneLakeWriteOperator.partial(task_id="write", source=listed).expand_kwargs(plan.output)
+        # The directories' column is a source's, not the table's.
+        rows = {"rows": "SELECT id, vendor_id, month FROM source"}
+        OneLakeWriteOperator.partial(task_id="write", source=listed, steps=rows).expand_kwargs(plan.output)
 
         @task.onelake_write(writer="made")
         def made(spark):  # type: ignore[no-untyped-def]

@@ -99,7 +99,7 @@ class LiveStack:
         os.kill(pid, signal.SIGKILL)
         return int(pid)
 
-    def add_dag(self, dag_id: str, source: str, timeout: float = 60) -> None:
+    def add_dag(self, dag_id: str, source: str, timeout: float = 60, *, unpause: bool = True) -> None:
         """Write a DAG file, wait until Airflow knows the DAG, and unpause it."""
         fresh = self.dags / f".{dag_id}"
         fresh.write_text(textwrap.dedent(source))
@@ -111,7 +111,8 @@ class LiveStack:
             return dag_id in {dag["dag_id"] for dag in self.api.dags()}
 
         wait_for(parsed, f"DAG {dag_id} to be parsed", timeout)
-        self.api.unpause(dag_id)
+        if unpause:
+            self.api.unpause(dag_id)
 
     def run_dag(self, dag_id: str, timeout: float = 300, **trigger: object) -> dict[str, object]:
         """Start a run by hand, wait until it has ended, and return it."""

@@ -83,10 +83,12 @@ class HeldLoad:
 
     def wait_until_at(self, point: str, timeout: float = 120) -> int:
         """Wait until a point is reached; returns the pid of the process that is there."""
+        return wait_for(lambda: self.at(point), f"{point} to be reached", timeout, 0.1)
+
+    def at(self, point: str) -> int | None:
+        """The pid of the process that reached a point last."""
         told = self._flags / f"{point}.reached"
-        return int(
-            wait_for(lambda: told.read_text() if told.exists() else None, f"{point} to be reached", timeout, 0.1)
-        )
+        return int(said) if told.exists() and (said := told.read_text()) else None
 
     def wait_until_ended(self, writer: str, timeout: float = 120) -> None:
         """Wait until a writer's task has succeeded."""

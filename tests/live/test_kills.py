@@ -6,10 +6,11 @@ import os
 import signal
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from include.local.api import wait_for
-from tests.live.held_load import RECONCILE, ROWS, WRITE, HeldLoad, is_complete
+from tests.live.held_load import RECONCILE, ROWS, WRITE, WRITERS, HeldLoad, is_complete
 
 pytestmark = pytest.mark.live
 
@@ -135,4 +136,52 @@ def test_reconcile_killed_around_its_commit_is_retried_without_spark(
     outcomes = load.report()["writers"]
     assert {outcome["version"] for outcome in outcomes.values()} == {1}
     assert {o["status"] for o in outcomes.values()} == {"already_published" if there else "published"}
+    assert load.all_spark_jobs() == jobs
+
+
+@pytest.mark.long  # Airflow gives a task up a minute after its last heartbeat
+def test_a_writer_whose_supervisor_is_killed_publishes_once_though_two_attempts_live(new_load: NewLoad) -> None:
+    load = new_load()
+    load.hold("vendor-1.before-commit")
+    load.start()
+    # The crash point: the task's process lives, and nobody hears of it any more.
+    pid = load.wait_until_at("vendor-1.before-commit")
+    supervisor = psutil.Process(pid).parent()
+    assert supervisor is not None
+    load.wait_until_ended("vendor-2")
+    jobs = load.spark_jobs("vendor-1")
+    assert jobs
+
+    supervisor.kill()
+
+    # Airflow tries again; both attempts have the same complete buffer before them, and are let go at once.
+    wait_for(lambda: load.at("vendor-1.before-commit") != pid, "the second attempt to be there", 240)
+    load.release("vendor-1.before-commit")
+
+    assert load.end() == "success"
+    wait_for(lambda: not psutil.pid_exists(pid), "the first attempt to end", 60)
+    assert load.task(WRITE, "vendor-1")["try_number"] == 2
+    assert load.rows() == ROWS
+    assert load.spark_jobs("vendor-1") == jobs
+    assert load.versions() == [0, 1, 2]
+
+
+@pytest.mark.long  # the next scheduler waits half a minute for a sign of life of the last one, and looks every other
+def test_the_scheduler_killed_with_its_writers_leaves_every_row_once(new_load: NewLoad) -> None:
+    load = new_load()
+    load.hold("vendor-1.before-commit", "vendor-2.before-commit")
+    load.start()
+    # The crash point: both writers' rows are staged. With the LocalExecutor the tasks are the scheduler's children.
+    for writer in WRITERS:
+        load.wait_until_at(f"{writer}.before-commit")
+    jobs = load.all_spark_jobs()
+
+    former = load.stack.kill("scheduler")
+
+    assert load.stack.wait_until_restarted("scheduler", former) != former
+    for writer in WRITERS:
+        load.release(f"{writer}.before-commit")
+    assert load.end() == "success"
+    assert load.rows() == ROWS
+    assert load.versions() == [0, 1, 2]
     assert load.all_spark_jobs() == jobs

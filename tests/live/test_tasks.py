@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from include.local.api import ApiError, wait_for
-from tests.live.harness import LiveStack
+from include.local.api import wait_for
 from tests.live.held_load import ROWS, WRITE, WRITERS, HeldLoad, is_complete
 
 pytestmark = pytest.mark.live
@@ -37,16 +36,17 @@ def test_stopping_a_task_stops_its_spark_work(new_load: Callable[..., HeldLoad])
     assert load.rows() == {"vendor-2": ROWS["vendor-2"]}
 
 
-def test_writers_in_a_pool_with_one_slot_do_not_overlap(
-    new_load: Callable[..., HeldLoad], live_stack: LiveStack
-) -> None:
-    pool = {"name": "narrow", "slots": 1, "description": "for one writer at a time"}
-    try:
-        live_stack.api.get("pools/narrow")
-    except ApiError:
-        live_stack.api.request("POST", "pools", json=pool)
+def test_writers_in_a_pool_with_one_slot_wait_for_it_and_do_not_overlap(new_load: Callable[..., HeldLoad]) -> None:
     load = new_load(dag_id="held_in_a_narrow_pool")
     load.start()
+    # As long as there is no such pool they wait, and their pages say for what.
+    wait_for(lambda: load.task(WRITE, "vendor-1")["state"] == "scheduled", "the writer to be scheduled", 60)
+    path = f"dags/{load.dag_id}/dagRuns/{load.run_id}/taskInstances/{WRITE}/0/dependencies"
+    assert [why["reason"] for why in load.api.get(path)["dependencies"]] == [
+        "Tasks using non-existent pool 'narrow' will not be scheduled"
+    ]
+    pool = {"name": "narrow", "slots": 1, "description": "for one writer at a time"}
+    load.api.request("POST", "pools", json=pool)
 
     assert load.end() == "success"
     assert load.rows() == ROWS

@@ -9,8 +9,8 @@ from typing import Any
 from airflow.sdk import DAG
 
 
-def run_dag(dag: DAG, **arguments: Any) -> Any:
-    """Run a DAG that a test has made: ``dag.test()`` itself only knows those in files."""
+def store_dag(dag: DAG) -> None:
+    """Put a DAG that a test has made into Airflow's database, as the DAG processor does."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
@@ -19,6 +19,11 @@ def run_dag(dag: DAG, **arguments: Any) -> Any:
     dag.fileloc = __file__
     bag.bag_dag(dag)
     sync_bag_to_db(bag, "dags-folder", None)
+
+
+def run_dag(dag: DAG, **arguments: Any) -> Any:
+    """Run a DAG that a test has made: ``dag.test()`` itself only knows those in files."""
+    store_dag(dag)
     return dag.test(**arguments)
 
 

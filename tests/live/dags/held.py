@@ -51,8 +51,8 @@ class HeldHook(OneLakeHook):
         super().__init__(onelake_conn_id)
         self._flags, self._who = flags, who
 
-    def committer(self, log: Any, table: str) -> Any:
-        committer = super().committer(log, table)
+    def committer(self, log: Any, table: str, *observer: Any) -> Any:
+        committer = super().committer(log, table, *observer)
         as_always = committer.after_commit
 
         def after_commit(snapshot: Any, version: int) -> None:

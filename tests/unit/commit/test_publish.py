@@ -122,9 +122,11 @@ def test_rule_14_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_
 ) -> None:
     buffer = stage(log, writer_spec(), HERE)
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22))
-    store = Counted(held)
-    publication = committer(log, store).publish([buffer])
+    store, told = Counted(held), list[Publication]()
+    publication = committer(log, store, observer=told.append).publish([buffer])
     assert (publication.lost_races, held.refused) == (3, 3)
+    assert publication.rebasing > 0
+    assert told == [publication]
     assert publication.version == 4
     assert [path for path, _ in store.puts] == [version_path(version) for version in (1, 2, 3, 4)]
     assert [json.loads(data.splitlines()[0])["commitInfo"]["readVersion"] for _, data in store.puts] == [0, 1, 2, 3]
@@ -176,6 +178,7 @@ def test_rule_14_an_unknown_outcome_that_had_no_effect_is_put_again(log: DeltaLo
     store = Counted(AnswerLost(log.store, times=3, effect=False))
     publication = committer(log, store, backoff=Backoff(first=0)).publish([buffer])
     assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 1, 4)
+    assert (publication.unanswered, publication.lost_races, publication.rebasing) == (3, 0, 0.0)
     assert [path for path, _ in store.puts] == [version_path(1)] * 4
     assert table_ids(log) == [10]
 

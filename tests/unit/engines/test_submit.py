@@ -386,3 +386,24 @@ def test_cluster_mode_of_what_has_none_is_refused(connect: Callable[..., SubmitE
 def test_a_time_out_is_above_0(connect: Callable[..., SubmitEngine]) -> None:
     with pytest.raises(InvalidWriteError, match="above 0"):
         connect(timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("extra", "page"),
+    [
+        pytest.param({}, "http://rm/proxy/app-1", id="as-spark-says"),
+        pytest.param(
+            {"spark_ui": "https://history.example/{application_id}/"}, "https://history.example/app-1/", id="as-asked"
+        ),
+        pytest.param({"spark_ui": "https://history.example/{session_id}/"}, None, id="there-is-no-session"),
+        pytest.param({"spark_ui": "https://me:s3cr3t@history.example/"}, None, id="a-secret"),
+    ],
+)
+def test_where_the_application_is_seen(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], extra: dict[str, str], page: str | None
+) -> None:
+    submit.does("say(result={'reads_target': False, 'application_id': 'app-1', 'ui': 'http://rm/proxy/app-1'})")
+    pages: list[str] = []
+    result = connect(extra=extra, seen=pages.append).stage(job())
+    assert pages == ([page] if page else [])
+    assert result.ui == "http://rm/proxy/app-1"

@@ -48,12 +48,30 @@ def test_the_provider_info_names_every_module_with_such_a_class(kind: str) -> No
     assert found == {name for each in get_provider_info()[kind] for name in each["python-modules"]}
 
 
+def test_the_provider_info_names_every_link() -> None:
+    import importlib
+
+    from airflow.sdk import BaseOperatorLink
+
+    module = importlib.import_module("airflow_provider_onelake.links.onelake")
+    own = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, BaseOperatorLink)]
+    found = {f"{each.__module__}.{each.__name__}" for each in own if each.__module__ == module.__name__ and each.name}
+    assert found == set(get_provider_info()["extra-links"])
+
+
+def test_airflow_finds_the_links() -> None:
+    from airflow.providers_manager import ProvidersManager
+
+    assert set(get_provider_info()["extra-links"]) <= set(ProvidersManager().extra_links_class_names)
+
+
 def test_airflow_finds_the_connection_type_and_its_form() -> None:
     from airflow.providers_manager import ProvidersManager
 
     manager = ProvidersManager()
     assert "onelake" in manager.hooks
     fields = {"lakehouse", "namespace", "sign_in", "tenant_id", "region", "profile", "role_arn", "endpoint"}
+    fields |= {"table_page", "commit_page"}
     assert {f"extra__onelake__{name}" for name in fields} <= set(manager.connection_form_widgets)
     assert not {"port", "login", "password"} & set(manager.field_behaviours["onelake"]["hidden_fields"])
 

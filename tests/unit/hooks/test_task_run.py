@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG, BaseOperator, TaskGroup
+from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartitionTimetable, TaskGroup
 
 from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -36,6 +37,49 @@ def test_the_run_is_its_logical_date_in_utc() -> None:
     task = BaseOperator(task_id="write")
     assert TaskRun.of(context_of(task, berlin)).run == "2019-01-01T00:00:00+00:00"
     assert TaskRun.of(context_of(task, None)).run == "manual__1"
+
+
+def partition_run(schedule: Any, *, cleared: int = 0, **run: Any) -> TaskRun:
+    """A try of a run of the partition 2019-01, which began at noon, and whose task was cleared so often."""
+    with DAG("taxi", schedule=schedule):
+        task = BaseOperator(task_id="write", retries=2)
+    context = context_of(task, None, max_tries=2 + cleared)
+    began = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    given = {"partition_key": "2019-01", "partition_date": datetime(2019, 1, 1, tzinfo=UTC), "start_date": began, **run}
+    context["dag_run"] = SimpleNamespace(logical_date=None, run_after=began, **given)
+    return TaskRun.of(context)
+
+
+MONTHS = CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")
+
+
+def test_every_run_of_a_cron_partition_is_the_same_run() -> None:
+    assert partition_run(MONTHS).run == "2019-01-01T00:00:00+00:00"
+    assert partition_run(MONTHS, partition_date=datetime(2019, 2, 1, tzinfo=UTC)).run == "2019-02-01T00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "date"),
+    [
+        pytest.param(MONTHS, None, id="no-partition-key"),
+        pytest.param(None, datetime(2019, 1, 1, tzinfo=UTC), id="keys-that-come-again"),
+        pytest.param(
+            CronDataIntervalTimetable("@monthly", timezone="UTC"), datetime(2019, 1, 1, tzinfo=UTC), id="no-partitions"
+        ),
+    ],
+)
+def test_a_partition_that_the_timetable_does_not_make_names_no_run(schedule: Any, date: datetime | None) -> None:
+    assert partition_run(schedule, partition_date=date).run == "manual__1"
+    assert partition_run(schedule, partition_date=date).generation == 1
+
+
+def test_a_later_run_of_a_partition_is_a_later_generation_and_so_is_a_clear() -> None:
+    later = datetime(2026, 1, 1, 12, 0, 0, 1000, tzinfo=UTC)
+    first = partition_run(MONTHS).generation
+    assert partition_run(MONTHS).generation == first
+    assert first < partition_run(MONTHS, cleared=1).generation < partition_run(MONTHS, start_date=later).generation
+    # In Delta it is a long; readers of its log that know doubles only must not round it.
+    assert first < 2**53
 
 
 def test_the_attempt_is_the_uuid_of_the_try() -> None:

@@ -66,6 +66,31 @@ def test_writers_wait_in_the_triggerer_as_the_group_says() -> None:
     assert [task.deferrable for task in found] == [True, False]
 
 
+def test_writers_that_name_no_pool_have_the_group_s_and_nothing_else_has() -> None:
+    def inside() -> None:
+        OneLakeWriteOperator(task_id="plain", source=SOURCE)
+        OneLakeWriteOperator.partial(task_id="mapped", source=SOURCE).expand_kwargs([{"writer": "a"}])
+        OneLakeWriteOperator.partial(task_id="own", source=SOURCE, pool="wide").expand_kwargs([{"writer": "b"}])
+        BaseOperator(task_id="other")
+
+    dag = build(inside, pool="trips", optimize=True)
+    assert {task.task_id.removeprefix("load."): task.pool for task in dag.tasks} == {
+        "plain": "trips",
+        "mapped": "trips",
+        "own": "wide",
+        "other": "default_pool",
+        "reconcile": "default_pool",
+        "committed": "default_pool",
+        "optimize": "default_pool",
+    }
+
+
+@pytest.mark.parametrize("pool", ["", "{{ params.pool }}"])
+def test_a_pool_that_airflow_would_never_find_is_refused(pool: str) -> None:
+    with pytest.raises(InvalidWriteError, match="a pool's name; Airflow renders no templates in it"):
+        build(pool=pool)
+
+
 def test_writers_take_what_they_are_not_given_from_the_group() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE)

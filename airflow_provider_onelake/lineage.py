@@ -1,0 +1,185 @@
+"""What OpenLineage is told of a task: what it read, and which version of the table it made.
+
+A task keeps plain values; they become OpenLineage's only when its provider asks for them, in a process that it may have
+forked, where no store can be asked any more. Without the extra ``openlineage`` nobody asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.sources import FileSource, Source, SqlSource
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.publish import Publication
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.addresses import TableAddress
+
+logger = logging.getLogger(__name__)
+
+_ADDRESS = re.compile(r"^(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://(?P<authority>[^/]*))?(?P<path>.*)$", re.DOTALL)
+_SAME_STORE = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs"}
+_WITH_CONTAINER = ("abfss", "wasbs")
+
+
+@attrs.frozen(kw_only=True)
+class Lineage:
+    """What one task did to one table.
+
+    :param table: its address.
+    :param inputs: addresses of what was read, as Spark spells them.
+    :param read_version: of the table, where the task read the table itself.
+    :param version: of the table that the task made; ``None`` where nothing of it is in the table yet.
+    :param columns: names and types, at that version.
+    :param rows: added to the table; ``None`` where that is not known, or where rows only moved.
+    :param bytes: of the files added.
+    :param files: added.
+    """
+
+    table: TableAddress
+    inputs: tuple[str, ...] = ()
+    read_version: int | None = None
+    version: int | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+    def with_snapshot(self, snapshot: Snapshot | None) -> Lineage:
+        """Return it with the table's columns.
+
+        :param snapshot: of the table.
+        """
+        from airflow_provider_onelake.log.schema import columns
+
+        if snapshot is None:
+            return self
+        found = columns(snapshot.metadata).values()
+        # Of a nested type its kind: the whole is as long as the author likes.
+        kinds = ((c.name, c.type if isinstance(c.type, str) else str(c.type.get("type"))) for c in found)
+        return attrs.evolve(self, columns=tuple(kinds))
+
+    def with_publications(self, publications: Iterable[Publication]) -> Lineage:
+        """Return it with what was put into the table.
+
+        :param publications: of the task; those that put nothing do not count.
+        """
+        put = [(p.version, p.entry) for p in publications if p.entry is not None]
+        adds = [action["add"] for _, entry in put for action in entry.actions if "add" in action]
+        rows = [entry.rows for _, entry in put]
+        return attrs.evolve(
+            self,
+            version=max((version for version, _ in put if version is not None), default=None),
+            rows=None if not put or any(count is None for count in rows) else sum(count or 0 for count in rows),
+            bytes=sum(int(add["size"]) for add in adds) if put else None,
+            files=len(adds) if put else None,
+        )
+
+    def facets(self) -> Any:
+        """Return it as OpenLineage's provider for Airflow takes it.
+
+        :raises ImportError: the extra ``openlineage`` is not installed.
+        """
+        from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.event_v2 import InputDataset, OutputDataset
+        from openlineage.client.facet_v2 import dataset_version_dataset as versions
+        from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
+        from openlineage.client.facet_v2 import schema_dataset, storage_dataset
+
+        namespace, name = dataset_of(attrs.evolve(self.table, region=None).spark_uri)
+        facets: dict[str, Any] = {"storage": storage_dataset.StorageDatasetFacet("delta", "parquet")}
+        if self.columns:
+            fields = [schema_dataset.SchemaDatasetFacetFields(column, kind) for column, kind in self.columns]
+            facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
+        made: dict[str, Any] = dict(facets)
+        told: dict[str, Any] = {}
+        if self.version is not None:
+            made["version"] = versions.DatasetVersionDatasetFacet(str(self.version))
+            told["outputStatistics"] = statistics.OutputStatisticsOutputDatasetFacet(
+                rowCount=self.rows, size=self.bytes, fileCount=self.files
+            )
+        inputs = [InputDataset(*dataset) for dataset in dict.fromkeys(map(dataset_of, self.inputs))]
+        if self.read_version is not None:
+            facets["version"] = versions.DatasetVersionDatasetFacet(str(self.read_version))
+            inputs.append(InputDataset(namespace, name, facets=facets))
+        return OperatorLineage(inputs=inputs, outputs=[OutputDataset(namespace, name, facets=made, outputFacets=told)])
+
+
+def is_wanted() -> bool:
+    """Say whether OpenLineage's provider is installed, and sends its events anywhere."""
+    try:
+        from airflow.providers.openlineage.conf import is_disabled
+    except ImportError:
+        return False
+    return not is_disabled()
+
+
+def lineage_of(make: Callable[[], Lineage]) -> Lineage | None:
+    """Return a task's lineage where somebody wants it. Never fails a task: its rows may be in the table.
+
+    :param make: makes it.
+    """
+    if not is_wanted():
+        return None
+    try:
+        return make()
+    except Exception as error:
+        logger.warning("There is no lineage of this task: %s", error)
+        return None
+
+
+def facets_of(lineage: Lineage | None) -> Any:
+    """Return what OpenLineage's provider asks an operator for.
+
+    :param lineage: of the task; ``None`` where it did not come to anything.
+    """
+    return lineage.facets() if lineage is not None else None
+
+
+def inputs_of(source: Source, steps: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the addresses of what a writer reads, as far as they are spelled out.
+
+    Tables of a catalog, and what a Python function reads, are not known here.
+
+    :param source: rendered.
+    :param steps: rendered.
+    """
+    paths = source.paths if isinstance(source, FileSource) else []
+    queries = [*([source.query] if isinstance(source, SqlSource) else []), *steps.values()]
+    return tuple(dict.fromkeys([*paths, *(path for query in queries for path in _paths_in(query))]))
+
+
+def dataset_of(address: str) -> tuple[str, str]:
+    """Return an address's namespace and name, by OpenLineage's naming: https://openlineage.io/docs/spec/naming.
+
+    :param address: a path, an address or a glob. Whoever signs in by it, or what signs it, is left out.
+    """
+    found = _ADDRESS.match(address)
+    if found is None or found["scheme"].lower() == "file":
+        return "file", address if found is None else found["path"]
+    scheme = found["scheme"].lower()
+    scheme, authority, path = _SAME_STORE.get(scheme, scheme), found["authority"] or "", found["path"]
+    if scheme not in _WITH_CONTAINER:
+        authority = authority.rpartition("@")[2]
+    if scheme in ("http", "https"):
+        path = path.partition("?")[0]
+    return f"{scheme}://{authority}", path.strip("/") or "/"
+
+
+def _paths_in(query: str) -> list[str]:
+    """Return what a query reads as ``json.`/data/x.json```."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = sqlglot.parse_one(query, dialect="spark")
+    except SqlglotError as error:
+        logger.debug("What the query reads is not known: %s", error)
+        return []
+    return [table.name for table in tree.find_all(exp.Table) if table.db and "/" in table.name]

@@ -1,0 +1,139 @@
+"""What tasks report to Airflow's metrics, by whatever its ``[metrics]`` configuration says: StatsD, OpenTelemetry.
+
+All names begin with ``onelake.``; docs/observability.md lists them. Tags are ``table``, ``dag_id`` and ``task_id``,
+and what a metric says more.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.publish import Publication
+    from airflow_provider_onelake.commit.report import Report
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.storage.addresses import TableAddress
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "onelake"
+
+# A colon, a comma or an equals sign has a meaning in what a StatsD server is sent.
+_NO_TAG = re.compile(r"[^A-Za-z0-9_./-]+")
+
+
+@attrs.frozen
+class Metrics:
+    """One task's reports about one table. They never fail the task.
+
+    :param tags: of all of them.
+    """
+
+    tags: Mapping[str, str]
+
+    @classmethod
+    def of(cls, ti: Any, address: TableAddress) -> Metrics:
+        """Return those of a task instance.
+
+        :param ti: the task instance; ``None`` for none.
+        :param address: of the table.
+        """
+        task = {"dag_id": ti.dag_id, "task_id": ti.task_id} if ti is not None else {}
+        return cls({"table": _NO_TAG.sub("_", f"{address.authority}/{address.path}".strip("/")), **task})
+
+    def staged(self, buffer: Buffer, *, reused: bool) -> None:
+        """Report rows that are staged.
+
+        :param buffer: complete.
+        :param reused: whether an earlier try staged them, so that they are no news.
+        """
+        if reused:
+            self._count("write.reused", 1)
+            return
+        self._count("write.staged_rows", buffer.rows)
+        self._count("write.staged_bytes", buffer.bytes)
+        self._count("write.staged_files", buffer.files)
+
+    def written(self, result: Mapping[str, Any]) -> None:
+        """Report how a writer ended.
+
+        :param result: as it goes to XCom.
+        """
+        self._count("write.writers", 1, status=str(result["status"]))
+        self._count("write.reruns", result.get("reruns"))
+
+    def published(self, publication: Publication) -> None:
+        """Report how publishing buffers ended.
+
+        :param publication: of them.
+        """
+        self._count("commit.attempts", publication.attempts)
+        self._count("commit.lost_races", publication.lost_races)
+        self._count("commit.unanswered", publication.unanswered)
+        self._count("commit.conflicts", len(publication.conflicts), outcome="left")
+        self._count("commit.conflicts", len(publication.settlements), outcome="settled")
+        if publication.lost_races:
+            self._time("commit.rebase_time", publication.rebasing)
+        if publication.entry is None or publication.batch is None:
+            return
+        self._count("commit.commits", 1)
+        self._count("commit.rows", publication.entry.rows)
+        now = datetime.now(UTC)
+        for buffer in publication.batch.buffers:
+            # The store's clock may be a little ahead of this machine's.
+            self._time("commit.buffer_age", max(0.0, (now - buffer.finished).total_seconds()))
+
+    def reconciled(self, report: Report) -> None:
+        """Report what became of a load's writers.
+
+        :param report: of the reconciliation.
+        """
+        for outcome in report.outcomes:
+            self._count("reconcile.writers", 1, status=outcome.status)
+        named = {outcome.writer for outcome in report.outcomes}
+        self._count("reconcile.writers", sum(name not in named for name in report.missing), status="missing")
+
+    def compacted(self, result: Mapping[str, Any]) -> None:
+        """Report a compaction.
+
+        :param result: as it goes to XCom.
+        """
+        self._count("optimize.runs", 1, status=str(result["status"]))
+        self._counts("optimize", result, ("files_before", "files_after", "bytes_before", "bytes_after"))
+        self._counts("optimize", result, ("partitions_compacted", "partitions_dropped", "lost_races"))
+
+    def vacuumed(self, result: Mapping[str, Any]) -> None:
+        """Report a vacuum that was more than a dry run.
+
+        :param result: as it goes to XCom.
+        """
+        self._count("vacuum.runs", 1)
+        self._counts("vacuum", result, ("files", "bytes", "left", "logs_deleted"))
+
+    def _counts(self, about: str, result: Mapping[str, Any], names: Iterable[str]) -> None:
+        for name in names:
+            self._count(f"{about}.{name}", result.get(name))
+
+    def _count(self, name: str, count: int | None, **tags: str) -> None:
+        if count:
+            self._emit(lambda stats: stats.incr(f"{PREFIX}.{name}", count, tags={**self.tags, **tags}))
+
+    def _time(self, name: str, seconds: float) -> None:
+        # Airflow takes a plain number for milliseconds.
+        self._emit(lambda stats: stats.timing(f"{PREFIX}.{name}", seconds * 1000, tags=dict(self.tags)))
+
+    @staticmethod
+    def _emit(send: Callable[[Any], None]) -> None:
+        from airflow.sdk.observability import stats
+
+        try:
+            send(stats)
+        except Exception as error:
+            # What is reported has happened: rows may be in the table.
+            logger.warning("A metric could not be sent: %s", error)

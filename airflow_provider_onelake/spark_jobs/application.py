@@ -1,0 +1,47 @@
+"""Which application of Spark a job runs in, and where people look at it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["application", "driver_ui", "lasting_ui"]
+
+# What YARN gives a driver, so that its UI is reached through the resource manager: there too when it has ended.
+_YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
+
+
+def application(spark: SparkSession) -> dict[str, Any]:
+    """Say which application a session belongs to.
+
+    :param spark: a session.
+    :returns: ``application_id``, and ``ui``, its address for people as far as that outlives a driver.
+    """
+    settings: Mapping[str, str] = spark.conf.getAll
+    return {"application_id": settings.get("spark.app.id"), "ui": lasting_ui(settings)}
+
+
+def lasting_ui(settings: Mapping[str, str]) -> str | None:
+    """Return the address of an application's UI behind its cluster's proxy.
+
+    :param settings: of the session.
+    """
+    if proxies := settings.get(_YARN_PROXY):
+        return proxies.split(",")[0]
+    base, app_id = settings.get("spark.ui.reverseProxyUrl"), settings.get("spark.app.id")
+    return f"{base.rstrip('/')}/proxy/{app_id}/" if base and app_id else None
+
+
+def driver_ui(settings: Mapping[str, str]) -> str | None:
+    """Return the address of the UI that a driver serves itself for as long as it lives.
+
+    :param settings: of the session.
+    """
+    host, port = settings.get("spark.driver.host"), settings.get("spark.ui.port", "4040")
+    if settings.get("spark.ui.enabled", "true").lower() == "false" or not host or port in ("", "0"):
+        return None
+    return f"http://{host}:{port}"

@@ -1,0 +1,13 @@
+"""A path where a source is asked for.
+
+at: parse
+error: InvalidWriteError: write: source='/data/x.json' is neither a FileSource nor a SqlSource.
+"""
+
+import pendulum
+from airflow.sdk import DAG
+
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+
+with DAG("no_source", schedule=None, start_date=pendulum.datetime(2019, 1, 1, tz="UTC")):
+    OneLakeWriteOperator(task_id="write", table="Tables/t", source="/data/x.json")

@@ -1,0 +1,128 @@
+"""Example DAGs: a deadline, and a vacuum that a person approves."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.ages import grow_old
+from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
+from tests.support.spark import Server
+from tests.support.tables import foreign_append, foreign_commit, make_table
+
+pytestmark = pytest.mark.airflow
+
+DAGS = Path(__file__).parents[2] / "dags"
+
+
+@pytest.mark.spark
+def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.models.deadline_alert import DeadlineAlert
+    from airflow.sdk._shared.module_loading import import_string
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    dag = load_dag(DAGS / "guarded_load.py", "guarded_load")
+    store_dag(dag)
+    with create_session() as session:
+        # What the scheduler goes by.
+        (alert,) = [a for a in session.scalars(select(DeadlineAlert)) if a.name == "trips are late"]
+        interval, callback = alert.interval, alert.callback_def
+    assert interval["__data__"] == timedelta(hours=2).total_seconds()
+    assert callback["__data__"]["path"] == "airflow.providers.smtp.notifications.smtp.SmtpNotifier"
+    # What the triggerer makes of it.
+    (given,) = dag.deadline
+    assert "is late" in import_string(given.callback.path)(**given.callback.kwargs).subject
+
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    # dag.test() of Airflow 3.3 takes a deadline's definition for the id of a stored one, when the run ends.
+    dag.deadline = []
+    run = run_dag(dag)
+    assert set(states(run).values()) == {"success"}
+    # The session on the server, which Spark shows for a while after it has ended.
+    page = xcom(run, "load.write", "_link_SparkUiLink", 0)
+    assert page.startswith(f"{connect_server.ui_url}/connect/session/?id=")
+    assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
+
+
+class Deletes:
+    """An engine that deletes what a vacuum's inventory says, in place of Spark."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Any] = []
+
+    def vacuum(self, job: Any) -> None:
+        import pyarrow.parquet as pq
+
+        self.jobs.append(job)
+        table = Path(job.table_uri.removeprefix("file://"))
+        for row in pq.read_table(job.inventory_uri.removeprefix("file://")).to_pylist():
+            (table / row["path"]).unlink()
+
+    def stop(self) -> None:
+        """Nothing is at work."""
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, choice: str) -> list[str]:
+    """Answer as a person does by the web UI, as soon as a task waits for one; returns what the person was shown."""
+    from airflow.models.hitl import HITLDetail
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.trigger import handle_event_submit
+    from airflow.sdk import timezone
+    from airflow.triggers.base import TriggerEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    shown: list[str] = []
+    sleep = time.sleep
+
+    def instead(seconds: float) -> None:
+        # dag.test() sleeps when all there is to do is to wait for a person.
+        with create_session(scoped=False) as session:
+            detail = session.scalars(select(HITLDetail).where(HITLDetail.responded_at.is_(None))).first()
+            if detail is None:
+                sleep(seconds)
+                return
+            shown.append(detail.body)
+            detail.responded_at = timezone.utcnow()
+            detail.chosen_options, detail.params_input = [choice], {}
+            waiting = session.get(TaskInstance, detail.ti_id)
+            assert waiting.state == "awaiting_input"
+            event = TriggerEvent(detail.as_resume_event_payload())
+            handle_event_submit(event, task_instance=waiting, session=session)
+
+    monkeypatch.setattr(time, "sleep", instead)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("choice", "state", "left"), [("Approve", "success", False), ("Reject", "skipped", True)], ids=["yes", "no"]
+)
+def test_a_vacuum_waits_for_a_person_who_sees_what_would_go(
+    lakehouse: Path, monkeypatch: pytest.MonkeyPatch, choice: str, state: str, left: bool
+) -> None:
+    spark = Deletes()
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: spark)
+    log = make_table(lakehouse / "Tables" / "trips")
+    commit = log.commit(foreign_append(log, {"2019-01": [1]}))
+    assert commit is not None
+    (add,) = commit.adds
+    foreign_commit(log, [{"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}}])
+    grow_old(log)
+    shown = answer(monkeypatch, choice)
+
+    run = run_dag(load_dag(DAGS / "approved_vacuum.py", "approved_vacuum"))
+    assert states(run) == {"what_would_go": "success", "approve": "success", "vacuum": state}
+    (body,) = shown
+    planned = xcom(run, "what_would_go")
+    assert f"**1 files of {planned['bytes']} bytes** are to go from {log.table}" in body
+    assert add["path"] in body
+    assert Path(log.table, add["path"]).exists() is left
+    assert len(spark.jobs) == (not left)

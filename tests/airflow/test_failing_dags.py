@@ -1,0 +1,78 @@
+"""DAGs that are wrong, and fail as said: each file says where, and with what."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from airflow_provider_onelake.hooks.spark import engine_for
+from tests.support.airflow_dags import load_dag, run_dag, states
+from tests.support.engines import FakeEngine
+from tests.support.spark import Server
+
+pytestmark = pytest.mark.airflow
+
+FILES = sorted((Path(__file__).parent / "failing_dags").glob("*.py"))
+SAID = re.compile(r"^at: (?P<at>.+)\nerror: (?P<error>\w+: ?.*)$", re.MULTILINE)
+WITH_SPARK = ("missing_column",)
+
+
+def said(file: Path) -> tuple[str, str]:
+    found = SAID.search(file.read_text())
+    assert found, f"{file} does not say where it fails, and with what"
+    return found["at"], found["error"]
+
+
+def fails(file: Path, capfd: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """Run a DAG, and hold it to what its file says."""
+    at, error = said(file)
+    run = run_dag(load_dag(file, file.stem))
+    assert str(run.state) == "failed"
+    assert states(run)[at] == "failed"
+    printed = re.sub(r"\s+", " ", capfd.readouterr().out)
+    assert error in printed
+    return states(run)
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if said(f)[0] == "parse"], ids=lambda file: file.stem)
+def test_a_dag_that_airflow_refuses_when_it_is_parsed(file: Path, airflow_home: Path) -> None:
+    bag = DagBag(dag_folder=file, bundle_path=file.parent)
+    assert not bag.dags
+    ((_, trace),) = bag.import_errors.items()
+    assert trace.strip().splitlines()[-1] == f"airflow_provider_onelake.exceptions.{said(file)[1]}"
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if said(f)[0] != "parse" and f.stem not in WITH_SPARK], ids=lambda file: file.stem
+)
+def test_a_dag_whose_task_fails_before_spark_is_asked(
+    file: Path, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeEngine({})
+    extra = {"lakehouse": "s3://bucket/lake"}
+    half = {"conn_type": "onelake", "login": "AKIA", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_HALF_A_KEY", json.dumps(half))
+
+    def engine(conn_id: str, *given: Any) -> Any:
+        return fake if conn_id == "spark_connect_default" else engine_for(conn_id, *given)
+
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", engine)
+    fails(file, capfd)
+    assert not fake.analyzed
+    assert not fake.staged
+    assert not (lakehouse / "Tables" / "t" / "_delta_log").exists()
+
+
+@pytest.mark.spark
+def test_a_dag_whose_rows_spark_refuses(
+    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    (file,) = [f for f in FILES if f.stem in WITH_SPARK]
+    assert fails(file, capfd) == {"first": "success", "second": "failed"}

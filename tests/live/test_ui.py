@@ -1,0 +1,105 @@
+"""The scenario from the web UI: a backfill of eight months from the dialog while scheduled runs write the same table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from include.local.api import wait_for
+from include.local.demo import SAMPLE
+from include.local.expected import expected_append, month_files, read_trips
+from include.local.report import count_by_spark
+from include.local.settings import REPOSITORY, TRIPS_POOL
+from tests.live.browser import chromium, fill_in, logged_in
+from tests.live.harness import LiveStack
+from tests.live.trips import log_of, make_month, most_at_once, overlap, reader_of, rows_of, vendors_by_version
+
+pytestmark = pytest.mark.live
+
+DAG, SCHEDULED = "nyc_taxi_two_vendors", "nyc_taxi_scheduled"
+WRITE = "load.write"
+TABLE = "Tables/from_the_dialog"
+
+
+def scheduled_dag(input_: Path) -> str:
+    """The example DAG on a schedule that makes two runs as soon as it is switched on, into the table of the dialog."""
+    source = (REPOSITORY / "dags" / f"{DAG}.py").read_text()
+    for example, ours in (
+        (f'"{DAG}",', f'"{SCHEDULED}",'),
+        ("start_date=pendulum.datetime(2019, 1, 1,", "start_date=pendulum.datetime(2018, 11, 1,"),
+        ("end_date=pendulum.datetime(2024, 12, 31,", "end_date=pendulum.datetime(2018, 12, 31,"),
+        ("catchup=False", "catchup=True"),
+        ('str(Path(__file__).resolve().parents[1] / "include" / "data" / "nyc_taxi")', repr(str(input_))),
+        ('"Tables/trips"', repr(TABLE)),
+    ):
+        assert source.count(example) == 1, example
+        source = source.replace(example, ours)
+    return source
+
+
+@pytest.mark.timeout(1200)
+def test_a_backfill_of_eight_months_from_the_dialog_beside_scheduled_runs(
+    live_stack: LiveStack, tmp_path: Path
+) -> None:
+    chromium()  # before anything is started
+    api = live_stack.api
+    table = live_stack.lakehouse / TABLE
+    own_months = {month: make_month(tmp_path, month, days) for month, days in (("2018-11", 61), ("2018-12", 31))}
+    live_stack.add_dag(SCHEDULED, scheduled_dag(tmp_path), unpause=False)
+
+    with reader_of(table, tmp_path) as answers, logged_in(live_stack) as ui:
+        dialog = ui.open_backfill_dialog(DAG)
+        fill_in(dialog, date(2019, 1, 1), date(2019, 8, 1), runs=3, params={"table": TABLE})
+        dialog.get_by_text("8 runs will be triggered.").wait_for()
+        ui.shoot("backfill-dialog")
+        dialog.get_by_role("button", name="Run Backfill").click()
+        dialog.wait_for(state="hidden")
+
+        wait_for(lambda: len(log_of(table)) > 1, "the first commit", 500)
+        api.unpause(SCHEDULED)
+        ui.page.get_by_text("Backfill in progress").wait_for()
+        wait_for(lambda: len(log_of(table)) > 6, "some of the writers to commit", 500)
+        ui.shoot("backfill-in-progress")
+
+        backfilled = wait_for(lambda: ended(live_stack, DAG, "backfill", 8, TABLE), "the backfill to end", 900)
+        scheduled = wait_for(lambda: ended(live_stack, SCHEDULED, "scheduled", 2), "the scheduled runs to end", 300)
+        ui.open(f"dags/{DAG}/runs?run_type=backfill")
+        shown = ui.page.locator("tbody tr").filter(has_text="Success")
+        every = len(api.runs(DAG, run_type="backfill"))
+        wait_for(lambda: shown.count() == every, "the UI to show that the runs succeeded", 60)
+        ui.shoot("backfill-done", (320, 60, 960, 790))
+    assert {run["state"] for run in (*backfilled, *scheduled)} == {"success"}
+
+    # They really wrote at the same time, and never more of them than the table's pool has slots.
+    theirs, ours = writers(live_stack, DAG, backfilled), writers(live_stack, SCHEDULED, scheduled)
+    assert len(theirs) + len(ours) == 20
+    assert any(overlap(one, other) for one in theirs for other in ours)
+    assert most_at_once([*theirs, *ours]) <= TRIPS_POOL["slots"]
+
+    expected = expected_append(read_trips({**own_months, **month_files(SAMPLE)}))
+    assert rows_of(table) == expected
+    counted = count_by_spark(live_stack.connect_server.remote, table)
+    assert counted == Counter(row[0] for row in expected.elements())
+    # Ten months, two writers each, one version each; the first made the table.
+    assert len(log_of(table)) == 1 + 10 * 2
+
+    # The reader saw committed versions, whole ones, and many of them.
+    committed = vendors_by_version(table)
+    assert all(answer["vendors"] == committed[answer["version"]] for answer in answers)
+    assert len({answer["version"] for answer in answers}) >= 6
+
+
+def ended(
+    stack: LiveStack, dag_id: str, run_type: str, count: int, table: str | None = None
+) -> list[dict[str, Any]] | None:
+    """The runs of a kind that were given a table, once there are so many and all of them have ended."""
+    runs = [run for run in stack.api.runs(dag_id, run_type=run_type) if (run["conf"] or {}).get("table") == table]
+    return runs if len(runs) == count and all(run["state"] in ("success", "failed") for run in runs) else None
+
+
+def writers(stack: LiveStack, dag_id: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [task for run in runs for task in stack.api.task_instances(dag_id, run["dag_run_id"], WRITE)]
