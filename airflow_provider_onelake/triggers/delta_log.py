@@ -15,7 +15,6 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError,
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, Found, LogFeed, Poll, feed_of
 from airflow_provider_onelake.triggers.filters import CommitFilter
-from airflow_provider_onelake.triggers.watch import describe
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
@@ -203,14 +202,10 @@ class DeltaLogTrigger(BaseEventTrigger):
             yield found, await self._event(feed, found)
 
     async def _event(self, feed: LogFeed, found: Found) -> TriggerEvent | None:
-        if not await feed.run(lambda split: self.filter.takes(found.commit, split)):
+        described = await feed.describe(found, self.filter)
+        if described is None:
             return None
-        payload = {
-            "table": self.table,
-            **describe(found.commit, await feed.names()),
-            "missed": list(found.missed) if found.missed is not None else None,
-        }
-        return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+        return TriggerEvent({"table": self.table, **described})  # type: ignore[no-untyped-call]
 
     async def _watermark(self) -> int | None:
         if self.asset_state_store is None:

@@ -17,11 +17,13 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.triggers.watch import describe
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
+    from airflow_provider_onelake.triggers.filters import CommitFilter
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -147,24 +149,29 @@ class LogFeed(SharedStreamProducer):
 
         return await self._locked(look)
 
-    async def run(self, function: Callable[[Callable[[], Partitioning]], _T]) -> _T:
-        """Call a function, in a thread, that may have to know how the table is partitioned.
+    async def describe(self, found: Found, wanted: CommitFilter) -> dict[str, Any] | None:
+        """Describe a commit as an event carries it, in a thread: the store may have to be asked.
 
-        :param function: takes what tells it.
-        :returns: what the function returns.
+        :param found: the commit.
+        :param wanted: by the watcher.
+        :returns: plain JSON; ``None`` where the watcher is not to be told of it.
+        :raises InvalidWriteError: the watcher's predicate is no predicate on partition columns.
         """
-        return await self._locked(lambda: function(self._partitioning))
 
-    async def names(self) -> Mapping[str, str]:
-        """Return the partition columns' names by what the log calls them, where that is something else."""
-
-        def look() -> Mapping[str, str]:
-            try:
-                return {physical: name for name, physical in self._partitioning().physical.items()}
-            except TerminalError:
-                return {}
+        def look() -> dict[str, Any] | None:
+            if not wanted.takes(found.commit, self._partitioning):
+                return None
+            missed = list(found.missed) if found.missed is not None else None
+            return {**describe(found.commit, self._names()), "missed": missed}
 
         return await self._locked(look)
+
+    def _names(self) -> Mapping[str, str]:
+        try:
+            return {physical: name for name, physical in self._partitioning().physical.items()}
+        except TerminalError:
+            # A log that cannot be read from its beginning: the commit itself can.
+            return {}
 
     def _partitioning(self) -> Partitioning:
         from airflow_provider_onelake.log.partitions import Partitioning
