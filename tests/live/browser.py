@@ -69,6 +69,12 @@ class Ui:
         dialog.get_by_text("Run this Dag for a range of dates").click()
         return dialog
 
+    def follow(self, name: str) -> Page:
+        """Press a link of the task whose details are shown; returns the page that opens."""
+        with self.page.expect_popup() as opened:
+            self.page.get_by_role("link", name=name).click()
+        return opened.value
+
     def shoot(self, name: str, clip: tuple[int, int, int, int] = (0, 0, 1280, 960)) -> None:
         """Keep what is to be seen for the docs, where UI_IMAGES asks for it; of it x, y, width and height."""
         if os.environ.get("UI_IMAGES"):

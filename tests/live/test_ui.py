@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote, urlparse
 
 import pytest
 
@@ -72,6 +74,17 @@ def test_a_backfill_of_eight_months_from_the_dialog_beside_scheduled_runs(
         every = len(api.runs(DAG, run_type="backfill"))
         wait_for(lambda: shown.count() == every, "the UI to show that the runs succeeded", 60)
         ui.shoot("backfill-done", (320, 60, 960, 790))
+
+        # A writer's link leads to its own session, by the log of its task.
+        run_id = backfilled[0]["dag_run_id"]
+        ui.open(f"dags/{DAG}/runs/{quote(run_id)}/tasks/{WRITE}/mapped/0/details")
+        session = ui.follow("Spark UI")
+        session.get_by_text("Spark Connect Session").wait_for()
+        ui.shoot("task-links", (320, 60, 960, 310))
+        session_id = parse_qs(urlparse(session.url).query)["id"][0]
+        assert session_id in session.inner_text("body")
+        staging = rf"Spark session {session_id} at \S+: staging"
+        assert re.search(staging, api.log(DAG, run_id, WRITE, 0))
     assert {run["state"] for run in (*backfilled, *scheduled)} == {"success"}
 
     # They really wrote at the same time, and never more of them than the table's pool has slots.
