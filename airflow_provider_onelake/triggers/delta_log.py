@@ -203,9 +203,7 @@ class DeltaLogTrigger(BaseEventTrigger):
 
     async def _event(self, feed: LogFeed, found: Found) -> TriggerEvent | None:
         described = await feed.describe(found, self.filter)
-        if described is None:
-            return None
-        return TriggerEvent({"table": self.table, **described})  # type: ignore[no-untyped-call]
+        return None if described is None else TriggerEvent(described)  # type: ignore[no-untyped-call]
 
     async def _watermark(self) -> int | None:
         if self.asset_state_store is None:

@@ -162,7 +162,8 @@ class LogFeed(SharedStreamProducer):
             if not wanted.takes(found.commit, self._partitioning):
                 return None
             missed = list(found.missed) if found.missed is not None else None
-            return {**describe(found.commit, self._names()), "missed": missed}
+            # As a load's event calls the table, so that a commit that both tell of is known to be one.
+            return {"table": self._known_log().table, **describe(found.commit, self._names()), "missed": missed}
 
         return await self._locked(look)
 

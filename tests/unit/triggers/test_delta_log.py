@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.assets.commits import commits
+from airflow_provider_onelake.assets.tables import table_asset
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators.outlets import tell_outlets
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers import delta_log, feed
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
@@ -119,6 +123,25 @@ async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_ow
     assert database.versions("upkeep") == [5]
     entries = [path for path in read if path.endswith(".json")]
     assert sorted(set(entries)) == sorted(entries), "an entry was read twice"
+
+
+async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both_tell_of_is_one(
+    tmp_path: Path,
+) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=0))
+    await triggerer.until(lambda: len(database.events) >= 1)
+    await triggerer.crash()
+    log, told = OneLakeHook().delta_log("trips"), SimpleNamespace()
+    outcome = WriterOutcome(writer="w", status="published", version=1, rows_published=1)
+    report = Report(load="l", table=log.table, outcomes=(outcome,), missing=())
+    by_load = table_asset("trips", "by load")
+    tell_outlets({"outlet_events": {by_load: told}}, [by_load], log, report)  # type: ignore[typeddict-item]
+    watched = SimpleNamespace(extra={"from_trigger": True, "payload": database.events[0][1]}, partition_key="all")
+    by_load_too = SimpleNamespace(extra=told.extra, partition_key="all")
+    assert [commit.version for commit in commits([watched, by_load_too])] == [1]
 
 
 async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_path: Path) -> None:
