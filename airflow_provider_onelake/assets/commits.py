@@ -32,7 +32,8 @@ class TableCommit:
     :param data_change: whether rows changed; compaction and VACUUM change none.
     :param rows_added: ``None`` where statistics do not say.
     :param rows_removed: likewise.
-    :param partitions_added: that got files, as values by column; at most 50, see ``partitions_complete``.
+    :param partitions_added: that got files, as values by column; at most 50, see ``partitions_complete``. None in an
+        event for a partition, nor ``txns``, ``writers`` and ``user_metadata``.
     :param partitions_removed: that lost files.
     :param partitions_complete: whether there were no more.
     :param txns: by application id.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Stands for NULL in a partition's key, as in the names of directories: Airflow takes no empty key."""
+
+_MOST_COMMITS = 50
+_BRIEFLY = ("table", "version", "time", "operation", "data_change", "rows_added", "rows_removed")
 
 
 def check_outlets(task_id: str, outlets: Sequence[Any]) -> None:
@@ -61,11 +64,16 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
     names = {physical: name for name, physical in split.physical.items()}
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
     described: list[Any] = [{"table": log.table, **describe(commit, names)} for commit in commits]
+    said: dict[str, Any] = {"table": log.table, "version": versions[-1], "rows": sum(known)}
     for asset in assets:
         event = context["outlet_events"][asset]
-        event.extra = {"table": log.table, "version": versions[-1], "rows": sum(known), COMMITS: described}
         by = asset.extra.get(PARTITIONED_BY)
-        if isinstance(by, list):
+        if not isinstance(by, list):
+            event.extra = {**said, COMMITS: described}
+        else:
+            # Airflow repeats one extra for each key: with their partitions in it, it would grow by the square.
+            event.extra = {**said, COMMITS: [_briefly(each) for each in described[-_MOST_COMMITS:]]}
+            event.extra["complete"] = len(described) <= _MOST_COMMITS
             keys = partition_keys(commits, split, [str(column) for column in by], log.table)
             try:
                 event.add_partitions(keys)
@@ -103,6 +111,10 @@ def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[
             # One value may have several spellings.
             keys.setdefault(tuple(typed[column] for column in by), key)
     return sorted(keys.values())
+
+
+def _briefly(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: described[name] for name in _BRIEFLY}, "partitions_complete": False}
 
 
 def _commit(log: DeltaLog, version: int) -> Commit:
