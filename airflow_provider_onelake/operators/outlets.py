@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
+
+logger = logging.getLogger(__name__)
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Stands for NULL in a partition's key, as in the names of directories: Airflow takes no empty key."""
@@ -61,6 +64,7 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
     snapshot = log.snapshot()
     assert snapshot is not None
     split = snapshot.partitioning
+    _warn_of_keys_that_start_nothing(context, assets, log.table)
     names = {physical: name for name, physical in split.physical.items()}
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
     described: list[Any] = [{"table": log.table, **describe(commit, names)} for commit in commits]
@@ -111,6 +115,20 @@ def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[
             # One value may have several spellings.
             keys.setdefault(tuple(typed[column] for column in by), key)
     return sorted(keys.values())
+
+
+def _warn_of_keys_that_start_nothing(context: Context, assets: Sequence[Asset], table: str) -> None:
+    run_key = context["dag_run"].partition_key
+    plain = [asset.name for asset in assets if PARTITIONED_BY not in asset.extra]
+    if run_key is not None and plain:
+        logger.warning(
+            "%s: this run is for the partition %r, and Airflow gives its key to the events of %s, so that they start "
+            "DAGs on a partitioned timetable only. For others take watched_table_asset(…), which tells of every "
+            "commit; for an event for each partition of the table, table_asset(…, partitioned_by=…).",
+            table,
+            run_key,
+            ", ".join(plain),
+        )
 
 
 def _briefly(described: Mapping[str, Any]) -> dict[str, Any]:

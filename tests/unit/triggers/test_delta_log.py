@@ -138,7 +138,8 @@ async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both
     outcome = WriterOutcome(writer="w", status="published", version=1, rows_published=1)
     report = Report(load="l", table=log.table, outcomes=(outcome,), missing=())
     by_load = table_asset("trips", "by load")
-    tell_outlets({"outlet_events": {by_load: told}}, [by_load], log, report)  # type: ignore[typeddict-item]
+    context: Any = {"outlet_events": {by_load: told}, "dag_run": SimpleNamespace(partition_key=None)}
+    tell_outlets(context, [by_load], log, report)
     watched = SimpleNamespace(extra={"from_trigger": True, "payload": database.events[0][1]}, partition_key="all")
     by_load_too = SimpleNamespace(extra=told.extra, partition_key="all")
     assert [commit.version for commit in commits([watched, by_load_too])] == [1]
