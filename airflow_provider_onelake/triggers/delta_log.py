@@ -25,6 +25,8 @@ IN_FLIGHT = 200
 _WATERMARK = "delta_log_version"
 _A_POLL = 100
 _KEEP_SECONDS = 10.0
+# Polls from one complaint to the next, at most: an hour, by the default interval.
+_RAREST = 720
 
 
 class DeltaLogTrigger(BaseEventTrigger):
@@ -120,7 +122,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         """
         cursor = self._kept = await self._watermark()
         self._confirmed = 0 if cursor is None else cursor
-        said: str | None = None
+        trouble = _Trouble()
         async for poll in shared_stream:
             if cursor is None:
                 cursor = self._confirmed = poll.head if self.after is None else self.after
@@ -140,13 +142,12 @@ class DeltaLogTrigger(BaseEventTrigger):
                         yield event
                     cursor = poll.reached[self.keep] = found.commit.version
             except OneLakeError as error:
-                # The next poll tries again from here; what is the same every time is said once.
+                # The next poll tries again from here.
                 message = f"{self.table}: after version {cursor}: {type(error).__name__}: {error}"
-                if message != said:
+                if trouble.is_due(message):
                     (self.log.warning if isinstance(error, TransientError) else self.log.error)(message)
-                said = message
             else:
-                said = None
+                trouble = _Trouble()
                 if cursor < poll.head:
                     poll.feed.hurry()
 
@@ -237,6 +238,24 @@ class DeltaLogTrigger(BaseEventTrigger):
                 f"The watcher of {self.table} says that its asset is {self.asset!r}, and it is another's. Nothing is "
                 "lost: say the asset's own name."
             ) from None
+
+
+class _Trouble:
+    """What holds a watcher up, said at the first poll that meets it, and then again, ever more rarely."""
+
+    def __init__(self) -> None:
+        self._message: str | None = None
+        self._polls = 0
+        self._next = 1
+
+    def is_due(self, message: str) -> bool:
+        if message != self._message:
+            self._message, self._polls, self._next = message, 0, 1
+        self._polls += 1
+        if self._polls < self._next:
+            return False
+        self._next = min(4 * self._next, self._next + _RAREST)
+        return True
 
 
 class _OfOneAsset:

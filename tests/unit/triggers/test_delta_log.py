@@ -315,7 +315,29 @@ async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, s
     assert database.versions("right") == [1, 2]
     assert database.versions("wrong") == []
     assert list(database.store("wrong").kept.values()) == [0]
-    assert len(said) == 1
+    assert len(set(said)) == 1
+
+
+async def test_what_holds_a_watcher_up_is_said_again_and_ever_more_rarely(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_log, "_RAREST", 5)
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    mine = watcher(after=0, partition="id = 1")
+    passing = feed.feed_of(mine.serialize()[1])
+    await passing._locked(passing._look)
+    said_at = []
+
+    async def polls() -> Any:
+        for number in range(1, 21):
+            before = len(said)
+            yield feed.Poll(passing, 1)
+            said_at.extend([number] * (len(said) - before))
+
+    assert [event async for event in mine.filter_shared_stream(polls())] == []
+    assert said_at == [1, 4, 9, 14, 19]
+    assert len(set(said)) == 1
 
 
 async def test_equal_watchers_of_two_assets_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
