@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
-from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    CredentialsError,
+    OneLakeError,
+    StoreNotFoundError,
+    TerminalError,
+    TransientError,
+)
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.watch import describe
 
@@ -35,6 +42,8 @@ LONGEST_PAUSE = 60.0
 _LIST_EVERY = 20
 # While a watcher has more to read than it may take at once.
 _HURRIED_PAUSE = 0.2
+
+_ASK_ANEW = (AccessDeniedError, CredentialsError, StoreNotFoundError)
 
 Keep = Callable[[int], Awaitable[None]]
 
@@ -205,7 +214,12 @@ class LogFeed(SharedStreamProducer):
             if self._log is None:
                 hook = await OneLakeHook.from_async(self.onelake_conn_id)
                 self._log = await asyncio.to_thread(hook.delta_log, self.table)
-            return await asyncio.to_thread(function)
+            try:
+                return await asyncio.to_thread(function)
+            except _ASK_ANEW:
+                # The connection may have been corrected, or its key renewed: the next look reads it again.
+                self._log = None
+                raise
 
 
 def feed_of(kwargs: Mapping[str, Any]) -> LogFeed:

@@ -15,8 +15,9 @@ import pytest
 from airflow_provider_onelake.assets.commits import commits
 from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
-from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.outlets import tell_outlets
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers import delta_log, feed
@@ -303,6 +304,32 @@ async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monke
     await triggerer.crash()
     assert database.versions("trips") == [0, 1, 2, 3]
     assert not failures
+
+
+async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path, 3)
+    opened: list[str] = []
+    open_log, get = OneLakeHook.delta_log, ObjectStore.get
+
+    def opening(self: OneLakeHook, table: str) -> DeltaLog:
+        opened.append(table)
+        return open_log(self, table)
+
+    def refusing(self: ObjectStore, path: str) -> bytes:
+        # The key that the first connection has was taken back; the second time, while a commit is read.
+        if len(opened) < 3 and path.endswith(f"{len(opened)}.json"):
+            raise AccessDeniedError("the key is no more")
+        return get(self, path)
+
+    monkeypatch.setattr(OneLakeHook, "delta_log", opening)
+    monkeypatch.setattr(ObjectStore, "get", refusing)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 4)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2, 3]
+    assert len(opened) == 3
 
 
 async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, said: list[str]) -> None:
