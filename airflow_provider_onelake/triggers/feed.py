@@ -17,6 +17,7 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
+    ConnectionUnavailableError,
     CredentialsError,
     OneLakeError,
     StoreNotFoundError,
@@ -212,14 +213,32 @@ class LogFeed(SharedStreamProducer):
     async def _locked(self, function: Callable[[], _T]) -> _T:
         async with self._reading:
             if self._log is None:
-                hook = await OneLakeHook.from_async(self.onelake_conn_id)
-                self._log = await asyncio.to_thread(hook.delta_log, self.table)
+                self._log = await open_log(self.table, self.onelake_conn_id)
             try:
                 return await asyncio.to_thread(function)
             except _ASK_ANEW:
                 # The connection may have been corrected, or its key renewed: the next look reads it again.
                 self._log = None
                 raise
+
+
+async def open_log(table: str, onelake_conn_id: str) -> DeltaLog:
+    """Open a table's log without blocking the event loop.
+
+    :param table: an address, or a path in the connection's lakehouse.
+    :param onelake_conn_id: the connection.
+    :raises ConnectionUnavailableError: Airflow does not give the connection.
+    :raises TerminalError: what the connection says is wrong.
+    """
+    try:
+        hook = await OneLakeHook.from_async(onelake_conn_id)
+    except Exception as error:
+        # Airflow says "not defined" also of a connection that it could not ask its API for.
+        raise ConnectionUnavailableError(
+            f"Airflow does not give the connection {onelake_conn_id!r} ({type(error).__name__}): it is not defined, or "
+            "the API server or the secrets backend did not answer."
+        ) from error
+    return await asyncio.to_thread(hook.delta_log, table)
 
 
 def feed_of(kwargs: Mapping[str, Any]) -> LogFeed:

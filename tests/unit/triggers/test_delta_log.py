@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_onelake.assets.commits import commits
 from airflow_provider_onelake.assets.tables import table_asset
@@ -330,6 +331,25 @@ async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, mon
     await triggerer.crash()
     assert database.versions("trips") == [0, 1, 2, 3]
     assert len(opened) == 3
+
+
+async def test_a_connection_that_airflow_does_not_give_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(tmp_path / "trips")
+    give, failures = OneLakeHook.aget_connection, [AirflowNotFoundException("The conn_id isn't defined")] * 2
+
+    async def shaky(cls: type, conn_id: str) -> Any:
+        if failures:
+            raise failures.pop()
+        return await give(conn_id)
+
+    monkeypatch.setattr(OneLakeHook, "aget_connection", classmethod(shaky))
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 1)
+    await triggerer.crash()
+    assert not failures
 
 
 async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, said: list[str]) -> None:
