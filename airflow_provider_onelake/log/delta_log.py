@@ -117,6 +117,17 @@ class DeltaLog:
         """
         return self._files_after(version).versions
 
+    def newest_listed(self) -> int:
+        """Find the newest version that has an entry, and list nothing older than the last checkpoint if its hint helps.
+
+        :returns: the version; -1 where there is none.
+        """
+        hint = self._last_checkpoint_hint()
+        versions = self.versions_after(-1 if hint is None else hint - 1)
+        if not versions and hint is not None:
+            versions = self.versions_after(-1)
+        return versions[-1] if versions else -1
+
     def live_files(
         self,
         wanted: Callable[[Mapping[str, Any]], bool],

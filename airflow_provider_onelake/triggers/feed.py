@@ -193,17 +193,19 @@ class LogFeed(SharedStreamProducer):
     def _look(self) -> int:
         log = self._known_log()
         before = self._head
-        while log.commit(self._head + 1) is not None:
-            self._head += 1
+        if self._head >= 0:
+            while log.commit(self._head + 1) is not None:
+                self._head += 1
+        elif self._idle < _LIST_EVERY and log.commit(0) is not None:
+            # There was no table, and now there is. Its first entries are no business of those who begin with the last.
+            self._head = log.newest_listed()
         self._idle = 0 if self._head > before else self._idle + 1
         if self._idle >= _LIST_EVERY:
             self._idle = 0
-            versions = log.versions_after(self._head - 1)
-            if self._head not in versions:
+            if self._head < 0 or self._head not in log.versions_after(self._head - 1):
                 # This is the first look, or the table was dropped, and perhaps made again: its entries are others.
                 self._log = log = type(log)(log.store, log.table, log.clock)
-                versions = log.versions_after(-1)
-            self._head = versions[-1] if versions else -1
+                self._head = log.newest_listed()
         return self._head
 
     def _known_log(self) -> DeltaLog:

@@ -228,6 +228,28 @@ async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monk
     assert database.versions("trips") == list(range(10))
 
 
+async def test_the_first_look_at_a_long_log_reads_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    get = ObjectStore.get
+
+    def counting(self: ObjectStore, path: str) -> bytes:
+        read.append(path)
+        return get(self, path)
+
+    make_table(tmp_path / "trips")
+    append(tmp_path, 60)
+    monkeypatch.setattr(ObjectStore, "get", counting)
+    mine = watcher()
+    looking = feed.feed_of(mine.serialize()[1])
+    assert await looking._locked(looking._look) == 60
+    # The hint of the last checkpoint, the newest entry, and the one after it that is not there.
+    assert len(read) <= 3
+    append(tmp_path)
+    read.clear()
+    assert await looking._locked(looking._look) == 61
+    assert len(read) <= 3
+
+
 async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None:
     database = Database()
     trips = watcher()
