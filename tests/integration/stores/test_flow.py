@@ -20,6 +20,7 @@ from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode, PublishMode
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
 from tests.support.tables import LOAD, foreign_append, stage, writer_spec
@@ -117,7 +118,7 @@ async def test_the_trigger_sees_every_commit(lake: Lake, hook: OneLakeHook) -> N
     foreign_append(log, {"2019-01": [1]})
     foreign_append(log, {"2019-02": [2]})
     assert [(await anext(events)).payload["version"] for _ in range(2)] == [1, 2]
-    waiting = DeltaLogTrigger(table=TABLE, version=2, poll_interval=0.01).run()
+    waiting = DeltaLogWaitTrigger(table=TABLE, version=2, poll_interval=0.01).run()
     assert (await anext(waiting)).payload["status"] == "met"
 
 
