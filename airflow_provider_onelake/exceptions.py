@@ -59,6 +59,10 @@ class StoreUnavailableError(TransientError):
     """The store did not answer, or answered with an error. A put may have taken effect all the same."""
 
 
+class ConnectionUnavailableError(TransientError):
+    """Airflow does not give a connection: it is not defined, or who knows it did not answer."""
+
+
 class StoreFullError(TerminalError):
     """The store has no room left, or is read-only."""
 

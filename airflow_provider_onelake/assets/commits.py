@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,8 +16,12 @@ from airflow_provider_onelake.triggers.delta_log import IN_FLIGHT
 COMMITS = "commits"
 """In the ``extra`` of a load's event: its commits, as a watcher's event describes one."""
 
+# How late an event may be seen.
+_LOOK_BACK = timedelta(minutes=10)
+# What is kept: so many runs, and more as long as they had not so many commits. A triggerer repeats at most what it had
+# not been told of yet, and may die more than once.
 _RUNS = 50
-_INSTANT = timedelta(microseconds=1)
+_DIGESTS = 3 * IN_FLIGHT
 
 Values = Mapping[str, str | None]
 
@@ -32,7 +37,8 @@ class TableCommit:
     :param data_change: whether rows changed; compaction and VACUUM change none.
     :param rows_added: ``None`` where statistics do not say.
     :param rows_removed: likewise.
-    :param partitions_added: that got files, as values by column; at most 50, see ``partitions_complete``.
+    :param partitions_added: that got files, as values by column; at most 50, see ``partitions_complete``. None in an
+        event for a partition, nor ``txns``, ``writers`` and ``user_metadata``.
     :param partitions_removed: that lost files.
     :param partitions_complete: whether there were no more.
     :param txns: by application id.
@@ -81,8 +87,10 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     To be called in a task of a DAG that one or several assets start, with ``triggering_asset_events[asset]``; the task
     must have the asset among its ``inlets``. It gives what is there since the DAG's last run asked, so it also has
     events that Airflow has recorded and not handed to a run yet, and leaves out what an earlier run has had, and events
-    that were repeated after a triggerer died. A run that asks again, as a retry does, gets the same. With
-    ``max_active_runs=1`` the order holds from run to run.
+    that were repeated after a triggerer died. A run that asks again, as a retry does, gets the same.
+
+    **The DAG needs** ``max_active_runs=1``. What was had is one value in the asset's state store: of two runs that ask
+    at the same moment, both may get a commit, and one of them forgets that it had it.
 
     Where all of a run's events were had or repeated, there is nothing for it to do, and the list is empty. A run for a
     partition gets the commits of its own events.
@@ -109,24 +117,75 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
         ) from None
     ti = context["ti"]
     key = f"commits.{ti.dag_id}.{ti.task_id}"
-    said: Any = kept.get(key) or []
-    taken = [(run, datetime.fromisoformat(start), datetime.fromisoformat(end)) for run, start, end in said]
-    moments = [event.timestamp for event in handed]
-    mine = next(((start, end) for run, start, end in taken if run == ti.run_id), None)
-    fresh = mine is None
-    if mine is None and taken and max(moments) <= taken[0][1]:
-        # It failed before it asked, and later ones asked first: nobody has had these.
-        mine = (min(moments) - _INSTANT, max(moments))
-    start = mine[0] if mine else taken[-1][2] if taken else min(moments) - _INSTANT
-    later = [event for event in history[asset].after(start.isoformat()) if event.timestamp > start]
-    end = mine[1] if mine else later[-1].timestamp if later else start
-    if fresh:
-        spans = sorted([*taken, (ti.run_id, start, end)], key=lambda span: span[1:])[-_RUNS:]
-        kept.set(key, [[run, first.isoformat(), last.isoformat()] for run, first, last in spans])
-    later = [event for event in later if event.timestamp <= end]
-    # A triggerer repeats at most what it had not been told of yet.
-    before = history[asset].before(start.isoformat()).ascending(False).limit(2 * IN_FLIGHT)
-    return list(_new(later, {_identity(commit) for event in before for commit in _told(event)}))
+    had = _Had.from_json(kept.get(key), min(event.timestamp for event in handed))
+    again = had.runs.get(ti.run_id)
+    # An event has the time at which it was made, and is seen when its transaction has ended: one that comes late is
+    # older than what was had. So what is handed always counts, and the last minutes are gone through anew.
+    look_from = had.look_from if again is None else again.look_from
+    recorded = list(history[asset].after(look_from.isoformat()))
+    told = list(_new(sorted([*recorded, *handed], key=lambda event: event.timestamp), set()))
+    if again is not None:
+        return [commit for commit in told if _digest(commit) in again.digests]
+    before = {digest for run in had.runs.values() for digest in run.digests}
+    mine = [commit for commit in told if _digest(commit) not in before]
+    until = max(event.timestamp for event in (*recorded, *handed))
+    digests = [_digest(commit) for commit in mine]
+    kept.set(key, had.after_run(ti.run_id, _Run(look_from, until, digests)).to_json())
+    return mine
+
+
+@attrs.frozen
+class _Run:
+    """What a run had: its commits' digests, and the oldest and the newest event that it looked at."""
+
+    look_from: datetime
+    until: datetime
+    digests: Sequence[str]
+
+
+@attrs.frozen
+class _Had:
+    """What a task has had of an asset's commits; its last runs suffice, for nothing is repeated late.
+
+    :param begin: of the first event that it was handed; others before it were before its time.
+    :param until: the newest event that it has looked at.
+    :param runs: by id, in the order in which they asked.
+    """
+
+    begin: datetime
+    until: datetime
+    runs: Mapping[str, _Run]
+
+    @property
+    def look_from(self) -> datetime:
+        return max(self.begin, self.until - _LOOK_BACK)
+
+    @classmethod
+    def from_json(cls, said: Any, begin: datetime) -> _Had:
+        if not isinstance(said, Mapping):
+            return cls(begin, begin, {})
+        runs = {
+            run: _Run(datetime.fromisoformat(start), datetime.fromisoformat(end), digests)
+            for run, start, end, digests in said["runs"]
+        }
+        return cls(datetime.fromisoformat(said["begin"]), datetime.fromisoformat(said["until"]), runs)
+
+    def to_json(self) -> dict[str, Any]:
+        runs = [
+            [run, had.look_from.isoformat(), had.until.isoformat(), list(had.digests)] for run, had in self.runs.items()
+        ]
+        return {"begin": self.begin.isoformat(), "until": self.until.isoformat(), "runs": runs}
+
+    def after_run(self, run_id: str, run: _Run) -> _Had:
+        had = _Had(self.begin, max(self.until, run.until), {**self.runs, run_id: run})
+        runs = dict(had.runs)
+        while len(runs) > _RUNS and sum(len(each.digests) for each in runs.values()) > _DIGESTS:
+            oldest = next(iter(runs))
+            # What the next run goes through anew must be known to have been had.
+            if runs[oldest].until >= had.look_from:
+                break
+            del runs[oldest]
+        return attrs.evolve(had, runs=runs)
 
 
 def _new(events: Iterable[Any], seen: set[Any]) -> Iterator[TableCommit]:
@@ -140,6 +199,10 @@ def _new(events: Iterable[Any], seen: set[Any]) -> Iterator[TableCommit]:
 def _identity(commit: TableCommit) -> tuple[str, int, datetime | None]:
     # A table that was made again has the same versions, at other times.
     return commit.table, commit.version, commit.time
+
+
+def _digest(commit: TableCommit) -> str:
+    return hashlib.sha256(repr(_identity(commit)).encode()).hexdigest()[:16]
 
 
 def _told(event: Any) -> list[TableCommit]:

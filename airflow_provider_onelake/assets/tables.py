@@ -25,10 +25,14 @@ def table_asset(
 ) -> Asset:
     """Make the asset of a table that loads update: the ``outlets`` of a write group.
 
+    The events of a run that is for a partition itself have that run's key, unless ``partitioned_by`` gives them others;
+    so they start no DAG without a partitioned timetable. For such a DAG, take :func:`watched_table_asset`.
+
     :param table: an address, or a path in the connection's lakehouse. No template.
     :param name: of the asset. Default: its URI.
     :param partitioned_by: partition columns. Then a load makes an event for each partition that it touched, for DAGs
-        on a ``PartitionedAssetTimetable``, and none for others: they take an asset of the table without it.
+        on a ``PartitionedAssetTimetable``, and none for others: they take an asset of the table without it, or a
+        watched one.
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
     :param arguments: more of Airflow's ``Asset``.
     :raises AddressError: the address is no table's.

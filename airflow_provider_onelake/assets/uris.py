@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlunsplit
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.shown import shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -71,7 +72,7 @@ def sanitize_delta(uri: SplitResult) -> SplitResult:
         if uri.netloc not in _STORES:
             if not _CONNECTION.fullmatch(uri.netloc):
                 raise AddressError(
-                    f"{urlunsplit(uri)!r} begins neither with a kind of store ({', '.join(_STORES)}) nor with a "
+                    f"{shown(urlunsplit(uri))!r} begins neither with a kind of store ({', '.join(_STORES)}) nor with a "
                     "connection's id."
                 )
             return uri._replace(path=_relative(unquote(uri.path)), query=_query(uri))
@@ -124,7 +125,7 @@ def _query(uri: SplitResult) -> str:
     query = unquote_plus(uri.query)
     if query and not _MARK.fullmatch(query):
         raise AddressError(
-            f"{urlunsplit(uri)!r} has a query; an asset of a table has at most by=column or log=name, without "
+            f"{shown(urlunsplit(uri))!r} has a query; an asset of a table has at most by=column or log=name, without "
             "any other =, & or #."
         )
     return _quoted(query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -61,6 +62,7 @@ class Commit:
     :param modified: the store's time of the log entry, where it is known already.
     :param size: of the log entry, in bytes.
     :param look_up: asks the store for the time of a version's entry.
+    :param digest: of the log entry: a table that was made again has another one in the same version.
     """
 
     version: int
@@ -68,6 +70,7 @@ class Commit:
     modified: datetime | None = None
     size: int = attrs.field(default=0, repr=False)
     look_up: Callable[[int], datetime | None] | None = attrs.field(default=None, eq=False, repr=False)
+    digest: str = attrs.field(default="", eq=False, repr=False)
 
     @classmethod
     def parse(
@@ -83,7 +86,8 @@ class Commit:
         :raises CorruptLogError: the entry is no JSON.
         """
         actions = parse_actions(data, f"Version {version} of {table}")
-        return cls(version, actions, size=len(data), look_up=look_up)
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        return cls(version, actions, size=len(data), look_up=look_up, digest=digest)
 
     @cached_property
     def info(self) -> dict[str, Any]:

@@ -117,20 +117,37 @@ class DeltaLog:
         """
         return self._files_after(version).versions
 
-    def live_files(self, wanted: Callable[[Mapping[str, Any]], bool], until: int) -> LiveFiles:
+    def newest_listed(self) -> int:
+        """Find the newest version that has an entry, and list nothing older than the last checkpoint if its hint helps.
+
+        :returns: the version; -1 where there is none.
+        """
+        hint = self._last_checkpoint_hint()
+        versions = self.versions_after(-1 if hint is None else hint - 1)
+        if not versions and hint is not None:
+            versions = self.versions_after(-1)
+        return versions[-1] if versions else -1
+
+    def live_files(
+        self,
+        wanted: Callable[[Mapping[str, Any]], bool],
+        until: int,
+        keep: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+    ) -> LiveFiles:
         """Return the live files of a version that meet a condition, as raw ``add`` actions.
 
         :param wanted: which files, by their ``add``.
         :param until: the version.
+        :param keep: what to keep of an ``add``. Default: all.
         :raises LogGapError: the log does not reach from a checkpoint to that version.
         """
 
         def load(checkpoint: Checkpoint) -> LiveFiles:
-            files = LiveFiles(wanted)
+            files = LiveFiles(wanted, keep)
             files.load(body for _, body in read_checkpoint(self.store, checkpoint, ["add"]))
             return files
 
-        version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted))
+        version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted, keep))
         for commit in self.commits_between(version, until):
             files.apply(commit)
         return files

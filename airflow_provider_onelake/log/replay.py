@@ -185,10 +185,16 @@ class LiveFiles:
     """The live ``add`` actions that meet a condition, kept up to date commit by commit.
 
     :param wanted: which files to keep, by their ``add``.
+    :param keep: what to keep of an ``add``. Default: all.
     """
 
-    def __init__(self, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
+    def __init__(
+        self,
+        wanted: Callable[[Mapping[str, Any]], bool],
+        keep: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+    ) -> None:
         self._wanted = wanted
+        self._keep = keep
         self._files: dict[FileKey, dict[str, Any]] = {}
 
     def load(self, adds: Iterable[Mapping[str, Any]]) -> None:
@@ -196,7 +202,7 @@ class LiveFiles:
 
         :param adds: bodies of ``add`` actions.
         """
-        self._files.update({file_key(add): dict(add) for add in adds if self._wanted(add)})
+        self._files.update({file_key(add): self._keep(add) for add in adds if self._wanted(add)})
 
     def apply(self, commit: Commit) -> None:
         """Take in one commit.
@@ -208,7 +214,7 @@ class LiveFiles:
             self._files.pop(file_key(remove), None)
         for add in commit.adds:
             if self._wanted(add):
-                self._files[file_key(add)] = add
+                self._files[file_key(add)] = self._keep(add)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self._files.values())

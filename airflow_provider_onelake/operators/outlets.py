@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
 
+logger = logging.getLogger(__name__)
+
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 """Stands for NULL in a partition's key, as in the names of directories: Airflow takes no empty key."""
+
+_MOST_COMMITS = 50
+_BRIEFLY = ("table", "version", "time", "operation", "data_change", "rows_added", "rows_removed")
 
 
 def check_outlets(task_id: str, outlets: Sequence[Any]) -> None:
@@ -58,14 +64,20 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
     snapshot = log.snapshot()
     assert snapshot is not None
     split = snapshot.partitioning
+    _warn_of_keys_that_start_nothing(context, assets, log.table)
     names = {physical: name for name, physical in split.physical.items()}
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
     described: list[Any] = [{"table": log.table, **describe(commit, names)} for commit in commits]
+    said: dict[str, Any] = {"table": log.table, "version": versions[-1], "rows": sum(known)}
     for asset in assets:
         event = context["outlet_events"][asset]
-        event.extra = {"table": log.table, "version": versions[-1], "rows": sum(known), COMMITS: described}
         by = asset.extra.get(PARTITIONED_BY)
-        if isinstance(by, list):
+        if not isinstance(by, list):
+            event.extra = {**said, COMMITS: described}
+        else:
+            # Airflow repeats one extra for each key: with their partitions in it, it would grow by the square.
+            event.extra = {**said, COMMITS: [_briefly(each) for each in described[-_MOST_COMMITS:]]}
+            event.extra["complete"] = len(described) <= _MOST_COMMITS
             keys = partition_keys(commits, split, [str(column) for column in by], log.table)
             try:
                 event.add_partitions(keys)
@@ -103,6 +115,24 @@ def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[
             # One value may have several spellings.
             keys.setdefault(tuple(typed[column] for column in by), key)
     return sorted(keys.values())
+
+
+def _warn_of_keys_that_start_nothing(context: Context, assets: Sequence[Asset], table: str) -> None:
+    run_key = context["dag_run"].partition_key
+    plain = [asset.name for asset in assets if PARTITIONED_BY not in asset.extra]
+    if run_key is not None and plain:
+        logger.warning(
+            "%s: this run is for the partition %r, and Airflow gives its key to the events of %s, so that they start "
+            "DAGs on a partitioned timetable only. For others take watched_table_asset(…), which tells of every "
+            "commit; for an event for each partition of the table, table_asset(…, partitioned_by=…).",
+            table,
+            run_key,
+            ", ".join(plain),
+        )
+
+
+def _briefly(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: described[name] for name in _BRIEFLY}, "partitions_complete": False}
 
 
 def _commit(log: DeltaLog, version: int) -> Commit:

@@ -48,7 +48,7 @@ class DeltaLogSensor(BaseSensorOperator):
     :param fresher_than: rows that were changed not longer ago than this, as a timedelta or in seconds, by the commit's
         own time; compaction and VACUUM do not count.
     :param after: for a partition or an operation: only commits after this version count. Default: after the version
-        that the table has when the sensor starts (templated).
+        that the table has when the sensor starts; a retry goes on from where the try before it was (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param deferrable: whether to wait in the triggerer, without a worker. Default: ``[operators] default_deferrable``.
     :param poke_interval: between two looks, in seconds. Default: 5.
@@ -104,6 +104,7 @@ class DeltaLogSensor(BaseSensorOperator):
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
         self._watch: LogWatch | None = None
+        self._seen: Any = None
         try:
             check_one_thing([name for name in _THINGS if getattr(self, name) is not None])
         except InvalidWriteError as error:
@@ -118,9 +119,7 @@ class DeltaLogSensor(BaseSensorOperator):
         """
         if not self.deferrable:
             return super().execute(context)
-        with terminal_errors_fail():
-            watch = self._open(context)
-            self._look(watch)
+        watch = self._look_once(context)
         if watch.met is None:
             self._defer(watch)
         return watch.met
@@ -145,15 +144,23 @@ class DeltaLogSensor(BaseSensorOperator):
         :returns: whether the wait has ended, and the commit that ended it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        # A rescheduled task is a new process each time; Airflow keeps this store for it (XCom is wiped in between).
-        kept = context["task_state_store"] if self.reschedule else None
+        watch = self._look_once(context)
+        return PokeReturnValue(is_done=watch.met is not None, xcom_value=watch.met)
+
+    def _look_once(self, context: Context) -> LogWatch:
+        # A retry, and each poke of a rescheduled task, is a new process; Airflow keeps this store for it (XCom is wiped
+        # in between). What was committed meanwhile would else go unseen.
+        kept = context.get("task_state_store")
         with terminal_errors_fail():
             if self._watch is None:
-                self._watch = self._open(context, kept.get(_CURSOR) if kept is not None else None)
-            self._look(self._watch)
-        if kept is not None:
-            kept.set(_CURSOR, self._watch.cursor)
-        return PokeReturnValue(is_done=self._watch.met is not None, xcom_value=self._watch.met)
+                self._seen = kept.get(_CURSOR) if kept is not None else None
+                self._watch = self._open(context, self._seen)
+            watch = self._watch
+            self._look(watch)
+        if kept is not None and watch.met is None and watch.cursor != self._seen:
+            kept.set(_CURSOR, watch.cursor)
+            self._seen = watch.cursor
+        return watch
 
     def _defer(self, watch: LogWatch) -> NoReturn:
         from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger

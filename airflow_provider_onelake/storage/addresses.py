@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from airflow_provider_onelake.exceptions import AddressError
+from airflow_provider_onelake.storage.shown import shown, shown_name
 
 Kind = Literal["local", "onelake", "adls", "s3", "gcs"]
 
@@ -220,7 +221,7 @@ def _is_guid(text: str) -> bool:
 
 
 def _refuse(text: str, reason: str, hint: str) -> NoReturn:
-    raise AddressError(f"The address {text!r} is refused: {reason}; {hint}.")
+    raise AddressError(f"The address {shown(text)!r} is refused: {reason}; {hint}.")
 
 
 def _parse(text: str, *, root: bool = False) -> TableAddress:
@@ -231,11 +232,11 @@ def _parse(text: str, *, root: bool = False) -> TableAddress:
     found = _SCHEME.match(text)
     if found is None:
         hint = "start it with a slash or a scheme" if not text.startswith("~") else "write the home directory out"
-        raise AddressError(f"The address {text!r} is refused: it is relative; {hint}. {_FORMS}")
+        raise AddressError(f"The address {shown(text)!r} is refused: it is relative; {hint}. {_FORMS}")
     scheme = found.group(1).lower()
     rest = text[found.end() :]
     if scheme != "file" and not rest.startswith("//"):
-        raise AddressError(f"The address {text!r} is refused: {scheme}: is not followed by //. {_FORMS}")
+        raise AddressError(f"The address {shown(text)!r} is refused: {scheme}: is not followed by //. {_FORMS}")
     for mark, what in (("?", "a query string"), ("#", "a fragment")):
         if mark in rest:
             _refuse(text, f"it has {what}", "access is the connection's business; leave it out")
@@ -253,14 +254,14 @@ def _parse(text: str, *, root: bool = False) -> TableAddress:
             return _bucket(text, "gcs" if scheme == "gs" else "s3", authority, path, root=root)
         case _:
             raise AddressError(
-                f"The address {text!r} is refused: {scheme}:// is not supported. {_HINTS.get(scheme, _FORMS)}"
+                f"The address {shown(text)!r} is refused: {scheme}:// is not supported. {_HINTS.get(scheme, _FORMS)}"
             )
 
 
 def _parse_file(text: str, rest: str) -> TableAddress:
     host, slash, path = rest[2:].partition("/") if rest.startswith("//") else ("", rest[:1], rest[1:])
     if host not in ("", "localhost"):
-        _refuse(text, f"it names the host {host}", "a local path is written file:///path")
+        _refuse(text, f"it names the host {shown_name(host)}", "a local path is written file:///path")
     if slash != "/":
         _refuse(text, "it is relative", "a local path is written file:///path")
     return TableAddress("local", f"/{_clean(text, unquote(path))}")
@@ -287,14 +288,14 @@ def _azure(text: str, container: str, host: str, path: str, *, root: bool) -> Ta
         if not _CONTAINER.match(container):
             _refuse(
                 text,
-                f"{container!r} is no name of a container",
+                f"{shown_name(container)!r} is no name of a container",
                 "containers are 3 to 63 small letters, digits and single hyphens",
             )
         cleaned = _clean(text, unquote(path), empty_allowed=root)
         return TableAddress("adls", cleaned, f"{container}@{found['account']}.{found['cloud']}")
     _refuse(
         text,
-        f"the host {host!r} is neither OneLake's nor a storage account's",
+        f"the host {shown_name(host)!r} is neither OneLake's nor a storage account's",
         "expected [<region>-]onelake.dfs.fabric.microsoft.com or <account>.dfs.core.windows.net",
     )
 
@@ -304,7 +305,7 @@ def _onelake(text: str, workspace: str, path: str, region: str | None, *, root: 
     if not workspace:
         _refuse(text, "the workspace is missing", "write onelake://workspace/item.Lakehouse/Tables/name")
     if "@" in workspace or _UNSAFE.search(workspace) or workspace != workspace.strip():
-        _refuse(text, f"{workspace!r} is no name of a workspace", "use its name or its GUID")
+        _refuse(text, f"{shown_name(workspace)!r} is no name of a workspace", "use its name or its GUID")
     item, *below = _clean(text, unquote(path), empty_allowed=True).split("/")
     if not item:
         _refuse(text, "the item is missing", "write onelake://workspace/item.Lakehouse/Tables/name")
@@ -345,7 +346,9 @@ def _check_onelake_table(text: str, parts: list[str]) -> None:
 def _bucket(text: str, kind: Kind, bucket: str, path: str, *, root: bool) -> TableAddress:
     if not _BUCKET.match(bucket) or ".." in bucket:
         _refuse(
-            text, f"{bucket!r} is no name of a bucket", "buckets are 3 to 63 small letters, digits, dots and hyphens"
+            text,
+            f"{shown_name(bucket)!r} is no name of a bucket",
+            "buckets are 3 to 63 small letters, digits, dots and hyphens",
         )
     return TableAddress(kind, _clean(text, unquote(path), empty_allowed=root), bucket)
 
@@ -365,13 +368,15 @@ def _check_segments(text: str, segments: list[str]) -> None:
         if not segment:
             _refuse(text, "it has an empty segment", "write one slash between two names")
         if segment in (".", ".."):
-            _refuse(text, f"it has the segment {segment!r}", "write the path out")
+            _refuse(text, f"it has the segment {shown(segment)!r}", "write the path out")
         if found := _UNSAFE.search(segment):
             _refuse(
-                text, f"the segment {segment!r} holds {found.group()!r}, which engines spell differently", "rename it"
+                text,
+                f"the segment {shown(segment)!r} holds {found.group()!r}, which engines spell differently",
+                "rename it",
             )
         if segment != segment.strip():
-            _refuse(text, f"the segment {segment!r} has blanks around it", "rename it")
+            _refuse(text, f"the segment {shown(segment)!r} has blanks around it", "rename it")
 
 
 def _check_names(text: str, segments: list[str]) -> None:
@@ -379,7 +384,7 @@ def _check_names(text: str, segments: list[str]) -> None:
         if segment.startswith(("_", ".")):
             _refuse(
                 text,
-                f"the segment {segment!r} begins with {segment[0]!r}",
+                f"the segment {shown(segment)!r} begins with {segment[0]!r}",
                 "Spark and VACUUM pass over such directories; rename it",
             )
         if segment == STAGED:

@@ -8,12 +8,13 @@ import json
 from collections.abc import AsyncIterator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from airflow.sdk import Asset
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TransientError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, Found, LogFeed, Poll, feed_of
+from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, Found, LogFeed, Poll, Seen, feed_of
 from airflow_provider_onelake.triggers.filters import CommitFilter
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 IN_FLIGHT = 200
 """Versions that a watcher reads beyond what Airflow has confirmed: so many it may repeat after a crash."""
 
-_WATERMARK = "delta_log_version"
+_WATERMARK = "delta_log_seen"
 _A_POLL = 100
 _KEEP_SECONDS = 10.0
+# Polls from one complaint to the next, at most: an hour, by the default interval.
+_RAREST = 720
 
 
 class DeltaLogTrigger(BaseEventTrigger):
@@ -32,7 +35,9 @@ class DeltaLogTrigger(BaseEventTrigger):
 
     The last version that Airflow has in its database is kept in the asset's state store, so that a triggerer that
     starts again goes on from there. Where it died between the two, events come again: ``assets.commits`` drops what
-    was seen (``docs/events.md``). All watchers of a table in a triggerer share one poll, whatever they filter by.
+    was seen (``docs/events.md``). With it goes a digest of the version's log entry: a table that was made again has
+    another one and is followed from its first version, and one that was away goes on. All watchers of a table in a
+    triggerer share one poll, whatever they filter by.
 
     A store that does not answer is asked again; a table that does not exist is waited for. Versions that were cleaned
     up before they were seen are named in the log and in the next event (``missed``), and it goes on from what exists.
@@ -71,7 +76,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         self.after = after
         self.asset = asset
         self.poll_interval = poll_interval
-        self._kept: int | None = None
+        self._kept: Seen | None = None
         self._confirmed = 0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -93,9 +98,12 @@ class DeltaLogTrigger(BaseEventTrigger):
 
     @property
     def watermark(self) -> str:
-        """The key in the asset's state store: another table, or another filter, is another watcher."""
+        """The key in the asset's state store: another table, connection or filter is another watcher."""
         _, kwargs = self.serialize()
-        mine = [kwargs[name] for name in ("table", "operation", "partition", "writer", "data_change_only")]
+        mine = [
+            kwargs[name]
+            for name in ("onelake_conn_id", "table", "operation", "partition", "writer", "data_change_only")
+        ]
         return f"{_WATERMARK}.{hashlib.sha256(json.dumps(mine).encode()).hexdigest()[:16]}"
 
     def shared_stream_key(self) -> Hashable:
@@ -118,37 +126,65 @@ class DeltaLogTrigger(BaseEventTrigger):
         :param shared_stream: of polls.
         :returns: the events.
         """
-        cursor = self._kept = await self._watermark()
-        self._confirmed = 0 if cursor is None else cursor
-        said: str | None = None
+        seen = self._kept = await self._watermark()
+        self._confirmed = 0 if seen is None else seen.version
+        making: int | None = None
+        trouble = _Trouble()
         async for poll in shared_stream:
-            if cursor is None:
-                cursor = self._confirmed = poll.head if self.after is None else self.after
-            if poll.head < cursor != self.after:
-                self.log.warning(
-                    "%s has version %d, and version %d was seen: it was dropped or made again, so all that comes is "
-                    "taken from its first version on.",
-                    self.table,
-                    poll.head,
-                    cursor,
-                )
-                cursor = self._confirmed = -1
-            poll.reached[self.keep] = cursor
+            if poll.head < 0:
+                seen = seen or Seen(-1 if self.after is None else self.after)
+                poll.reached[self.keep] = seen
+                if seen.version not in (-1, self.after) and trouble.is_due("gone"):
+                    self.log.warning(
+                        "%s: there is no table, and version %d was seen; waiting for it", self.table, seen.version
+                    )
+                continue
             try:
-                async for found, event in self._read(poll, cursor):
+                if making != poll.making:
+                    seen = await self._place(poll, seen, making)
+                    making = poll.making
+                assert seen is not None
+                poll.reached[self.keep] = seen
+                async for found, event in self._read(poll, seen.version):
                     if event is not None:
                         yield event
-                    cursor = poll.reached[self.keep] = found.commit.version
+                    seen = poll.reached[self.keep] = Seen(found.commit.version, found.commit.digest)
             except OneLakeError as error:
-                # The next poll tries again from here; what is the same every time is said once.
-                message = f"{self.table}: after version {cursor}: {type(error).__name__}: {error}"
-                if message != said:
+                # The next poll tries again from here.
+                where = "" if seen is None else f"after version {seen.version}: "
+                message = f"{self.table}: {where}{type(error).__name__}: {error}"
+                if trouble.is_due(message):
                     (self.log.warning if isinstance(error, TransientError) else self.log.error)(message)
-                said = message
             else:
-                said = None
-                if cursor < poll.head:
+                trouble = _Trouble()
+                if seen.version < poll.head:
                     poll.feed.hurry()
+
+    async def _place(self, poll: Poll, seen: Seen | None, making: int | None) -> Seen:
+        """Say where to go on in a table that was not looked at before, or was made again."""
+        if seen is None:
+            version = poll.head if self.after is None else self.after
+            self._confirmed = version
+            return Seen(version, (await poll.feed.digest(version))[0] if 0 <= version <= poll.head else None)
+        again = making is not None
+        if not again and seen.version >= 0:
+            digest, _ = await poll.feed.digest(seen.version)
+            again = (
+                poll.head < seen.version != self.after
+                if digest is None
+                else seen.digest is not None and digest != seen.digest
+            )
+        if not again:
+            return seen
+        self.log.warning(
+            "%s was dropped or made again: it has version %d, and the version %d that was seen is not the one that it "
+            "has now, so all that comes is taken from its first version on.",
+            self.table,
+            poll.head,
+            seen.version,
+        )
+        self._confirmed = -1
+        return Seen(-1)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the log alone, where the triggerer shares nothing.
@@ -166,21 +202,22 @@ class DeltaLogTrigger(BaseEventTrigger):
         async for event in self.filter_shared_stream(polls()):
             yield event
 
-    async def keep(self, version: int) -> None:
+    async def keep(self, seen: Seen) -> None:
         """Keep the last version that Airflow has.
 
-        :param version: of the table.
+        :param seen: it.
         """
-        if version == self._kept or self.asset_state_store is None:
+        if seen == self._kept or self.asset_state_store is None:
             return
+        version = seen.version
         try:
             # While a triggerer stops, nobody may answer any more.
-            await asyncio.wait_for(self._store().aset(self.watermark, version), _KEEP_SECONDS)
+            await asyncio.wait_for(self._store().aset(self.watermark, attrs.asdict(seen)), _KEEP_SECONDS)
         except Exception as error:
             # Raised, it would end the poll of all watchers; the next poll keeps it, or the events come again.
             self.log.warning("%s: version %d could not be kept as seen: %r", self.table, version, error)
         else:
-            self._kept = self._confirmed = version
+            self._kept, self._confirmed = seen, version
 
     async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[tuple[Found, TriggerEvent | None]]:
         feed: LogFeed = poll.feed
@@ -188,6 +225,9 @@ class DeltaLogTrigger(BaseEventTrigger):
         if self.asset_state_store is not None:
             most = min(most, self._confirmed + IN_FLIGHT)
         while cursor < most and (found := await feed.read(cursor + 1)) is not None:
+            if found.making != poll.making:
+                # The table was made again since this poll; the next one says where to go on.
+                return
             cursor = found.commit.version
             if found.missed is not None:
                 first, last = found.missed
@@ -203,11 +243,9 @@ class DeltaLogTrigger(BaseEventTrigger):
 
     async def _event(self, feed: LogFeed, found: Found) -> TriggerEvent | None:
         described = await feed.describe(found, self.filter)
-        if described is None:
-            return None
-        return TriggerEvent({"table": self.table, **described})  # type: ignore[no-untyped-call]
+        return None if described is None else TriggerEvent(described)  # type: ignore[no-untyped-call]
 
-    async def _watermark(self) -> int | None:
+    async def _watermark(self) -> Seen | None:
         if self.asset_state_store is None:
             return None
         pause = self.poll_interval
@@ -225,7 +263,7 @@ class DeltaLogTrigger(BaseEventTrigger):
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
             else:
-                return int(kept) if isinstance(kept, int | str) else None
+                return Seen(int(kept["version"]), kept.get("digest")) if isinstance(kept, dict) else None
 
     def _store(self) -> Any:
         store = self.asset_state_store
@@ -239,6 +277,24 @@ class DeltaLogTrigger(BaseEventTrigger):
                 f"The watcher of {self.table} says that its asset is {self.asset!r}, and it is another's. Nothing is "
                 "lost: say the asset's own name."
             ) from None
+
+
+class _Trouble:
+    """What holds a watcher up, said at the first poll that meets it, and then again, ever more rarely."""
+
+    def __init__(self) -> None:
+        self._message: str | None = None
+        self._polls = 0
+        self._next = 1
+
+    def is_due(self, message: str) -> bool:
+        if message != self._message:
+            self._message, self._polls, self._next = message, 0, 1
+        self._polls += 1
+        if self._polls < self._next:
+            return False
+        self._next = min(4 * self._next, self._next + _RAREST)
+        return True
 
 
 class _OfOneAsset:

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
-from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    ConnectionUnavailableError,
+    CredentialsError,
+    OneLakeError,
+    StoreNotFoundError,
+    TerminalError,
+    TransientError,
+)
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.watch import describe
 
@@ -31,12 +39,27 @@ _T = TypeVar("_T")
 LONGEST_PAUSE = 60.0
 """Seconds between two looks at a store that does not answer."""
 
-# How many polls may find nothing before the log is listed, to tell "not yet" from "gone" (protocol, rule 23).
+# After so many polls the log is listed, to tell "not yet" from "gone" (protocol, rule 23).
 _LIST_EVERY = 20
 # While a watcher has more to read than it may take at once.
 _HURRIED_PAUSE = 0.2
 
-Keep = Callable[[int], Awaitable[None]]
+_ASK_ANEW = (AccessDeniedError, CredentialsError, StoreNotFoundError)
+
+
+@attrs.frozen
+class Seen:
+    """How far a watcher came.
+
+    :param version: the last one that it read; -1 before the first.
+    :param digest: of that version's entry, by which a table that was made again is told apart; ``None`` if unknown.
+    """
+
+    version: int
+    digest: str | None = None
+
+
+Keep = Callable[[Seen], Awaitable[None]]
 
 
 @attrs.define
@@ -45,17 +68,19 @@ class Poll:
 
     :param feed: that it comes from.
     :param head: the newest version, -1 without a table.
+    :param making: counts how often the table was made again since the feed began.
     :param reached: how far each watcher has read, by what keeps its watermark.
     """
 
     feed: LogFeed
     head: int
-    reached: dict[Keep, int] = attrs.field(factory=dict)
+    making: int = 0
+    reached: dict[Keep, Seen] = attrs.field(factory=dict)
 
     async def keep(self) -> None:
         """Let each watcher keep how far it came; to be called once Airflow has its events."""
-        for keep, version in list(self.reached.items()):
-            await keep(version)
+        for keep, seen in list(self.reached.items()):
+            await keep(seen)
 
 
 @attrs.frozen
@@ -63,10 +88,12 @@ class Found:
     """A commit that was read.
 
     :param commit: of the table.
+    :param making: of the table that it belongs to, see :class:`Poll`.
     :param missed: the first and the last version that should have come before it and are no longer in the log.
     """
 
     commit: Commit
+    making: int
     missed: tuple[int, int] | None = None
 
 
@@ -87,8 +114,11 @@ class LogFeed(SharedStreamProducer):
         self._reading = asyncio.Lock()
         self._hurry = asyncio.Event()
         self._head = -1
+        # The newest entry when the feed last made sure that the table is the one that it knows.
+        self._anchor: Seen | None = None
+        self._making = 0
         # The first look lists the log.
-        self._idle = _LIST_EVERY
+        self._looks = _LIST_EVERY
 
     async def open_stream(self) -> AsyncIterator[tuple[Poll, Poll]]:
         """Poll for ever.
@@ -106,7 +136,7 @@ class LogFeed(SharedStreamProducer):
                 await asyncio.sleep(pause)
                 continue
             pause = self.poll_interval
-            poll = Poll(self, head)
+            poll = Poll(self, head, self._making)
             yield poll, poll
             try:
                 await asyncio.wait_for(self._hurry.wait(), self.poll_interval)
@@ -142,10 +172,24 @@ class LogFeed(SharedStreamProducer):
             log = self._known_log()
             commit = log.commit(version)
             if commit is not None:
-                return Found(commit)
+                return Found(commit, self._making)
             later = next(iter(log.versions_after(version)), None)
             commit = None if later is None else log.commit(later)
-            return None if commit is None else Found(commit, (version, commit.version - 1))
+            return None if commit is None else Found(commit, self._making, (version, commit.version - 1))
+
+        return await self._locked(look)
+
+    async def digest(self, version: int) -> tuple[str | None, int]:
+        """Say which entry a version has.
+
+        :param version: of the table.
+        :returns: the entry's digest, ``None`` where it is not there; and how often the table was made again by then.
+        :raises TransientError: the store does not answer.
+        """
+
+        def look() -> tuple[str | None, int]:
+            commit = self._known_log().commit(version)
+            return (None if commit is None else commit.digest), self._making
 
         return await self._locked(look)
 
@@ -162,7 +206,8 @@ class LogFeed(SharedStreamProducer):
             if not wanted.takes(found.commit, self._partitioning):
                 return None
             missed = list(found.missed) if found.missed is not None else None
-            return {**describe(found.commit, self._names()), "missed": missed}
+            # As a load's event calls the table, so that a commit that both tell of is known to be one.
+            return {"table": self._known_log().table, **describe(found.commit, self._names()), "missed": missed}
 
         return await self._locked(look)
 
@@ -181,19 +226,43 @@ class LogFeed(SharedStreamProducer):
 
     def _look(self) -> int:
         log = self._known_log()
-        before = self._head
-        while log.commit(self._head + 1) is not None:
-            self._head += 1
-        self._idle = 0 if self._head > before else self._idle + 1
-        if self._idle >= _LIST_EVERY:
-            self._idle = 0
-            versions = log.versions_after(self._head - 1)
-            if self._head not in versions:
-                # This is the first look, or the table was dropped, and perhaps made again: its entries are others.
-                self._log = log = type(log)(log.store, log.table, log.clock)
-                versions = log.versions_after(-1)
-            self._head = versions[-1] if versions else -1
+        self._looks += 1
+        due = self._looks >= _LIST_EVERY
+        new = not due and log.commit(self._head + 1) is not None
+        # What comes next may belong to another table by now, whose entries up to here are others.
+        if due or (new and (self._head < 0 or not self._is_the_same())):
+            self._list()
+            log = self._known_log()
+        if self._head >= 0:
+            while log.commit(self._head + 1) is not None:
+                self._head += 1
+            self._stand_at(self._head)
         return self._head
+
+    def _list(self) -> None:
+        self._looks = 0
+        log = self._known_log()
+        if self._head < 0 or self._head not in log.versions_after(self._head - 1) or not self._is_the_same():
+            # The first look, or the table is gone, or back, or was made again: entries that are known may be others'.
+            self._log = log = type(log)(log.store, log.table, log.clock)
+            self._head = log.newest_listed()
+            if self._head >= 0 and not self._is_the_same():
+                self._making += 1
+
+    def _is_the_same(self) -> bool:
+        if self._anchor is None:
+            return True
+        log = self._known_log()
+        commit = type(log)(log.store, log.table, log.clock).commit(self._anchor.version)
+        if commit is None:
+            # Cleaned up, if it is older than what is there.
+            return self._anchor.version < self._head
+        return commit.digest == self._anchor.digest
+
+    def _stand_at(self, version: int) -> None:
+        if self._anchor is None or self._anchor.version != version or self._looks == 0:
+            commit = self._known_log().commit(version)
+            self._anchor = None if commit is None else Seen(version, commit.digest)
 
     def _known_log(self) -> DeltaLog:
         assert self._log is not None
@@ -202,9 +271,32 @@ class LogFeed(SharedStreamProducer):
     async def _locked(self, function: Callable[[], _T]) -> _T:
         async with self._reading:
             if self._log is None:
-                hook = await OneLakeHook.from_async(self.onelake_conn_id)
-                self._log = await asyncio.to_thread(hook.delta_log, self.table)
-            return await asyncio.to_thread(function)
+                self._log = await open_log(self.table, self.onelake_conn_id)
+            try:
+                return await asyncio.to_thread(function)
+            except _ASK_ANEW:
+                # The connection may have been corrected, or its key renewed: the next look reads it again.
+                self._log = None
+                raise
+
+
+async def open_log(table: str, onelake_conn_id: str) -> DeltaLog:
+    """Open a table's log without blocking the event loop.
+
+    :param table: an address, or a path in the connection's lakehouse.
+    :param onelake_conn_id: the connection.
+    :raises ConnectionUnavailableError: Airflow does not give the connection.
+    :raises TerminalError: what the connection says is wrong.
+    """
+    try:
+        hook = await OneLakeHook.from_async(onelake_conn_id)
+    except Exception as error:
+        # Airflow says "not defined" also of a connection that it could not ask its API for.
+        raise ConnectionUnavailableError(
+            f"Airflow does not give the connection {onelake_conn_id!r} ({type(error).__name__}): it is not defined, or "
+            "the API server or the secrets backend did not answer."
+        ) from error
+    return await asyncio.to_thread(hook.delta_log, table)
 
 
 def feed_of(kwargs: Mapping[str, Any]) -> LogFeed:

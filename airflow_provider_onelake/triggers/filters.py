@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,6 +36,7 @@ class CommitFilter:
         """Say whether a commit is one of those.
 
         :param commit: of the table.
+            One from before the table was partitioned as it is now cannot be judged, and is taken.
         :param partitioning: says how the table is partitioned; called only if a predicate has to be read.
         :raises InvalidWriteError: the predicate is no predicate on the table's partition columns.
         """
@@ -49,12 +52,19 @@ class CommitFilter:
         files = [file for file in (*commit.adds, *commit.removes) if file.get("dataChange", True)]
         if not files:
             return False
-        # A remove need not say where its file was; rather an event too many than one too few.
+        # Rather an event too many than one too few: a remove need not say where its file was, and an old commit may be
+        # from before the table was partitioned as it is now.
         if any(file.get("partitionValues") is None for file in files):
             return True
         split = partitioning()
+        known_as = {split.physical.get(name, name) for name in split.types}
+        if any(file["partitionValues"].keys() != known_as for file in files):
+            return True
         predicate = predicate_on(text, split, self._predicates)
-        return any(predicate.covers(split.partition(file["partitionValues"])) for file in files)
+        try:
+            return any(predicate.covers(split.partition(file["partitionValues"])) for file in files)
+        except InvalidWriteError:
+            return True
 
 
 def predicate_on(text: str, split: Partitioning, known: dict[Any, PartitionPredicate]) -> PartitionPredicate:

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.replay import LiveFiles
     from airflow_provider_onelake.log.snapshot import Snapshot
 
+_ROWS = "rows"
+
 
 class RowsHeld:
     """Whether a table, or its partitions where a predicate holds, have so many rows.
 
     They are counted by the files' statistics, less what deletion vectors mark: no data file is read. The live files are
-    read once, and kept up to date by the new commits.
+    read once, and kept up to date by the new commits; of each only its count stays in memory.
 
     :param log: of the table.
     :param at_least: so many rows.
@@ -35,6 +37,7 @@ class RowsHeld:
         self.partition = partition
         self._seen: Snapshot | None = None
         self._files: LiveFiles | None = None
+        self._short = False
         self._predicates: dict[Any, PartitionPredicate] = {}
 
     def look(self) -> dict[str, Any] | None:
@@ -45,11 +48,13 @@ class RowsHeld:
         :raises InvalidWriteError: the predicate is no predicate on partition columns.
         """
         snapshot = self.log.snapshot()
-        if snapshot is None:
+        # The log gives the same object until there is another version.
+        if snapshot is None or (snapshot is self._seen and self._short):
             return None
         files = self._read_on(snapshot)
-        counts = [row_count(file) for file in files]
+        counts = [file[_ROWS] for file in files]
         rows = sum(count for count in counts if count is not None)
+        self._short = False
         if rows >= self.at_least:
             return {"version": snapshot.version, "rows": rows}
         silent = counts.count(None)
@@ -60,6 +65,7 @@ class RowsHeld:
                 "Nothing was changed. Compute statistics (ANALYZE TABLE … COMPUTE DELTA STATISTICS), or rewrite the "
                 "files; delta.dataSkippingNumIndexedCols=0 is what leaves them out."
             )
+        self._short = True
         return None
 
     @property
@@ -69,7 +75,7 @@ class RowsHeld:
     def _read_on(self, snapshot: Snapshot) -> LiveFiles:
         seen = self._seen
         if seen is None or self._files is None or not _follows(snapshot, seen):
-            self._files = self.log.live_files(self._wanted(snapshot), snapshot.version)
+            self._files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
         else:
             for commit in self.log.commits_between(seen.version, snapshot.version):
                 self._files.apply(commit)
@@ -128,6 +134,10 @@ class Freshness:
         if self._newest is None or self._newest[0] < oldest:
             return None
         return {"version": self._newest[1], "time": self._newest[0].isoformat()}
+
+
+def _rows(add: Mapping[str, Any]) -> dict[str, Any]:
+    return {_ROWS: row_count(add)}
 
 
 def _follows(snapshot: Snapshot, seen: Snapshot) -> bool:

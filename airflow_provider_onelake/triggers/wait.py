@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_onelake.exceptions import TerminalError, TransientError
+from airflow_provider_onelake.exceptions import ConnectionUnavailableError, TerminalError, TransientError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE
+from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, open_log
 from airflow_provider_onelake.triggers.watch import Awaited, LogWatch
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+
+# A connection that nobody defined is said after about two minutes, by the default interval.
+_MORE_TRIES = 5
 
 
 class DeltaLogWaitTrigger(BaseTrigger):
@@ -65,16 +71,26 @@ class DeltaLogWaitTrigger(BaseTrigger):
 
     async def _wait(self) -> dict[str, Any]:
         try:
-            hook = await OneLakeHook.from_async(self.onelake_conn_id)
-            log = await asyncio.to_thread(hook.delta_log, self.table)
+            log = await self._open()
             watch = LogWatch(log, self.awaited, self.after)
             while True:
                 await self._poll(watch)
                 if watch.met is not None:
                     return {"status": "met", "table": log.table, **watch.met}
                 await asyncio.sleep(self.poll_interval)
-        except TerminalError as error:
+        except (TerminalError, ConnectionUnavailableError) as error:
             return {"status": "error", "message": str(error)}
+
+    async def _open(self) -> DeltaLog:
+        pause = self.poll_interval
+        for _ in range(_MORE_TRIES):
+            try:
+                return await open_log(self.table, self.onelake_conn_id)
+            except ConnectionUnavailableError as error:
+                self.log.warning("%s: %s Asking again in %.0f s", self.table, error, pause)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+        return await open_log(self.table, self.onelake_conn_id)
 
     async def _poll(self, watch: LogWatch) -> None:
         pause = self.poll_interval

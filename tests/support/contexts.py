@@ -49,7 +49,9 @@ def context_of(task: Any, logical_date: datetime | None = JANUARY, **ti: Any) ->
     return {
         "task": task,
         "ti": FakeTaskInstance(task_id=task.task_id, **ti),
-        "dag_run": SimpleNamespace(logical_date=logical_date, run_id="manual__1", partition_date=None),
+        "dag_run": SimpleNamespace(
+            logical_date=logical_date, run_id="manual__1", partition_date=None, partition_key=None
+        ),
         "task_state_store": Kept(),
     }
 

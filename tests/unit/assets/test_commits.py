@@ -145,9 +145,59 @@ def test_a_table_that_was_made_again_has_its_versions_again(airflow: Airflow) ->
 
 def test_only_the_last_runs_are_kept(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_RUNS", 2)
-    for version in (1, 2, 3):
-        airflow.run(f"run {version}", airflow.commit(version))
-    assert [run for run, *_ in airflow.kept["commits.consumer.consume"]] == ["run 2", "run 3"]
+    monkeypatch.setattr(module, "_DIGESTS", 0)
+    monkeypatch.setattr(module, "_LOOK_BACK", timedelta(seconds=1.5))
+
+    def kept() -> list[str]:
+        return [run for run, *_ in airflow.kept["commits.consumer.consume"]["runs"]]
+
+    for version in range(1, 7):
+        assert airflow.run(f"run {version}", airflow.commit(version)) == [version]
+    assert kept() == ["run 5", "run 6"]
+    # As long as their events are looked at again, they are all kept.
+    monkeypatch.setattr(module, "_LOOK_BACK", timedelta(hours=1))
+    monkeypatch.setattr(module, "_RUNS", 1)
+    airflow.kept.clear()
+    for version in range(7, 11):
+        assert airflow.run(f"run {version}", airflow.commit(version)) == [version]
+    assert kept() == ["run 7", "run 8", "run 9", "run 10"]
+
+
+def test_an_event_that_is_seen_after_a_later_one_is_not_lost(airflow: Airflow) -> None:
+    # Its transaction ended later: first it is hidden, then it is older than what the run before has had.
+    first, late, third = (airflow.commit(version) for version in (1, 2, 3))
+    airflow.events.remove(late)
+    assert airflow.run("a", first, third) == [1, 3]
+    airflow.events.insert(1, late)
+    assert airflow.run("b", late) == [2]
+    assert airflow.run("a", first, third) == [1, 3]
+    assert airflow.run("b", late) == [2]
+    assert airflow.run("c", airflow.commit(4)) == [4]
+
+
+def test_one_that_is_handed_to_a_run_very_late_is_not_lost(airflow: Airflow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LOOK_BACK", timedelta(0))
+    first, late, third = (airflow.commit(version) for version in (1, 2, 3))
+    airflow.events.remove(late)
+    assert airflow.run("a", first, third) == [1, 3]
+    airflow.events.insert(1, late)
+    assert airflow.run("b", late, airflow.commit(4)) == [2, 4]
+
+
+def test_one_that_is_seen_late_comes_with_the_next_run_whatever_that_is_handed(airflow: Airflow) -> None:
+    first, late, third = (airflow.commit(version) for version in (1, 2, 3))
+    airflow.events.remove(late)
+    assert airflow.run("a", first, third) == [1, 3]
+    airflow.events.insert(1, late)
+    assert airflow.run("b", airflow.commit(4)) == [2, 4]
+    assert airflow.run("c", late) == []
+
+
+def test_what_was_there_before_the_task_was_handed_anything_is_not_its(airflow: Airflow) -> None:
+    for version in (1, 2):
+        airflow.commit(version)
+    assert airflow.run("a", airflow.commit(3)) == [3]
+    assert airflow.run("b", airflow.commit(4)) == [4]
 
 
 def test_a_loads_event_and_a_watchers_of_the_same_commits_count_once(airflow: Airflow, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.storage.stores import ObjectInfo
+from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.clocks import HeldClock
 from tests.support.stores import Counted, Unlisted, through
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, local_log, make_table
@@ -468,3 +468,30 @@ def test_rule_20_a_commit_whose_entry_is_gone_meanwhile_has_no_time(tmp_path: Pa
     (silent,) = log.commits_between(1, 2)
     (tmp_path / version_path(2)).unlink()
     assert silent.time is None
+
+
+def test_the_newest_version_is_listed_from_the_last_checkpoint_on_unless_its_hint_leads_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_table(tmp_path)
+    for _ in range(4):
+        foreign_append(log, {"2019-01": [1]})
+    listed: list[str | None] = []
+    list_all = ObjectStore.list
+
+    def listing(self: ObjectStore, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        listed.append(start_after)
+        return list_all(self, prefix, start_after)
+
+    monkeypatch.setattr(ObjectStore, "list", listing)
+    hint = tmp_path / "_delta_log" / "_last_checkpoint"
+    for text, found in (
+        ("", [None]),
+        ('{"version": 3}', [version_path(2)]),
+        ('{"version": 9}', [version_path(8), None]),
+    ):
+        listed.clear()
+        hint.write_text(text)
+        assert log.newest_listed() == 4
+        assert listed == found
+    assert local_log(tmp_path / "none").newest_listed() == -1

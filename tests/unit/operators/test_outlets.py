@@ -11,11 +11,13 @@ import attrs
 import pytest
 from airflow.sdk import Asset
 
+from airflow_provider_onelake.assets.commits import TableCommit
 from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.operators import outlets
 from airflow_provider_onelake.operators.outlets import NO_VALUE, partition_keys, tell_outlets
 from tests.support.tables import foreign_append, make_table
 
@@ -46,13 +48,16 @@ def report(*versions: int | None) -> Report:
     return Report(load="l", table="/t", outcomes=tuple(outcomes), missing=())
 
 
+def context_of(events: Events, partition_key: str | None = None) -> Any:
+    return {"outlet_events": events, "dag_run": SimpleNamespace(partition_key=partition_key)}
+
+
 def tell(path: Path, told: Report, *assets: Any) -> Events:
     log = make_table(path)
     foreign_append(log, {"2019-01": [1, 2]})
     foreign_append(log, {"2019-01": [3], None: [4]})
     events = Events()
-    context: Any = SimpleNamespace(outlet_events=events)
-    tell_outlets({"outlet_events": context.outlet_events}, list(assets), log, told)  # type: ignore[typeddict-item]
+    tell_outlets(context_of(events), list(assets), log, told)
     return events
 
 
@@ -69,6 +74,56 @@ def test_an_assets_event_has_the_loads_commits(tmp_path: Path) -> None:
 def test_a_partitioned_assets_event_is_one_for_each_partition(tmp_path: Path) -> None:
     by_month = table_asset("Tables/trips", "by_month", partitioned_by="month")
     assert tell(tmp_path, report(1, 2), by_month)[by_month].keys == ["2019-01", NO_VALUE]
+
+
+def test_what_is_repeated_for_each_partition_does_not_grow_with_their_number(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    by_month, whole = table_asset("Tables/trips", "by_month", partitioned_by="month"), table_asset("Tables/trips")
+    sizes = []
+    for months in (1, 40):
+        version = foreign_append(log, {f"20{month:02d}-01": [1] for month in range(10, 10 + months)})
+        events = Events()
+        tell_outlets(context_of(events), [by_month, whole], log, report(version))
+        assert len(events[by_month].keys) == months
+        assert len(events[whole].extra["commits"][0]["partitions_added"]) == months
+        (told,) = map(TableCommit.from_json, events[by_month].extra["commits"])
+        assert (told.version, told.rows_added, told.table, told.partitions_complete) == (
+            version,
+            months,
+            log.table,
+            False,
+        )
+        sizes.append(len(json.dumps(events[by_month].extra)))
+    assert sizes[1] <= sizes[0] + 10
+
+
+def test_a_load_of_many_commits_tells_each_partition_of_the_last_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlets, "_MOST_COMMITS", 1)
+    by_month, whole = table_asset("Tables/trips", "by_month", partitioned_by="month"), table_asset("Tables/trips")
+    events = tell(tmp_path, report(1, 2), by_month, whole)
+    extra = events[by_month].extra
+    assert ([commit["version"] for commit in extra["commits"]], extra["complete"]) == ([2], False)
+    assert len(events[whole].extra["commits"]) == 2
+    assert events[by_month].keys == ["2019-01", NO_VALUE]
+
+
+def test_a_run_for_a_partition_is_told_that_its_plain_assets_start_no_ordinary_dag(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = make_table(tmp_path)
+    foreign_append(log, {"2019-01": [1]})
+    by_month, plain = table_asset("Tables/trips", "by_month", partitioned_by="month"), table_asset("Tables/trips", "p")
+    for key, assets, warned in (
+        (None, [plain, by_month], []),
+        ("2019-01", [by_month], []),
+        ("2019-01", [plain, by_month], ["p"]),
+    ):
+        caplog.clear()
+        tell_outlets(context_of(Events(), key), assets, log, report(1))
+        assert [record.args[2] for record in caplog.records if isinstance(record.args, tuple)] == warned
+        assert all("watched_table_asset" in record.getMessage() for record in caplog.records)
 
 
 def test_a_load_that_published_nothing_tells_nothing(tmp_path: Path) -> None:

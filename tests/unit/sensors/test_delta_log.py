@@ -115,6 +115,38 @@ def test_rescheduled_pokes_go_on_where_the_last_one_stopped(tmp_path: Path) -> N
     assert poked.xcom_value["version"] == 1
 
 
+@pytest.mark.parametrize("way", [{"deferrable": True}, {}, {"mode": "reschedule"}], ids=str)
+def test_a_retry_sees_what_was_committed_since_the_first_try_began(tmp_path: Path, way: dict[str, Any]) -> None:
+    log = make_table(tmp_path / "trips")
+    first = sensor(operation="OPTIMIZE", **way)
+    context = context_of(first)
+
+    def once() -> Any:
+        task = sensor(operation="OPTIMIZE", **way)
+        if not task.deferrable:
+            return task.poke(context).xcom_value
+        try:
+            return task.execute(context)
+        except TaskDeferred:
+            return None
+
+    assert once() is None
+    # The try dies, and before the next one begins:
+    foreign_append(log, {"2019-01": [1]}, operation="OPTIMIZE")
+    foreign_append(log, {"2019-01": [1]})
+    assert once()["version"] == 1
+    # When somebody clears it, it is as it was.
+    assert once()["version"] == 1
+
+
+def test_where_airflow_keeps_nothing_for_a_task_it_waits_all_the_same(tmp_path: Path) -> None:
+    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
+    task = sensor(version=1)
+    context = context_of(task)
+    del context["task_state_store"]
+    assert task.poke(context).xcom_value == {"version": 1}
+
+
 def test_a_gap_in_the_log_fails_without_a_retry(tmp_path: Path) -> None:
     log = make_table(tmp_path / "trips")
     for _ in range(3):

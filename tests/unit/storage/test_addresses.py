@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
+from airflow_provider_onelake.storage.shown import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,7 +177,7 @@ def test_each_library_gets_its_own_spelling(text: str, spark: str, store: str, d
 def test_a_bad_address_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(AddressError, match=reason.replace(".", r"\.").replace("*", r"\*")) as caught:
         TableAddress.parse(text)
-    assert repr(text) in str(caught.value)
+    assert repr(shown(text)) in str(caught.value)
 
 
 def test_a_table_below_files_is_a_table() -> None:

@@ -11,9 +11,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowNotFoundException
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
+from airflow_provider_onelake.assets.commits import commits
+from airflow_provider_onelake.assets.tables import table_asset
+from airflow_provider_onelake.commit.report import Report, WriterOutcome
+from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.outlets import tell_outlets
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers import delta_log, feed
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
@@ -41,6 +47,11 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(DeltaLogTrigger, "log", SimpleNamespace(info=say, warning=say, error=say))
     return lines
+
+
+def versions_in(kept: dict[str, Any]) -> dict[str, int]:
+    """The versions that watchers keep as seen."""
+    return {key: seen["version"] for key, seen in kept.items()}
 
 
 def append(path: Path, times: int = 1, month: str = "2019-01") -> None:
@@ -111,14 +122,36 @@ async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_ow
         changes=watcher(after=0, data_change_only=True),
         upkeep=watcher(after=0, operation=["OPTIMIZE", "VACUUM END"]),
     )
-    await triggerer.until(lambda: all(5 in store.kept.values() for store in database.stores.values()))
+    await triggerer.until(lambda: all(5 in versions_in(store.kept).values() for store in database.stores.values()))
     await triggerer.crash()
     assert database.versions("every") == [1, 2, 3, 4, 5]
     assert database.versions("february") == [3, 4]
     assert database.versions("changes") == [1, 2, 3, 4]
     assert database.versions("upkeep") == [5]
     entries = [path for path in read if path.endswith(".json")]
-    assert sorted(set(entries)) == sorted(entries), "an entry was read twice"
+    # The newest one is looked at again, to know that the table is the same.
+    former = [path for path in entries if not path.endswith("5.json")]
+    assert sorted(set(former)) == sorted(former), "an entry was read twice"
+
+
+async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both_tell_of_is_one(
+    tmp_path: Path,
+) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=0))
+    await triggerer.until(lambda: len(database.events) >= 1)
+    await triggerer.crash()
+    log, told = OneLakeHook().delta_log("trips"), SimpleNamespace()
+    outcome = WriterOutcome(writer="w", status="published", version=1, rows_published=1)
+    report = Report(load="l", table=log.table, outcomes=(outcome,), missing=())
+    by_load = table_asset("trips", "by load")
+    context: Any = {"outlet_events": {by_load: told}, "dag_run": SimpleNamespace(partition_key=None)}
+    tell_outlets(context, [by_load], log, report)
+    watched = SimpleNamespace(extra={"from_trigger": True, "payload": database.events[0][1]}, partition_key="all")
+    by_load_too = SimpleNamespace(extra=told.extra, partition_key="all")
+    assert [commit.version for commit in commits([watched, by_load_too])] == [1]
 
 
 async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_path: Path) -> None:
@@ -127,11 +160,11 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
     trips = watcher()
     triggerer = Triggerer(database, trips=trips)
     kept = database.store("trips").kept
-    await triggerer.until(lambda: kept == {trips.watermark: 0})
+    await triggerer.until(lambda: versions_in(kept) == {trips.watermark: 0})
     append(tmp_path)
     await triggerer.until(lambda: database.versions("trips") == [1], confirming=False)
-    assert kept == {trips.watermark: 0}
-    await triggerer.until(lambda: kept == {trips.watermark: 1})
+    assert versions_in(kept) == {trips.watermark: 0}
+    await triggerer.until(lambda: versions_in(kept) == {trips.watermark: 1})
     await triggerer.crash()
 
 
@@ -202,11 +235,33 @@ async def test_a_long_backlog_is_delivered_a_part_at_a_time(tmp_path: Path, monk
     assert database.versions("trips") == list(range(10))
 
 
+async def test_the_first_look_at_a_long_log_reads_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    get = ObjectStore.get
+
+    def counting(self: ObjectStore, path: str) -> bytes:
+        read.append(path)
+        return get(self, path)
+
+    make_table(tmp_path / "trips")
+    append(tmp_path, 60)
+    monkeypatch.setattr(ObjectStore, "get", counting)
+    mine = watcher()
+    looking = feed.feed_of(mine.serialize()[1])
+    assert await looking._locked(looking._look) == 60
+    # The hint of the last checkpoint, the newest entry, and the one after it that is not there.
+    assert len(read) <= 3
+    append(tmp_path)
+    read.clear()
+    assert await looking._locked(looking._look) == 61
+    assert len(read) <= 3
+
+
 async def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None:
     database = Database()
     trips = watcher()
     triggerer = Triggerer(database, trips=trips)
-    await triggerer.until(lambda: database.store("trips").kept == {trips.watermark: -1})
+    await triggerer.until(lambda: versions_in(database.store("trips").kept) == {trips.watermark: -1})
     make_table(tmp_path / "trips")
     append(tmp_path)
     await triggerer.until(lambda: len(database.events) >= 2)
@@ -223,7 +278,7 @@ async def test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_foll
         (tmp_path / "trips" / "_delta_log" / f"{version:020d}.json").unlink()
     database = Database()
     trips = watcher(after=0)
-    database.store("trips").kept[trips.watermark] = 1
+    database.store("trips").kept[trips.watermark] = {"version": 1, "digest": "of what is gone"}
     triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: len(database.events) >= 2)
     await triggerer.crash()
@@ -255,11 +310,86 @@ async def test_a_table_that_was_made_again_is_followed_from_its_first_version(tm
     trips = watcher()
     make_table(tmp_path / "trips")
     append(tmp_path)
-    database.store("trips").kept[trips.watermark] = 7
+    database.store("trips").kept[trips.watermark] = {"version": 7, "digest": "x"}
     triggerer = Triggerer(database, trips=trips)
     await triggerer.until(lambda: len(database.events) >= 2)
     await triggerer.crash()
     assert database.versions("trips") == [0, 1]
+
+
+def move_away(path: Path) -> Path:
+    away = path.with_name("away")
+    path.rename(away)
+    return away
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["while it is watched", "while the triggerer is down"])
+async def test_a_table_that_is_made_again_with_as_many_versions_is_followed_from_its_first(
+    tmp_path: Path, restarted: bool
+) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path, 3)
+    database = Database()
+    trips = watcher(after=-1)
+    triggerer = Triggerer(database, trips=trips)
+    await triggerer.until(lambda: list(versions_in(database.store("trips").kept).values()) == [3])
+    # Ready before it is swapped in, as a load by another name is: no poll sees that the table is gone.
+    make_table(tmp_path / "new" / "trips")
+    append(tmp_path / "new", 6, "2020-02")
+    if restarted:
+        await triggerer.crash()
+    move_away(tmp_path / "trips")
+    (tmp_path / "new" / "trips").rename(tmp_path / "trips")
+    if restarted:
+        triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 11)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6]
+    assert database.events[5][1]["partitions_added"] == [{"month": "2020-02"}]
+
+
+async def test_one_with_exactly_as_many_versions_is_found_when_the_log_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    make_table(tmp_path / "new" / "trips")
+    append(tmp_path / "new", 1, "2020-02")
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: list(versions_in(database.store("trips").kept).values()) == [1])
+    move_away(tmp_path / "trips")
+    (tmp_path / "new" / "trips").rename(tmp_path / "trips")
+    await triggerer.until(lambda: len(database.events) >= 4)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["while it is watched", "while the triggerer is down"])
+async def test_a_table_that_was_away_is_waited_for_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], restarted: bool
+) -> None:
+    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    make_table(tmp_path / "trips")
+    append(tmp_path, 2)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    store = database.store("trips")
+    await triggerer.until(lambda: list(versions_in(store.kept).values()) == [2])
+    away = move_away(tmp_path / "trips")
+    await triggerer.until(lambda: any("there is no table" in line for line in said))
+    if restarted:
+        await triggerer.crash()
+        said.clear()
+        triggerer = Triggerer(database, trips=watcher(after=-1))
+        await triggerer.until(lambda: any("there is no table" in line for line in said))
+    shutil.rmtree(tmp_path / "trips", ignore_errors=True)
+    away.rename(tmp_path / "trips")
+    append(tmp_path)
+    await triggerer.until(lambda: list(versions_in(store.kept).values()) == [3])
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2, 3]
 
 
 async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +411,51 @@ async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monke
     assert not failures
 
 
+async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path, 3)
+    opened: list[str] = []
+    open_log, get = OneLakeHook.delta_log, ObjectStore.get
+
+    def opening(self: OneLakeHook, table: str) -> DeltaLog:
+        opened.append(table)
+        return open_log(self, table)
+
+    def refusing(self: ObjectStore, path: str) -> bytes:
+        # The key that the first connection has was taken back; the second time, while a commit is read.
+        if len(opened) < 3 and path.endswith(f"{len(opened)}.json"):
+            raise AccessDeniedError("the key is no more")
+        return get(self, path)
+
+    monkeypatch.setattr(OneLakeHook, "delta_log", opening)
+    monkeypatch.setattr(ObjectStore, "get", refusing)
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 4)
+    await triggerer.crash()
+    assert database.versions("trips") == [0, 1, 2, 3]
+    assert len(opened) == 3
+
+
+async def test_a_connection_that_airflow_does_not_give_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(tmp_path / "trips")
+    give, failures = OneLakeHook.aget_connection, [AirflowNotFoundException("The conn_id isn't defined")] * 2
+
+    async def shaky(cls: type, conn_id: str) -> Any:
+        if failures:
+            raise failures.pop()
+        return await give(conn_id)
+
+    monkeypatch.setattr(OneLakeHook, "aget_connection", classmethod(shaky))
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=-1))
+    await triggerer.until(lambda: len(database.events) >= 1)
+    await triggerer.crash()
+    assert not failures
+
+
 async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, said: list[str]) -> None:
     make_table(tmp_path / "trips")
     database = Database()
@@ -290,8 +465,30 @@ async def test_a_wrong_predicate_holds_up_its_own_watcher_only(tmp_path: Path, s
     await triggerer.crash()
     assert database.versions("right") == [1, 2]
     assert database.versions("wrong") == []
-    assert list(database.store("wrong").kept.values()) == [0]
-    assert len(said) == 1
+    assert list(versions_in(database.store("wrong").kept).values()) == [0]
+    assert len(set(said)) == 1
+
+
+async def test_what_holds_a_watcher_up_is_said_again_and_ever_more_rarely(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delta_log, "_RAREST", 5)
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    mine = watcher(after=0, partition="id = 1")
+    passing = feed.feed_of(mine.serialize()[1])
+    await passing._locked(passing._look)
+    said_at = []
+
+    async def polls() -> Any:
+        for number in range(1, 21):
+            before = len(said)
+            yield feed.Poll(passing, 1)
+            said_at.extend([number] * (len(said) - before))
+
+    assert [event async for event in mine.filter_shared_stream(polls())] == []
+    assert said_at == [1, 4, 9, 14, 19]
+    assert len(set(said)) == 1
 
 
 async def test_equal_watchers_of_two_assets_are_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +524,7 @@ async def test_alone_an_event_counts_as_taken_when_the_next_is_asked_for(tmp_pat
     assert store.kept == {}
     append(tmp_path)
     assert (await anext(events)).payload["version"] == 3
-    assert store.kept == {mine.watermark: 2}
+    assert versions_in(store.kept) == {mine.watermark: 2}
 
 
 async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -> None:
@@ -352,7 +549,7 @@ async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -
 
     database.stores["trips"] = Shaky()
     triggerer = Triggerer(database, trips=trips)
-    await triggerer.until(lambda: store.kept == {trips.watermark: 2})
+    await triggerer.until(lambda: versions_in(store.kept) == {trips.watermark: 2})
     await triggerer.crash()
     assert database.versions("trips") == [0, 1, 2]
 
@@ -360,6 +557,7 @@ async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -
 def test_another_filter_or_table_is_another_watermark_and_another_pause_is_not() -> None:
     mine = watcher()
     others = [watcher(operation="WRITE"), watcher(writer="a"), DeltaLogTrigger(table="other", poll_interval=0.01)]
-    assert len({mine.watermark, *(other.watermark for other in others)}) == 4
+    others.append(watcher(onelake_conn_id="other"))
+    assert len({mine.watermark, *(other.watermark for other in others)}) == 5
     assert DeltaLogTrigger(table="trips", poll_interval=9, after=3, asset="x").watermark == mine.watermark
     assert feed.feed_of(mine.serialize()[1]).table == "trips"

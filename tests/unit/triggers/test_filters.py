@@ -68,3 +68,23 @@ def test_nobody_is_asked_for_the_partitioning_where_it_does_not_matter() -> None
     assert not CommitFilter(operations=("MERGE",), partition="month = '2019-01'").takes(APPEND, ask)
     assert not CommitFilter(partition="month = '2019-01'").takes(VACUUM, ask)
     assert not asked
+
+
+@pytest.mark.parametrize(
+    "today",
+    [
+        Partitioning({"month": "string"}, {"month": "col-2"}),
+        Partitioning({"vendor": "integer"}),
+        Partitioning({"month": "string", "vendor": "integer"}),
+        Partitioning({}),
+    ],
+    ids=["replaced under column mapping", "another column", "one column more", "not partitioned"],
+)
+def test_a_commit_from_before_the_table_was_partitioned_as_it_is_now_is_taken(today: Partitioning) -> None:
+    for commit in (APPEND, DELETE):
+        assert CommitFilter(partition="month = '2019-09'").takes(commit, lambda: today)
+
+
+def test_so_is_one_whose_partition_is_no_value_of_the_columns_type_of_now() -> None:
+    today = Partitioning({"month": "integer"})
+    assert CommitFilter(partition="month = 3").takes(APPEND, lambda: today)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -95,3 +96,35 @@ async def test_a_store_that_does_not_answer_is_asked_again(tmp_path: Path, monke
     monkeypatch.setattr(ObjectStore, "get", failing)
     assert (await fired(trigger(version=1)))["status"] == "met"
     assert not failures
+
+
+def unavailable(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """A connection that Airflow gives only after some times."""
+    asked: list[int] = []
+    give = OneLakeHook.aget_connection
+
+    async def shaky(cls: type, conn_id: str) -> Any:
+        asked.append(1)
+        if len(asked) <= times:
+            raise AirflowNotFoundException(f"The conn_id `{conn_id}` isn't defined")
+        return await give(conn_id)
+
+    monkeypatch.setattr(OneLakeHook, "aget_connection", classmethod(shaky))
+    return asked
+
+
+async def test_a_connection_that_airflow_does_not_give_at_once_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
+    asked = unavailable(monkeypatch, 2)
+    assert (await fired(trigger(version=1)))["status"] == "met"
+    assert len(asked) == 3
+
+
+async def test_a_connection_that_is_not_there_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = unavailable(monkeypatch, 1000)
+    event = await fired(trigger(version=1))
+    assert event["status"] == "error"
+    assert "'onelake_default'" in event["message"]
+    assert 1 < len(asked) < 10
