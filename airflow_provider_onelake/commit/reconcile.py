@@ -5,7 +5,7 @@ The part that Trino describes as commit reconciliation, and the last word on a l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -22,6 +22,7 @@ from airflow_provider_onelake.exceptions import (
     ReconciliationMismatchError,
     TableNotFoundError,
     TerminalError,
+    ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -64,6 +65,7 @@ def reconcile(
     on_conflict: Policy = Policy.LAST_WRITER_WINS,
     on_missing_writer: OnMissingWriter = OnMissingWriter.PUBLISH_OTHERS,
     unnamed: Iterable[str] = (),
+    generations: Mapping[str, int] | None = None,
 ) -> Report:
     """Publish a load's complete buffers, and report every decision.
 
@@ -76,6 +78,8 @@ def reconcile(
     :param on_conflict: who is seen where a winner replaced or changed the same partition.
     :param on_missing_writer: what is published where a writer is missing.
     :param unnamed: tasks that failed or never ran before they could name their writer; they count as missing.
+    :param generations: of the writers, by key, as the caller's run knows them, where another run may have the load's
+        name: what a later one staged is that run's to publish. Default: the newest counts, whoever's it is.
     :returns: what was done; call :meth:`Report.raise_for_failures` once it has been kept.
     :raises TableNotFoundError: there is no table.
     :raises CommitContentionError: the budget is used up; calling again carries on.
@@ -86,18 +90,21 @@ def reconcile(
         raise TableNotFoundError(
             f"There is no Delta table at {committer.log.table}: none of the writers got as far as creating it."
         )
-    return _Reconciliation(committer, load, publish, on_conflict).run(
+    return _Reconciliation(committer, load, publish, on_conflict, dict(generations or {})).run(
         snapshot, writers, on_missing_writer, tuple(unnamed)
     )
 
 
 class _Reconciliation:
-    def __init__(self, committer: Committer, load: Load, publish: PublishMode, policy: Policy) -> None:
+    def __init__(
+        self, committer: Committer, load: Load, publish: PublishMode, policy: Policy, generations: Mapping[str, int]
+    ) -> None:
         self._committer = committer
         self._log: DeltaLog = committer.log
         self._load = load
         self._publish = publish
         self._policy = policy
+        self._generations = generations
         self._outcomes: dict[str, WriterOutcome] = {}
         self._failures: list[TerminalError] = []
 
@@ -133,6 +140,8 @@ class _Reconciliation:
 
     def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
         begun = standing(self._log.store, identity)
+        if begun.generation > self._generations.get(identity.key, begun.generation):
+            return self._superseded(identity, begun.generation)
         if begun.is_in(snapshot, identity):
             return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
         complete: list[Buffer] = []
@@ -163,6 +172,16 @@ class _Reconciliation:
                 writer=identity.key, status="missing", buffer=path, error=str(reason)
             )
         return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)
+
+    def _superseded(self, identity: WriterIdentity, generation: int) -> _Staged:
+        error = ZombieWriterError(
+            f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation {generation}, "
+            f"after {self._generations[identity.key]}), and publishes its rows itself. Nothing of it was touched: "
+            "look at that run."
+        )
+        self._failures.append(error)
+        self._outcomes[identity.key] = WriterOutcome(writer=identity.key, status="missing", error=str(error))
+        return _Staged(identity, generation, None, published=False)
 
     def _undecided(self, identity: WriterIdentity, generation: int, complete: list[Buffer]) -> _Staged:
         """Refuse to choose between works: an attempt that is prepared sets those of others aside, if it sees them."""

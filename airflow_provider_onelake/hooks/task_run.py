@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import attrs
 
-if TYPE_CHECKING:
-    from datetime import datetime
+from airflow_provider_onelake.exceptions import TransientError
 
+if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
     from airflow_provider_onelake.staging.identity import Load
+
+_GENERATION = "onelake_generation"
 
 
 @attrs.frozen
@@ -78,38 +81,76 @@ class TaskRun:
 def run_name(context: Context) -> str:
     """Name the run, the same for every retry, clear and rerun of it.
 
-    A logical date is unique in a DAG. So is a cron partition's date, though not among its runs: a backfill that
-    reprocesses a partition makes another run of it. A partition key is no name: keys such as "us" come again with every
-    run.
+    A logical date is unique in a DAG. So is a partition that a cron timetable makes, though not among its runs: a
+    backfill that reprocesses it makes another run of it, and so does a person. Other partition keys are no name: keys
+    such as "us" come again with every run.
 
     :param context: of the running task.
-    :returns: the partition's date, where the DAG's timetable makes its partitions, or the logical date, both in UTC, or
-        the run's id where the run has neither.
+    :returns: the partition, where the DAG's timetable makes its partitions, such as ``partition:2019-01``; else the
+        logical date in UTC, or the run's id where the run has none.
     """
-    date = _cron_partition(context) or context["dag_run"].logical_date
+    partition = _cron_partition(context)
+    if partition is not None:
+        return partition
+    date = context["dag_run"].logical_date
     return date.astimezone(UTC).isoformat() if date is not None else context["ti"].run_id
 
 
-def _cron_partition(context: Context) -> datetime | None:
-    """Return the date of the run's partition, if every tick of the DAG's timetable is one partition."""
-    from airflow.sdk import CronPartitionTimetable
+def shares_its_name(context: Context) -> bool:
+    """Say whether other runs have this run's name: of the same partition of a cron timetable.
 
-    dag = context["task"].get_dag()
-    if dag is None or not isinstance(dag.timetable, CronPartitionTimetable):
+    :param context: of the running task.
+    """
+    return _cron_partition(context) is not None
+
+
+def _cron_partition(context: Context) -> str | None:
+    """Name the run's partition, if every tick of the DAG's timetable is one partition."""
+    dag, run = context["task"].get_dag(), context["dag_run"]
+    timetable = getattr(dag, "timetable", None)
+    # A DAG may be given Airflow's own class for the one of the same name in its SDK.
+    if not any(kind.__name__ == "CronPartitionTimetable" for kind in type(timetable).__mro__):
         return None
-    return context["dag_run"].partition_date
+    if run.partition_date is None or run.partition_key is None:
+        return None
+    key = str(run.partition_key)
+    key_format = getattr(timetable, "key_format", None) or getattr(timetable, "_key_format", "")
+    # The date of a run by hand is read from its key, so it may lack the hour that the timetable's own runs have.
+    if _tells_all(key, str(key_format)):
+        return f"partition:{key}"
+    return f"partition:{key} {run.partition_date.astimezone(UTC).isoformat()}"
+
+
+def _tells_all(key: str, key_format: str) -> bool:
+    """Whether a key is one date's only: neither of every year, nor of a week that cannot be read back."""
+    try:
+        date = datetime.strptime(key, key_format)  # noqa: DTZ007 - compared with its own text only
+    except ValueError:
+        return False
+    return re.search("%[Yy]", key_format) is not None and date.strftime(key_format) == key
 
 
 def _generation(context: Context) -> int:
     ti, task = context["ti"], context["task"]
     # A clear sets max_tries to the tries so far plus the task's retries; a retry leaves it alone.
     cleared = max(1, ti.max_tries - (task.retries or 0) + 1)
-    if _cron_partition(context) is None:
+    if not shares_its_name(context):
         return cleared
+    # Kept, as a run that somebody queues again gets another start while its tasks live.
+    kept = context["task_state_store"]
+    known = str(kept.get(_GENERATION) or "").split("/")
+    if known[0] == str(cleared):
+        return int(known[1])
+    began = context["dag_run"].start_date
+    if began is None:
+        raise TransientError(
+            f"The run {ti.run_id} has no start, as it was queued again just now: nothing was touched; a retry goes on."
+        )
     # The runs of a partition are told apart by when they began, by the scheduler's clock. A clear of a run that has
     # ended begins it anew.
-    run = context["dag_run"]
-    return round((run.start_date or run.run_after).timestamp() * 1000) * 1000 + cleared
+    generation = round(began.timestamp() * 1000) * 1000 + cleared
+    kept.set(_GENERATION, f"{cleared}/{generation}")
+    return generation
 
 
 def write_group(task: BaseOperator | MappedOperator) -> str:

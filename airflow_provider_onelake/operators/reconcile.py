@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, TaskInstanceState, TriggerRule
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import run_name, write_group
+from airflow_provider_onelake.hooks.task_run import run_name, shares_its_name, write_group
 from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink, show
 from airflow_provider_onelake.metrics import Metrics
@@ -38,11 +38,13 @@ class Roll:
     :param named: keys of the writers that said who they are.
     :param skipped: those of them whose rows were in the table before.
     :param unnamed: labels and states of tasks that failed or never ran before they could, or whose key another has.
+    :param generations: of those that said who they are, by key.
     """
 
     named: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     unnamed: tuple[str, ...] = ()
+    generations: Mapping[str, int] = attrs.field(factory=dict, eq=False)
 
 
 class OneLakeReconcileOperator(BaseOperator):
@@ -123,7 +125,9 @@ class OneLakeReconcileOperator(BaseOperator):
             log = self.hook.delta_log(self.table)
             metrics = Metrics.of(context["ti"], self.hook.address(self.table))
             show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
-            report, txns, partitions = self._reconcile(log, self._load(context, tasks), roll, metrics)
+            # Runs of one partition are one load; each publishes its own.
+            own = roll.generations if shares_its_name(context) else None
+            report, txns, partitions = self._reconcile(log, self._load(context, tasks), roll, own, metrics)
             metrics.reconciled(report)
             if (version := report.version) is not None:
                 show(self, context["ti"], CommitLink, lambda: self.hook.commit_page(self.table, version))
@@ -143,7 +147,7 @@ class OneLakeReconcileOperator(BaseOperator):
         return facets_of(self._lineage)
 
     def _reconcile(
-        self, log: DeltaLog, load: Load, roll: Roll, metrics: Metrics
+        self, log: DeltaLog, load: Load, roll: Roll, own: Mapping[str, int] | None, metrics: Metrics
     ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.commit.policy import Policy
         from airflow_provider_onelake.commit.publish import Publication
@@ -165,6 +169,7 @@ class OneLakeReconcileOperator(BaseOperator):
             on_conflict=Policy(self.on_conflict),
             on_missing_writer=OnMissingWriter(self.on_missing_writer),
             unnamed=roll.unnamed,
+            generations=own,
         )
         for outcome in report.outcomes:
             where = "" if outcome.version is None else f" in version {outcome.version}, {outcome.rows_published} rows"
@@ -221,7 +226,9 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
     """
     ti = context["ti"]
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id]).get(ti.run_id, {})
-    said = {entry["task"]: entry["writer"] for entry in _pull(ti, task_ids, WRITER_XCOM)}
+    entries = _pull(ti, task_ids, WRITER_XCOM)
+    said = {entry["task"]: entry["writer"] for entry in entries}
+    generations = {entry["writer"]: entry["generation"] for entry in entries}
     skipped = {r["writer"] for r in _pull(ti, task_ids, "return_value") if r.get("status") == "skipped"}
     unnamed = []
     taken = Counter(said.values())
@@ -234,7 +241,7 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
             # Its key is another's, so its rows are not among those that the key stands for.
             unnamed.append(f"{label} ({state}: its key {said[label]!r} is another writer's)")
     named = dict.fromkeys(said.values())
-    return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed))
+    return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), generations)
 
 
 def _pull(ti: Any, task_ids: Sequence[str], key: str) -> list[dict[str, Any]]:

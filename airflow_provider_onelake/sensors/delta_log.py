@@ -37,8 +37,8 @@ class DeltaLogSensor(BaseSensorOperator):
         (templated).
     :param writer_dag_id: with keys: their DAG. Default: this one (templated).
     :param writer_group: with keys: their task group. Default: this task's (templated).
-    :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``, the date of
-        its partition under a ``CronPartitionTimetable``, or a run's id. Default: this run (templated).
+    :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``,
+        ``partition:2019-01`` under a ``CronPartitionTimetable``, or a run's id. Default: this run (templated).
     :param version: the table's version (templated).
     :param partition: a predicate on partition columns; a commit that adds rows where it holds, or where
         ``rows_at_least`` counts (templated).

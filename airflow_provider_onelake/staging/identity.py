@@ -28,7 +28,7 @@ class Load:
     :param namespace: of the deployment, a setting of the connection: two deployments may have equal DAGs.
     :param dag: the DAG's id.
     :param group: the task group's id, or the task's.
-    :param run: the logical date or the partition's date, or the run's id where it has neither.
+    :param run: the logical date, or a cron timetable's partition, or the run's id where it has neither.
     """
 
     namespace: str = attrs.field(validator=_named)

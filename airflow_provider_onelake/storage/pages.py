@@ -81,7 +81,8 @@ def filled(template: str, names: Mapping[str, str | None]) -> str | None:
     """
     try:
         url = urlsplit(template)
-        asked = [(name, spec) for _, name, spec, _ in string.Formatter().parse(template) if name is not None]
+        parts = string.Formatter().parse(template)
+        asked = [(name, bool(spec or conversion)) for _, name, spec, conversion in parts if name is not None]
     except ValueError as error:
         raise InvalidWriteError(f"The address of a page is malformed: {error}.") from error
     if url.scheme not in ("http", "https") or not url.netloc:
@@ -89,7 +90,7 @@ def filled(template: str, names: Mapping[str, str | None]) -> str | None:
     if "@" in url.netloc or _SECRET.search(template):
         # Not shown: it may be one.
         raise InvalidWriteError("The address of a page holds what looks like a secret, and whoever sees the task may.")
-    if unknown := sorted({name for name, spec in asked if name not in names or spec}):
+    if unknown := sorted({name for name, formatted in asked if name not in names or formatted}):
         raise InvalidWriteError(
             f"The address of a page has {{{unknown[0]}}}; known are {', '.join(f'{{{name}}}' for name in names)}."
         )

@@ -107,6 +107,23 @@ def test_complete_buffers_are_published_each_in_a_version_or_together_in_one(
 
 
 @EACH_OR_TOGETHER
+def test_what_a_later_run_of_the_load_staged_is_not_an_earlier_ones_to_publish(
+    log: DeltaLog, publish: PublishMode
+) -> None:
+    staged(log, "a", 1, generation=7)
+    earlier = settle(log, "a", "b", publish=publish, generations={"a": 6, "b": 6})
+    assert statuses(earlier) == {"a": "missing", "b": "missing"}
+    assert newest(log) == 0
+    with pytest.raises(MissingWritersError):
+        earlier.raise_for_failures()
+    staged(log, "b", 2, generation=7)
+    later = settle(log, "a", "b", publish=publish, generations={"a": 7, "b": 7})
+    assert statuses(later) == {"a": "published", "b": "published"}
+    assert "A later run of load" in str(settle(log, "a", generations={"a": 6}).outcomes[0].error)
+    assert table_ids(log) == [1, 2]
+
+
+@EACH_OR_TOGETHER
 def test_calling_again_recognises_what_is_there_and_publishes_nothing_twice(
     log: DeltaLog, publish: PublishMode
 ) -> None:

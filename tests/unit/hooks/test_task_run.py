@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartitionTimetable, TaskGroup
 
+from airflow_provider_onelake.exceptions import TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.contexts import context_of
+from tests.support.contexts import Kept, context_of
 
 
 @pytest.mark.parametrize(
@@ -39,14 +40,19 @@ def test_the_run_is_its_logical_date_in_utc() -> None:
     assert TaskRun.of(context_of(task, None)).run == "manual__1"
 
 
-def partition_run(schedule: Any, *, cleared: int = 0, **run: Any) -> TaskRun:
-    """A try of a run of the partition 2019-01, which began at noon, and whose task was cleared so often."""
+def partition_run(schedule: Any, *, cleared: int = 0, kept: Any = None, **run: Any) -> TaskRun:
+    """A try of a run of the partition 2019-01, which began at noon, and whose task was cleared so often.
+
+    What the task instance keeps from try to try may be given.
+    """
     with DAG("taxi", schedule=schedule):
         task = BaseOperator(task_id="write", retries=2)
     context = context_of(task, None, max_tries=2 + cleared)
     began = datetime(2026, 1, 1, 12, tzinfo=UTC)
     given = {"partition_key": "2019-01", "partition_date": datetime(2019, 1, 1, tzinfo=UTC), "start_date": began, **run}
     context["dag_run"] = SimpleNamespace(logical_date=None, run_after=began, **given)
+    if kept is not None:
+        context["task_state_store"] = kept
     return TaskRun.of(context)
 
 
@@ -54,8 +60,45 @@ MONTHS = CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")
 
 
 def test_every_run_of_a_cron_partition_is_the_same_run() -> None:
-    assert partition_run(MONTHS).run == "2019-01-01T00:00:00+00:00"
-    assert partition_run(MONTHS, partition_date=datetime(2019, 2, 1, tzinfo=UTC)).run == "2019-02-01T00:00:00+00:00"
+    assert partition_run(MONTHS).run == "partition:2019-01"
+    february = partition_run(MONTHS, partition_key="2019-02", partition_date=datetime(2019, 2, 1, tzinfo=UTC))
+    assert february.run == "partition:2019-02"
+
+
+def test_a_run_by_hand_is_the_partition_that_the_timetable_makes() -> None:
+    at_six = CronPartitionTimetable("0 6 * * *", timezone="UTC", key_format="%Y-%m-%d")
+    scheduled, by_hand = (
+        partition_run(at_six, partition_key="2019-01-02", partition_date=datetime(2019, 1, 2, hour, tzinfo=UTC))
+        for hour in (6, 0)
+    )
+    assert scheduled.run == by_hand.run == "partition:2019-01-02"
+
+
+@pytest.mark.parametrize(("key_format", "key"), [("%m", "01"), ("%H:%M", "00:00"), ("%Y-W%W", "2019-W05")], ids=str)
+def test_a_key_that_more_dates_have_is_told_by_its_date_too(key_format: str, key: str) -> None:
+    timetable = CronPartitionTimetable("@weekly", timezone="UTC", key_format=key_format)
+    runs = {
+        partition_run(timetable, partition_key=key, partition_date=datetime(year, 1, 1, tzinfo=UTC)).run
+        for year in (2019, 2020)
+    }
+    assert runs == {f"partition:{key} {year}-01-01T00:00:00+00:00" for year in (2019, 2020)}
+
+
+def test_the_timetable_may_be_airflows_own_class() -> None:
+    from airflow.timetables.trigger import CronPartitionTimetable as Core
+
+    assert partition_run(Core("@monthly", timezone="UTC", key_format="%Y-%m")).run == "partition:2019-01"
+
+
+def test_a_run_that_is_queued_again_while_its_tasks_live_stays_the_same_generation() -> None:
+    kept = Kept()
+    first = partition_run(MONTHS, kept=kept).generation
+    later = datetime(2026, 1, 1, 13, tzinfo=UTC)
+    assert partition_run(MONTHS, kept=kept, start_date=later).generation == first
+    assert partition_run(MONTHS, kept=kept, start_date=None).generation == first
+    assert partition_run(MONTHS, kept=kept, start_date=later, cleared=1).generation > first
+    with pytest.raises(TransientError, match="has no start"):
+        partition_run(MONTHS, start_date=None)
 
 
 @pytest.mark.parametrize(

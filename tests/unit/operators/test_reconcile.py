@@ -19,7 +19,7 @@ IDS = ["load.write", "load.write_2"]
 
 
 def said(task: str, writer: str) -> dict[str, Any]:
-    return {"task": task, "writer": writer}
+    return {"task": task, "writer": writer, "generation": 1}
 
 
 def roll(states: dict[str, str | None], writers: list[Any], results: list[Any] | None = None) -> Roll:
@@ -34,6 +34,7 @@ def test_every_writer_said_who_it_is() -> None:
         [said("load.write[0]", "a"), said("load.write[1]", "b"), said("load.write_2", "c")],
     )
     assert found == Roll(named=("a", "b", "c"))
+    assert found.generations == {"a": 1, "b": 1, "c": 1}
 
 
 def test_a_task_that_never_began_is_named_by_its_label_and_state() -> None:

@@ -72,6 +72,7 @@ def test_a_page_needs_all_that_it_is_formed_of() -> None:
         pytest.param("//host/x", "begins with https://", id="no-scheme"),
         pytest.param("https://x.example/{table.__class__}", "has {table.__class__}", id="no-attribute"),
         pytest.param("https://x.example/{nobody}", "has {nobody}; known are {table}", id="unknown"),
+        pytest.param("https://x.example/{table!x}", "has {table}; known are {table}", id="conversion"),
         pytest.param("https://x.example/{table", "malformed", id="open-brace"),
         pytest.param("https://me:pass@x.example/{table}", "looks like a secret", id="password"),
         pytest.param("https://x.example/{table}?sv=1&sig=abc", "looks like a secret", id="sas"),
