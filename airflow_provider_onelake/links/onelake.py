@@ -24,7 +24,7 @@ _PAGES = "_onelake_pages"
 
 
 class PageLink(BaseOperatorLink):
-    """A link whose address the task itself pushes; without one, the button stays grey."""
+    """A link whose address the task itself pushes; without one, there is no button."""
 
     name = ""
 
