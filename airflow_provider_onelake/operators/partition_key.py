@@ -42,3 +42,11 @@ def guarded(template: str, context: Mapping[str, Any]) -> tuple[str, Mapping[str
         return template, context
     nothing = {name: _Nothing(name=name, exc=NoPartitionKeyError) for name in missing}
     return _OF_THE_RUN.sub("", template), {**context, **nothing}
+
+
+def is_missing(rendered: Any) -> bool:
+    """Say whether a template became the missing key itself.
+
+    :param rendered: what it became.
+    """
+    return isinstance(rendered, _Nothing)

@@ -42,15 +42,20 @@ class SourceTemplates(BaseOperator):
         render = super().render_template
         if not isinstance(content, str):
             return render(content, context, jinja_env, seen_oids)
-        from airflow_provider_onelake.operators.partition_key import NoPartitionKeyError, guarded
+        from airflow_provider_onelake.operators.partition_key import NoPartitionKeyError, guarded, is_missing
 
         template, given = guarded(content, context)
         try:
-            return render(template, cast("Context", given), jinja_env, seen_oids)
+            rendered = render(template, cast("Context", given), jinja_env, seen_oids)
         except NoPartitionKeyError:
-            # Not here: Airflow would log a traceback, and try again.
-            self._lacks_partition_key = content
-            return content
+            rendered = None
+        else:
+            # Where a DAG renders to native objects, nothing has been made text of it.
+            if not is_missing(rendered):
+                return rendered
+        # Not here: Airflow would log a traceback, and try again.
+        self._lacks_partition_key = content
+        return content
 
     def check_partition_key(self) -> None:
         """Refuse a run without a partition key where a template asks for one.

@@ -102,7 +102,9 @@ class Writing:
             self._warn_of_log_stores(staged)
             buffer = complete(self.log, decision.path, staged.reads_target)
             logger.info("%s: writer %s staged %s rows in %s", table, key, buffer.rows, buffer.path)
-        self.task.metrics.staged(buffer, reused=isinstance(decision, Reuse))
+        # Rows that this try's own driver staged, while the task was deferred, are news.
+        known = isinstance(decision, Reuse) and buffer.spec.attempt != spec.attempt
+        self.task.metrics.staged(buffer, reused=known)
         result = {**describe_buffer(buffer, self.log), "reused": isinstance(decision, Reuse), "reruns": 0}
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self.log.store, buffer)

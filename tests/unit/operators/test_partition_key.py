@@ -15,9 +15,10 @@ from airflow_provider_onelake.sources import FileSource
 from tests.support.contexts import context_of
 
 
-def rendered(key: str | None, kind: type = OneLakeWriteOperator, **fields: Any) -> Any:
+def rendered(key: str | None, kind: type = OneLakeWriteOperator, *, native: bool = False, **fields: Any) -> Any:
     """An operator and its context, after Airflow rendered it."""
-    with DAG("taxi", schedule=CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")):
+    months = CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")
+    with DAG("taxi", schedule=months, render_template_as_native_obj=native):
         task = kind(**{"task_id": "write", "table": "Tables/trips", "source": FileSource("/x"), **fields})
     context = context_of(task, None)
     context |= {"partition_key": key, "partition_date": None, "params": {"month": "2019-02"}}
@@ -35,6 +36,7 @@ def rendered(key: str | None, kind: type = OneLakeWriteOperator, **fields: Any) 
         pytest.param({"covers": "month = '{{ partition_key | upper }}'"}, id="filter"),
         pytest.param({"covers": "month = '{{ dag_run.partition_key }}'"}, id="dag-run"),
         pytest.param({"covers": "month = '{{ partition_date.year }}'"}, id="date"),
+        pytest.param({"covers": "{{ partition_key }}", "native": True}, id="native-object"),
         pytest.param({"covers": "{% if partition_key == '2019-01' %}month = '2019-01'{% endif %}"}, id="compared"),
     ],
 )
