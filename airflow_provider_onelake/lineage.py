@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(r"^(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://(?P<authority>[^/]*))?(?P<path>.*)$", re.DOTALL)
 _SAME_STORE = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs"}
+# A question mark alone may be a glob's.
+_QUERY = re.compile(r"\?(?=[^/]*=)")
 _WITH_CONTAINER = ("abfss", "wasbs")
 
 
@@ -164,10 +166,10 @@ def dataset_of(address: str) -> tuple[str, str]:
         return "file", address if found is None else found["path"]
     scheme = found["scheme"].lower()
     scheme, authority, path = _SAME_STORE.get(scheme, scheme), found["authority"] or "", found["path"]
-    if scheme not in _WITH_CONTAINER:
+    # Before abfss's @ is a container; a name and a password have a colon between them.
+    if scheme not in _WITH_CONTAINER or ":" in authority.rpartition("@")[0]:
         authority = authority.rpartition("@")[2]
-    if scheme in ("http", "https"):
-        path = path.partition("?")[0]
+    path = path.partition("?")[0] if scheme in ("http", "https") else _QUERY.split(path, maxsplit=1)[0]
     return f"{scheme}://{authority}", path.strip("/") or "/"
 
 

@@ -34,7 +34,7 @@ class DeltaLogSensor(BaseSensorOperator):
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param writers: the writers that must be in the table: their keys, or what reconcile left in its XCom ``txns``
-        (templated).
+        (templated). By keys, rows of an earlier run of the same partition, or from before a clear, count too.
     :param writer_dag_id: with keys: their DAG. Default: this one (templated).
     :param writer_group: with keys: their task group. Default: this task's (templated).
     :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``,

@@ -27,6 +27,10 @@ ROOT = Path(__file__).parents[2]
         ),
         pytest.param("https://me:pw@x.example/a?sig=abc", ("https://x.example", "a"), id="no-secrets"),
         pytest.param("s3://key:secret@bucket/a", ("s3://bucket", "a"), id="no-keys"),
+        pytest.param("s3://bucket/a?X-Amz-Signature=abc", ("s3://bucket", "a"), id="not-signed"),
+        pytest.param("s3://bucket/a/day=?/x?.csv", ("s3://bucket", "a/day=?/x?.csv"), id="glob"),
+        pytest.param("wasbs://c@a.example/x?sv=1&sig=abc", ("wasbs://c@a.example", "x"), id="no-sas"),
+        pytest.param("abfss://me:pw@a.example/x", ("abfss://a.example", "x"), id="no-password-for-a-container"),
     ],
 )
 def test_names(address: str, dataset: tuple[str, str]) -> None:
