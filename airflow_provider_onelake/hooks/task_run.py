@@ -27,6 +27,7 @@ class TaskRun:
     :param dag: the DAG's id.
     :param group: the write group that the task belongs to: its task group's id, or the task's own.
     :param run: what names the run, the same for every rerun of it: see :func:`run_name` (protocol, rule 8).
+    :param run_id: Airflow's id of the run.
     :param attempt: Airflow's id of the try, new for every one (protocol, rule 6).
     :param generation: rises with a clear, and with a later run of the same partition, not with a retry (protocol,
         rule 9).
@@ -37,6 +38,7 @@ class TaskRun:
     dag: str
     group: str
     run: str
+    run_id: str
     attempt: str
     generation: int
     label: str
@@ -55,6 +57,7 @@ class TaskRun:
             dag=ti.dag_id,
             group=write_group(task),
             run=run_name(context),
+            run_id=ti.run_id,
             attempt=str(ti.id),
             generation=_generation(context),
             label=ti.task_id if map_index < 0 else f"{ti.task_id}[{map_index}]",
@@ -71,11 +74,11 @@ class TaskRun:
         return Load(namespace=namespace, dag=self.dag, group=self.group, run=self.run)
 
     def owner(self, namespace: str) -> str:
-        """Name the task in its run, the same for all tries.
+        """Name the task in its run, the same for all tries, and another one for another run of the same partition.
 
         :param namespace: of the deployment, from the connection.
         """
-        return "/".join(quote(part, safe=":+[]") for part in (namespace, self.dag, self.label, self.run))
+        return "/".join(quote(part, safe=":+[]") for part in (namespace, self.dag, self.label, self.run_id))
 
 
 def run_name(context: Context) -> str:

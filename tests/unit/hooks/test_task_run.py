@@ -141,9 +141,10 @@ def test_the_label_is_what_people_call_the_task(map_index: int | None, label: st
 def test_the_owner_is_the_same_for_all_tries_and_no_other_run() -> None:
     task = BaseOperator(task_id="load.write")
     owner = TaskRun.of(context_of(task, map_index=1)).owner("prod")
-    assert owner == "prod/taxi/load.write[1]/2019-01-01T00:00:00+00:00"
+    assert owner == "prod/taxi/load.write[1]/manual__1"
     assert TaskRun.of(context_of(task, map_index=1)).owner("prod") == owner
-    assert TaskRun.of(context_of(task, None, map_index=1)).owner("prod") == "prod/taxi/load.write[1]/manual__1"
+    # Of the same logical date or partition, even.
+    assert TaskRun.of(context_of(task, map_index=1, run_id="manual__2")).owner("prod") != owner
 
 
 def write(task_id: str = "write") -> Any:

@@ -262,7 +262,7 @@ def test_the_next_try_takes_over_what_the_driver_is_at(log: DeltaLog, cluster: C
     assert (result["status"], result["files_before"], result["files_after"]) == ("published", 8, 2)
     assert cluster.settled == []
     assert sorted(ids(Path(log.table))) == sorted([*ROWS, 4])
-    owner = ("test/taxi/optimize/2019-01-01T00:00:00+00:00", "compacting")
+    owner = ("test/taxi/optimize/manual__1", "compacting")
     assert cluster.asked == [owner, owner]
     assert first.owner == owner[0]
 

@@ -265,7 +265,7 @@ def test_a_driver_that_outlived_its_try_is_waited_for_and_what_it_deletes_is_not
     assert not [name for name in files(log) if "nobody" in name]
     # A try asks for what its own task left, in its own run.
     assert cluster.asked == [(job.owner, "vacuuming")] * 2
-    assert job.owner.endswith("/taxi/vacuum/2019-01-01T00:00:00+00:00")
+    assert job.owner.endswith("/taxi/vacuum/manual__1")
 
 
 def test_a_dry_run_waits_for_nobody(log: DeltaLog, cluster: Cluster) -> None:
