@@ -114,6 +114,11 @@ class Partitioning:
             {name: by_name[name].physical_name for name in names if by_name[name].physical_name != name},
         )
 
+    @property
+    def names(self) -> dict[str, str]:
+        """The columns' names by what ``partitionValues`` call them, where that is something else."""
+        return {physical: name for name, physical in self.physical.items()}
+
     def partition(self, values: Mapping[str, str | None]) -> Partition:
         """Return a file's partition, typed.
 

@@ -65,9 +65,8 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
     assert snapshot is not None
     split = snapshot.partitioning
     _warn_of_keys_that_start_nothing(context, assets, log.table)
-    names = {physical: name for name, physical in split.physical.items()}
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
-    described: list[Any] = [{"table": log.table, **describe(commit, names)} for commit in commits]
+    described: list[Any] = [{"table": log.table, **describe(commit, split.names)} for commit in commits]
     said: dict[str, Any] = {"table": log.table, "version": versions[-1], "rows": sum(known)}
     for asset in assets:
         event = context["outlet_events"][asset]

@@ -213,7 +213,7 @@ class LogFeed(SharedStreamProducer):
 
     def _names(self) -> Mapping[str, str]:
         try:
-            return {physical: name for name, physical in self._partitioning().physical.items()}
+            return self._partitioning().names
         except TerminalError:
             # A log that cannot be read from its beginning: the commit itself can.
             return {}
@@ -228,9 +228,10 @@ class LogFeed(SharedStreamProducer):
         log = self._known_log()
         self._looks += 1
         due = self._looks >= _LIST_EVERY
-        new = not due and log.commit(self._head + 1) is not None
+        if not due and log.commit(self._head + 1) is None:
+            return self._head
         # What comes next may belong to another table by now, whose entries up to here are others.
-        if due or (new and (self._head < 0 or not self._is_the_same())):
+        if due or self._head < 0 or not self._is_the_same():
             self._list()
             log = self._known_log()
         if self._head >= 0:
