@@ -29,6 +29,7 @@ class PublishedWriter:
     :param finished: when the buffer became complete, by the store's clock.
     :param rows: published, ``None`` where statistics do not say.
     :param fingerprint: of the source and the code.
+    :param set_aside: whether a policy left all of the buffer's rows out.
     """
 
     app_id: str
@@ -38,6 +39,7 @@ class PublishedWriter:
     finished: datetime
     rows: int | None
     fingerprint: str
+    set_aside: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as it stands in ``commitInfo``."""
@@ -49,7 +51,7 @@ class PublishedWriter:
 
         :param value: as it stands in ``commitInfo``.
         """
-        known = {field.name: value[field.name] for field in attrs.fields(cls)}
+        known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name in value}
         return cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
 
 
