@@ -250,7 +250,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     with_files = {
         partitioning.partition(add["partitionValues"]) for add in winner.adds if _names_partition(add, partitioning)
     }
-    if winner.writers:
+    if winner.staged:
         if winner.staged.get("mode") == "overwrite_partitions":
             return with_files.__contains__
         texts = [str(text) for text in winner.staged.get("replaces", ())]
@@ -268,7 +268,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     else:
         texts = [str(parameters["predicate"])]
     # They name the columns as the winner's version had them; under column mapping, a rename may have come since.
-    said = parameters.get("partitionBy") if winner.writers and texts else None
+    said = parameters.get("partitionBy") if winner.staged and texts else None
     names = json.loads(said) if said else partitioning.types
     then = Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
     try:

@@ -108,8 +108,7 @@ class Settled:
         return [
             file
             for file in removable
-            if object_path(file) not in self.kept
-            and not self.yields(partitioning.partition(file["partitionValues"]))
+            if object_path(file) not in self.kept and not self.yields(partitioning.partition(file["partitionValues"]))
         ]
 
 
@@ -222,7 +221,9 @@ def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later
     origins = Origins(later, contest.commits, read)
     for file in contest.removable:
         if origins.is_mixed(file):
-            why = f", after they had finished; {file['path']} holds its rows and older ones, as they were compacted since"
+            why = (
+                f", after they had finished; {file['path']} holds its rows and older ones, as they were compacted since"
+            )
             raise contest.error(first, why, "")
         if origins.is_new(file):
             settled.kept.add(object_path(file))
