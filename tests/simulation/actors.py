@@ -7,9 +7,9 @@ production code of ``staging`` and ``commit``; only Spark is played: it puts fil
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import attrs
@@ -25,7 +25,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
 from tests.simulation.compactor import Compacted, compact
-from tests.simulation.foreign import foreign, set_aside, vacuum, write_checkpoint
+from tests.simulation.foreign import Deed, foreign, set_aside, vacuum, write_checkpoint
 from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
 from tests.simulation.store import MemoryStore, parsed
 from tests.simulation.table import (
@@ -39,6 +39,8 @@ from tests.simulation.table import (
     partition_key,
 )
 from tests.simulation.world import Actor, ViolationError, World
+
+T = TypeVar("T")
 
 
 @attrs.define
@@ -65,14 +67,18 @@ class Said:
 
     :param began: the step at which it began.
     :param ended: the step at which it ended.
+    :param oldest: the table's version when it began.
     :param newest: the table's version when it ended.
+    :param epoch: how often the table had been made again when it began; -1 if it was while it ran.
     """
 
     actor: str
     plan: LoadPlan
     began: int
     ended: int
+    oldest: int
     newest: int
+    epoch: int
     spec: WriteSpec | None = None
     said: Publication | Skip | Report | None = None
     error: OneLakeError | None = None
@@ -95,9 +101,15 @@ class Deployment:
         self.compacted: list[Compacted] = []
         # The version at which the job of a buffer read the table itself.
         self.reads: dict[str, int] = {}
+        # What commits of others do to rows, by version, and how often the table was made again.
+        self.deeds: dict[int, Deed] = {}
+        self.epoch = 0
+        self.before_remake: Callable[[], None] = lambda: None
         self.plans = {plan.load.id: plan for plan in self.scenario.loads}
         # Numbers that no other column, and no other deletion vector, ever had.
-        self.columns, self.vectors = 100, 0
+        self.columns, self.vectors, self.changes = 100, 0, 0
+        # Processes that are about to commit.
+        self.busy = 0
         self._files = self._rounds = 0
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -129,7 +141,7 @@ class Deployment:
         :param plan: of the load.
         :returns: what reconcile said; ``None`` where the table was never made.
         """
-        if self.store.version() < 0:
+        if self.store.version() < 0 or plan.lone:
             return None
         before = len(self.said)
         self.world.spawn(f"{plan.load.dag}: final reconcile", lambda: self._by_hand(plan), faulty=False)
@@ -144,10 +156,7 @@ class Deployment:
 
     def _drive(self, plan: LoadPlan) -> None:
         world, random = self.world, self.world.random
-        runners = [
-            world.spawn(f"{plan.load.dag}.{w.key}: scheduler", self._runner(plan, w, 1, 0), faulty=False)
-            for w in plan.writers
-        ]
+        runners = self._start(plan, plan.writers, {w.key: 1 for w in plan.writers}, 0)
         for at in plan.early:
             self._rounds += 1
             name = f"{plan.load.dag}: reconcile {self._rounds} by hand"
@@ -163,16 +172,25 @@ class Deployment:
             cleared = [w for w in plan.writers if w.key in rerun.writers]
             for writer in cleared:
                 generations[writer.key] += 1
-            runners = [
-                world.spawn(
-                    f"{plan.load.dag}.{w.key}: scheduler",
-                    self._runner(plan, w, generations[w.key], rerun.source),
-                    faulty=False,
-                )
-                for w in cleared
-            ]
+            runners = self._start(plan, cleared, generations, rerun.source)
             self._wait_for(plan, runners)
             self._settle_up(plan)
+
+    def _start(
+        self, plan: LoadPlan, writers: Sequence[WriterPlan], generations: Mapping[str, int], source: int
+    ) -> list[Actor]:
+        """Start the tasks of writers: at once, or in any order one after another, as where there is one slot."""
+        world = self.world
+        tasks = [(w, self._runner(plan, w, generations[w.key], source)) for w in writers]
+        if not plan.one_by_one:
+            return [world.spawn(f"{plan.load.dag}.{w.key}: scheduler", task, faulty=False) for w, task in tasks]
+        world.random.shuffle(tasks)
+
+        def run_all() -> None:
+            for _, task in tasks:
+                task()
+
+        return [world.spawn(f"{plan.load.dag}: scheduler of one slot", run_all, faulty=False)]
 
     def _runner(self, plan: LoadPlan, writer: WriterPlan, generation: int, source: int) -> Callable[[], None]:
         def work() -> str:
@@ -191,6 +209,8 @@ class Deployment:
             self.world.join(runners)
 
     def _settle_up(self, plan: LoadPlan) -> None:
+        if plan.lone:
+            return
         self._rounds += 1
         name = f"{plan.load.dag}: reconcile {self._rounds}"
         tries = self.world.spawn(
@@ -252,22 +272,23 @@ class Deployment:
                 buffer = complete(log, decision.path, reads_target=writer.reads)
             if spec.publish is PublishMode.TOGETHER:
                 return None
-            self.world.actor.began = self.world.steps
-            return Committer(log, random, Backoff(budget=120)).publish([buffer])
+            policy = plan.policy if plan.lone else None
+            return self.committing(lambda: Committer(log, random, Backoff(budget=120)).publish([buffer], policy))
 
         return self._task(plan, work, spec)
 
     def _reconcile(self, plan: LoadPlan) -> str:
         def work() -> Report:
             committer = Committer(self.log(), self.world.random, Backoff(budget=120))
-            self.world.actor.began = self.world.steps
-            return reconcile(
-                committer,
-                plan.load,
-                [w.key for w in plan.writers],
-                publish=plan.publish,
-                on_conflict=plan.policy,
-                on_missing_writer=plan.on_missing,
+            return self.committing(
+                lambda: reconcile(
+                    committer,
+                    plan.load,
+                    [w.key for w in plan.writers],
+                    publish=plan.publish,
+                    on_conflict=plan.policy,
+                    on_missing_writer=plan.on_missing,
+                )
             )
 
         return self._task(plan, work, None)
@@ -276,7 +297,7 @@ class Deployment:
         self, plan: LoadPlan, work: Callable[[], Publication | Skip | Report | None], spec: WriteSpec | None
     ) -> str:
         world = self.world
-        said = Said(world.actor.name, plan, world.steps, 0, -1, spec)
+        said = Said(world.actor.name, plan, world.steps, 0, self.store.version(), -1, self.epoch, spec)
         try:
             said.said = work()
             ended = "done"
@@ -291,9 +312,22 @@ class Deployment:
                 raise
             raise ViolationError(f"{type(error).__name__}: {error}") from error
         said.ended, said.newest = world.steps, self.store.version()
+        said.epoch = said.epoch if said.epoch == self.epoch else -1
         self.said.append(said)
         world.note("task", ended, str(said.error or _short(said.said)))
         return ended
+
+    def committing(self, work: Callable[[], T]) -> T:
+        """Do what ends in a commit; while anybody does, the table is not made again.
+
+        :param work: to do.
+        """
+        self.world.actor.began = self.world.steps
+        self.busy += 1
+        try:
+            return work()
+        finally:
+            self.busy -= 1
 
     def _create(self, log: DeltaLog) -> None:
         part, table = self.scenario.column.type, self.scenario.table
@@ -308,7 +342,7 @@ class Deployment:
         """An ordinary Spark append into the buffer: files first, then version 1."""
         random, column = self.world.random, self.scenario.column
         # The rows of a source are the same for every attempt; a rerun that appends means to have them again.
-        salt = f"{plan.load.dag}/{writer.task}/{source}"
+        salt = f"{plan.load.dag}/{writer.name}/{source}"
         if plan.on_rerun == "append":
             salt += f"/g{spec.generation}"
         twin = self._twin(spec.buffer)
@@ -355,7 +389,14 @@ class Deployment:
         return {kind: body for action in parsed(stored.data) for kind, body in action.items()}
 
     def file(
-        self, partition: int, rows: Sequence[Row], *, prefix: str, spelling: str | None, metadata: dict[str, Any]
+        self,
+        partition: int,
+        rows: Sequence[Row],
+        *,
+        prefix: str,
+        spelling: str | None,
+        metadata: dict[str, Any],
+        at_once: bool = False,
     ) -> dict[str, Any]:
         """Put a data file, and return its ``add``.
 
@@ -364,11 +405,12 @@ class Deployment:
         :param prefix: of its path, which the ``add`` leaves out.
         :param spelling: of the partition's value.
         :param metadata: of the table that it is written for.
+        :param at_once: whether nobody else moves meanwhile.
         """
         self._files += 1
         name = f"part={partition}/part-{self._files:05d} of é.parquet"
         data = dump_rows(rows)
-        self.store.put(f"{prefix}{name}", data)
+        (self.store.put_at_once if at_once else self.store.put)(f"{prefix}{name}", data)
         return {
             "path": quote(name, safe="/=-._"),
             "partitionValues": {partition_key(metadata): spelling},
