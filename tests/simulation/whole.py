@@ -88,7 +88,8 @@ class WholeWrites:
                 return self._if_first(commit, rivals)
             case Policy.LAST_WRITER_WINS:
                 return self._by_finish(commit, definite)
-        return self._by_partition(commit, definite)
+        known = [rival for rival in rivals if rival.partitions]
+        return [*self._by_partition(commit, known), *(self._by_partition(commit, definite) if known != definite else ())]
 
     def _of_others(self, commit: Published) -> Write:
         deed = self._versions.d.deeds.get(commit.version)
@@ -131,7 +132,7 @@ class WholeWrites:
         if commit.together:
             return
         versions = self._versions
-        began = versions.store.entries[commit.version].began
+        entry = versions.store.entries[commit.version]
         found: dict[int, _Rival] = {}
         for identity in versions.colleagues(commit):
             # What a compaction has moved, nobody can tell any more.
@@ -142,9 +143,9 @@ class WholeWrites:
             }
             there = versions.txns.get(identity.app_id, 0)
             claims = versions.store.claims.get(identity.directory, {})
-            newer = [step for generation, step in claims.items() if generation > there]
+            newer = [step for generation, step in claims.items() if generation > there and step < entry.step]
             # One that is being rerun will be a rival then.
-            if not met or any(step < began for step in newer):
+            if not met or any(step < entry.began for step in newer):
                 continue
             for other in versions.commits[: commit.read + 1]:
                 if other.generations.get(identity.app_id) == there:
@@ -161,7 +162,8 @@ class WholeWrites:
         """Return the partitions that a write replaced, whatever was there."""
         if commit.ours:
             return commit.ranges
-        return self._of_others(commit).wipes if commit.version in self._versions.d.deeds else frozenset()
+        deed = self._versions.d.deeds.get(commit.version)
+        return deed.write.wipes if deed is not None else frozenset()
 
     def _replaces_all_of(self, rival: _Rival, partition: int) -> bool:
         if rival.commit.ours:
