@@ -25,7 +25,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
 from tests.simulation.compactor import Compacted, compact
-from tests.simulation.foreign import Deed, foreign, set_aside, vacuum, write_checkpoint
+from tests.simulation.foreign import ForeignWrite, foreign, set_aside, vacuum, write_checkpoint
 from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
 from tests.simulation.store import MemoryStore, parsed
 from tests.simulation.table import (
@@ -102,7 +102,7 @@ class Deployment:
         # The version at which the job of a buffer read the table itself.
         self.reads: dict[str, int] = {}
         # What commits of others do to rows, by version, and how often the table was made again.
-        self.deeds: dict[int, Deed] = {}
+        self.foreign_writes: dict[int, ForeignWrite] = {}
         self.epoch = 0
         self.before_remake: Callable[[], None] = lambda: None
         self.plans = {plan.load.id: plan for plan in self.scenario.loads}

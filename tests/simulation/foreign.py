@@ -39,7 +39,7 @@ Actions = list[dict[str, Any]]
 
 
 @attrs.frozen
-class Deed:
+class ForeignWrite:
     """What a commit of somebody else's does to rows, as the judge is told.
 
     :param write: to any table.
@@ -59,7 +59,7 @@ class _Draft:
     :param actions: without its ``commitInfo``.
     """
 
-    deed: Deed
+    deed: ForeignWrite
     operation: str
     actions: Actions
     parameters: dict[str, str] = attrs.field(factory=dict)
@@ -95,11 +95,13 @@ def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
     new: list[dict[str, Any]] = []
     if plan.kind in _WITH_ROWS:
         metadata = State.of(store).metadata
+        if not metadata:
+            return
         new = [_new_file(deployment, plan, metadata)]
         definition = metadata
     while True:
         state = State.of(store)
-        if state.version < 0 or (new and state.metadata != definition):
+        if not state.metadata or (new and state.metadata != definition):
             # The engine finds that the table is another by now, and gives up.
             return
         draft = _decide(deployment, plan, state, new)
@@ -126,7 +128,7 @@ def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
         except OneLakeError:
             plan = attrs.evolve(plan, thinks=plan.thinks / 2)
             continue
-        deployment.deeds[state.version + 1] = deed
+        deployment.foreign_writes[state.version + 1] = deed
         world.counters[f"foreign: {plan.kind}"] += 1
         return
 
@@ -142,7 +144,11 @@ def _hidden(plan: ForeignPlan, action: dict[str, Any]) -> dict[str, Any]:
     if plan.hides is None or "remove" not in action:
         return action
     remove = {k: v for k, v in action["remove"].items() if k != "partitionValues"}
-    told: dict[str, dict[str, Any]] = {"absent": {}, "null": {"partitionValues": None}, "empty": {"partitionValues": {}}}
+    told: dict[str, dict[str, Any]] = {
+        "absent": {},
+        "null": {"partitionValues": None},
+        "empty": {"partitionValues": {}},
+    }
     return {"remove": {**remove, **told[plan.hides]}}
 
 
@@ -156,34 +162,34 @@ def _decide(deployment: Deployment, plan: ForeignPlan, state: State, new: list[d
     puts = {plan.partition: rows} if new else {}
     whole, here = frozenset(PARTITIONS), frozenset({plan.partition})
     if plan.kind == "append":
-        return _Draft(Deed(Write(puts=puts)), "WRITE", adds, {"mode": "Append"})
+        return _Draft(ForeignWrite(Write(puts=puts)), "WRITE", adds, {"mode": "Append"})
     if plan.kind == "overwrite":
         predicate = column.predicate((plan.partition,))
         if partition_name(state.metadata) != PART:
             predicate = predicate.replace(PART, partition_name(state.metadata))
         return _Draft(
-            Deed(Write(here, puts=puts), here),
+            ForeignWrite(Write(here, puts=puts), here),
             "WRITE",
             [*adds, *_removes(mine)],
             {"mode": "Overwrite", "predicate": predicate},
         )
     if plan.kind == "overwrite dynamic":
         parameters = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
-        return _Draft(Deed(Write(here, puts=puts), here), "WRITE", [*adds, *_removes(mine)], parameters)
+        return _Draft(ForeignWrite(Write(here, puts=puts), here), "WRITE", [*adds, *_removes(mine)], parameters)
     if plan.kind == "overwrite all":
         # Not every engine says whether it was a dynamic overwrite, which empties no other partition.
         parameters = {"mode": "Overwrite", **({} if plan.blind is None else {"isDynamicPartitionOverwrite": "false"})}
         says = here if plan.blind is None else whole
-        return _Draft(Deed(Write(whole, puts=puts), says), "WRITE", [*adds, *_removes(everything)], parameters)
+        return _Draft(ForeignWrite(Write(whole, puts=puts), says), "WRITE", [*adds, *_removes(everything)], parameters)
     if plan.kind == "truncate":
-        return _Draft(Deed(Write(whole), whole), "TRUNCATE", _removes(everything)) if everything else None
+        return _Draft(ForeignWrite(Write(whole), whole), "TRUNCATE", _removes(everything)) if everything else None
     if plan.kind == "replace":
         metadata = {**state.metadata, "id": f"replaced-{state.version}"}
         actions = [{"metaData": metadata}, *adds, *_removes(everything)]
-        return _Draft(Deed(Write(whole, puts=puts)), "CREATE OR REPLACE TABLE AS SELECT", actions)
+        return _Draft(ForeignWrite(Write(whole, puts=puts)), "CREATE OR REPLACE TABLE AS SELECT", actions)
     if plan.kind == "delete":
         # Its predicate is on the partition column, so that it would take whatever is there.
-        return _Draft(Deed(Write(here)), "DELETE", _removes(mine)) if mine else None
+        return _Draft(ForeignWrite(Write(here)), "DELETE", _removes(mine)) if mine else None
     if plan.kind == "erase":
         return _erase(deployment, mine)
     if plan.kind in ("update", "trim") and mine:
@@ -195,12 +201,12 @@ def _decide(deployment: Deployment, plan: ForeignPlan, state: State, new: list[d
             return None
         chosen = mine if random.random() < 0.6 else random.sample(mine, 2)
         merged = {**_anew(deployment, plan, state, chosen), "dataChange": False}
-        return _Draft(Deed(Write()), "OPTIMIZE", [*_removes(chosen, change=False), {"add": merged}])
+        return _Draft(ForeignWrite(Write()), "OPTIMIZE", [*_removes(chosen, change=False), {"add": merged}])
     if plan.kind in ("update", "trim"):
         return None
     deployment.columns += 1
     altered_to = altered(state.metadata, plan.kind, deployment.columns)
-    return None if altered_to is None else _Draft(Deed(Write()), "ALTER TABLE", [{"metaData": altered_to}])
+    return None if altered_to is None else _Draft(ForeignWrite(Write()), "ALTER TABLE", [{"metaData": altered_to}])
 
 
 def _removes(files: Iterable[dict[str, Any]], *, change: bool = True) -> Actions:
@@ -214,12 +220,12 @@ def _rewrite(deployment: Deployment, plan: ForeignPlan, state: State, old: dict[
         deployment.changes += 1
         names = {row: f"{row.split('~')[0]}~{deployment.changes}" for row in rows}
         add = _anew(deployment, plan, state, [old], names)
-        return _Draft(Deed(Write(renames=names)), "UPDATE", [*_removes([old]), {"add": add}])
+        return _Draft(ForeignWrite(Write(renames=names)), "UPDATE", [*_removes([old]), {"add": add}])
     gone = deployment.world.random.choice(rows)
     left: Actions = []
     if len(rows) > 1:
         left = [{"add": _anew(deployment, plan, state, [old], {row: row for row in rows if row != gone})}]
-    return _Draft(Deed(Write(drops=frozenset({gone}))), "DELETE", [*_removes([old]), *left])
+    return _Draft(ForeignWrite(Write(drops=frozenset({gone}))), "DELETE", [*_removes([old]), *left])
 
 
 def _anew(
@@ -259,7 +265,7 @@ def _make_again(deployment: Deployment, plan: ForeignPlan) -> None:
         return
     world.note("drop", "", f"the table of {newest + 1} versions")
     deployment.before_remake()
-    deployment.deeds.clear()
+    deployment.foreign_writes.clear()
     store.forget_log()
     if not plan.silent:
         _make(deployment, plan, world.random.choice((0, newest, newest + 1)))
@@ -277,14 +283,12 @@ def _make(deployment: Deployment, plan: ForeignPlan, appends: int) -> None:
         state = State.of(store)
         spelling = column.spell(plan.partition, world.random)
         rows = [(f"{world.actor.name}/{version}", data_columns(state.metadata))]
-        add = deployment.file(
-            plan.partition, rows, prefix="", spelling=spelling, metadata=state.metadata, at_once=True
-        )
+        add = deployment.file(plan.partition, rows, prefix="", spelling=spelling, metadata=state.metadata, at_once=True)
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "timestamp": now}
         actions: Actions = [{"commitInfo": info}, {"add": add}]
         state.stamp_foreign(actions, now)
         store.put_at_once(version_path(version), dump_actions(actions))
-        deployment.deeds[version] = Deed(Write(puts={plan.partition: frozenset({rows[0][0]})}))
+        deployment.foreign_writes[version] = ForeignWrite(Write(puts={plan.partition: frozenset({rows[0][0]})}))
 
 
 def _erase(deployment: Deployment, mine: list[dict[str, Any]]) -> _Draft | None:
@@ -302,7 +306,7 @@ def _erase(deployment: Deployment, mine: list[dict[str, Any]]) -> _Draft | None:
     vector = new_vector(store, deployment.vectors, hidden | {gone}, random.choice(("", "ab")))
     left = {**add, "deletionVector": vector, "dataChange": True}
     drops = frozenset(before) - {name for name, _ in deployment.rows_of(left)}
-    return _Draft(Deed(Write(drops=drops)), "DELETE", [*_removes([add]), {"add": left}])
+    return _Draft(ForeignWrite(Write(drops=drops)), "DELETE", [*_removes([add]), {"add": left}])
 
 
 def _restore(deployment: Deployment, state: State) -> _Draft | None:
@@ -318,7 +322,7 @@ def _restore(deployment: Deployment, state: State) -> _Draft | None:
     actions += [{"add": {**before.live[p], "dataChange": True}} for p, v in sorted(then - now, key=str)]
     if before.metadata != state.metadata:
         actions.insert(0, {"metaData": before.metadata})
-    return _Draft(Deed(Write(), restores=to), "RESTORE", actions) if actions else None
+    return _Draft(ForeignWrite(Write(), restores=to), "RESTORE", actions) if actions else None
 
 
 def vacuum(deployment: Deployment) -> None:
@@ -348,7 +352,7 @@ def write_checkpoint(deployment: Deployment) -> None:
     """An engine writes a checkpoint, and cleans up the log behind it."""
     world, store = deployment.world, deployment.store
     state = State.of(store)
-    if state.version < 0:
+    if not state.metadata:
         return
     actions: Actions = [{"protocol": state.protocol}, {"metaData": state.metadata}]
     actions += [{"txn": txn} for txn in state.txns.values()]

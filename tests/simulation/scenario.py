@@ -261,7 +261,9 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     for i, (key, task) in enumerate(zip(keys, tasks, strict=True)):
         into = ((hot[i % len(hot)],) if own else shared) if bounded else None
         reads = reading and random.random() < 0.7
-        writers.append(WriterPlan(key, names[i], (_rows(random, into, hot), _rows(random, into, hot)), into, task, reads))
+        writers.append(
+            WriterPlan(key, names[i], (_rows(random, into, hot), _rows(random, into, hot)), into, task, reads)
+        )
     appends = mode is Mode.APPEND
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     # Of reconciliations at once, one may find more of a load's buffers than another.

@@ -89,10 +89,13 @@ class WholeWrites:
             case Policy.LAST_WRITER_WINS:
                 return self._by_finish(commit, definite)
         known = [rival for rival in rivals if rival.partitions]
-        return [*self._by_partition(commit, known), *(self._by_partition(commit, definite) if known != definite else ())]
+        return [
+            *self._by_partition(commit, known),
+            *(self._by_partition(commit, definite) if known != definite else ()),
+        ]
 
     def _of_others(self, commit: Published) -> Write:
-        deed = self._versions.d.deeds.get(commit.version)
+        deed = self._versions.d.foreign_writes.get(commit.version)
         if deed is None:
             return _NOTHING
         if deed.restores is None:
@@ -162,13 +165,13 @@ class WholeWrites:
         """Return the partitions that a write replaced, whatever was there."""
         if commit.ours:
             return commit.ranges
-        deed = self._versions.d.deeds.get(commit.version)
+        deed = self._versions.d.foreign_writes.get(commit.version)
         return deed.write.wipes if deed is not None else frozenset()
 
     def _replaces_all_of(self, rival: _Rival, partition: int) -> bool:
         if rival.commit.ours:
             return partition in rival.commit.ranges
-        deed = self._versions.d.deeds.get(rival.commit.version)
+        deed = self._versions.d.foreign_writes.get(rival.commit.version)
         return deed is not None and partition in deed.says
 
     # -- what the policies demand ------------------------------------------------------------------------------------------
@@ -199,7 +202,9 @@ class WholeWrites:
             later = rivals[end:]
             unsaid = self._unsaid(later)
             if unsaid is not None:
-                refused = f"version {commit.version} should have been refused: version {unsaid.commit.version} came later"
+                refused = (
+                    f"version {commit.version} should have been refused: version {unsaid.commit.version} came later"
+                )
                 continue
             after = frozenset(rival.commit.version for rival in rivals[:end])
             before = frozenset(rival.commit.version for rival in later)

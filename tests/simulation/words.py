@@ -73,7 +73,9 @@ class Words:
             self._judge_writer(said)
 
     def _judge_compacted(self, told: Compacted) -> None:
-        versions = [c.version for c in self._versions.commits if told.shadow is not None and c.compaction == told.shadow]
+        versions = [
+            c.version for c in self._versions.commits if told.shadow is not None and c.compaction == told.shadow
+        ]
         if len(versions) > 1:
             fail(f"{told.actor} was published in versions {versions}")
         if told.said is not None and versions != ([] if told.said.version is None else [told.said.version]):
@@ -175,7 +177,9 @@ class Words:
         self._counters[f"told: {outcome.status}"] += 1
         since = self._versions.commits[outcome.version + 1 : said.newest + 1]
         if not any(self._could_be(outcome.status, commit) for commit in since):
-            fail(f"{said.actor} says {outcome.status} of {outcome.writer} of version {outcome.version}: nobody did that")
+            fail(
+                f"{said.actor} says {outcome.status} of {outcome.writer} of version {outcome.version}: nobody did that"
+            )
 
     def _could_be(self, word: str, commit: Published) -> bool:
         if not any(r.get("dataChange", True) for r in commit.removes):
@@ -199,9 +203,9 @@ class Words:
         for path in self._versions.complete(app_id):
             spec = self._versions.version_0(path)["commitInfo"]["staged"]["spec"]
             closing = self._store.closings.get(path, said.ended + 1)
-            if spec["generation"] == newest and self._store.completed[path] < said.began and closing > said.ended:
-                if self._of_this_table(path):
-                    fail(f"{said.actor} says that {app_id} is missing, though {path} was complete before it began")
+            all_along = self._store.completed[path] < said.began and closing > said.ended
+            if spec["generation"] == newest and all_along and self._of_this_table(path):
+                fail(f"{said.actor} says that {app_id} is missing, though {path} was complete before it began")
 
     def _of_this_table(self, path: str) -> bool:
         """Whether a buffer was staged for the table as it is, and not for one that it was made in place of."""
