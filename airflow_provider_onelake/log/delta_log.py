@@ -211,6 +211,8 @@ class DeltaLog:
                 domains.append(body)
             else:
                 txns[body["appId"]] = int(body["version"])
+        if not protocol or not metadata:
+            raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no protocol or no metaData.")
         stamp = self._stamp(checkpoint.version) if has_in_commit_timestamps(metadata) else None
         return Snapshot(checkpoint.version, protocol, metadata, txns, live_domains({}, domains), stamp)
 
