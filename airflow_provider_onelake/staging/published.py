@@ -62,8 +62,11 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, new
     :param newest: the table's newest version.
     """
     for marker in markers(log.store, identity.directory):
-        if marker.get("version") is not None and marker["writer"]["generation"] == generation:
-            return Publishing(int(marker["version"]), PublishedWriter.from_json(marker["writer"]))
+        if marker.get("version") is None or "writer" not in marker:
+            continue
+        record = PublishedWriter.from_json(marker["writer"])
+        if (record.app_id, record.generation) == (identity.app_id, generation):
+            return Publishing(int(marker["version"]), record)
     version = newest
     while version >= 0 and (commit := log.commit(version)) is not None:
         if commit.txns.get(identity.app_id) == generation:
