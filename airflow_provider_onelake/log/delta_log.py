@@ -128,7 +128,7 @@ class DeltaLog:
         commits = list(self._probe(version))
         newest = commits[-1].version if commits else version
         # Nobody knows how old the caller's version is, so the end must be proven to be one.
-        self._files_after(newest).check_contiguous(newest, self.table, self._exists)
+        self._files_from(newest).check_contiguous(newest, self.table, self._exists)
         return commits
 
     def versions_after(self, version: int) -> tuple[int, ...]:
@@ -136,7 +136,7 @@ class DeltaLog:
 
         :param version: the last one that is of no interest; -1 for all.
         """
-        return self._files_after(version).versions
+        return tuple(found for found in self._files_from(version + 1).versions if found > version)
 
     def newest_listed(self) -> int:
         """Find the newest version that has an entry, and list nothing older than the last checkpoint if its hint helps.
@@ -145,8 +145,6 @@ class DeltaLog:
         """
         hint = self._last_checkpoint_hint()
         versions = self.versions_after(-1 if hint is None else hint - 1)
-        if not versions and hint is not None:
-            versions = self.versions_after(-1)
         return versions[-1] if versions else -1
 
     def live_files(
@@ -198,9 +196,9 @@ class DeltaLog:
         :param until: the newest version of interest; ``None`` for all.
         """
         hint = self._last_checkpoint_hint()
-        starts = [hint - 1, -1] if hint is not None and (until is None or hint <= until) else [-1]
+        starts = [hint, 0] if hint is not None and (until is None or hint <= until) else [0]
         for start in starts:
-            files = self._files_after(start, until)
+            files = self._files_from(start, until)
             found = self._first_readable(files, read)
             if found is not None:
                 break
@@ -249,7 +247,7 @@ class DeltaLog:
         return commit.in_commit_timestamp
 
     def _list_forward(self, snapshot: Snapshot) -> Snapshot | None:
-        files = self._files_after(snapshot.version - 1)
+        files = self._files_from(snapshot.version)
         if snapshot.version not in files.versions:
             # Cleaned up behind a checkpoint, or the table was dropped since it was asked for: begin from the start.
             self._forget()
@@ -299,9 +297,23 @@ class DeltaLog:
     def _exists(self, version: int) -> bool:
         return self.commit(version) is not None
 
-    def _files_after(self, version: int, until: int | None = None) -> LogFiles:
-        start = version_path(version) if version >= 0 else None
-        listing = self.store.list(LOG_DIRECTORY, start_after=start)
+    def _files_from(self, version: int, until: int | None = None) -> LogFiles:
+        """List the log from a version on.
+
+        OneLake has answered a list from an offset with no rows at all where workspace and item were given by their
+        names. So such an answer is believed only where it has the version's own entry; without it, all is listed.
+
+        :param version: of the first entry of interest: one that should be there.
+        :param until: the newest version of interest; ``None`` for all.
+        """
+        if version > 0:
+            files = self._listed(version_path(version - 1), until)
+            if version in files.versions:
+                return files
+        return self._listed(None, until)
+
+    def _listed(self, start_after: str | None, until: int | None) -> LogFiles:
+        listing = self.store.list(LOG_DIRECTORY, start_after=start_after)
         if until is None:
             return LogFiles.of(listing)
         end = version_path(until + 1).removesuffix(".json")
