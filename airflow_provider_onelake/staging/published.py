@@ -142,7 +142,7 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         live = total_rows(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
         if found.record.rows is None or live == found.record.rows:
             return Aftermath(Fate.LIVE)
-        unknown = f"{live} of its {found.record.rows} rows are where they were, and the log no longer says where the others are"
+        unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
     original = {object_path(add) for add in commits[0].adds if add["path"].startswith(prefix)}
     holding, fate, story = original, Fate.LIVE, []
