@@ -65,7 +65,6 @@ class WriterPlan:
     :param name: of its rows.
     :param sources: for each version of its source, how many rows it has in each partition.
     :param into: the partitions that it replaces or covers; ``None`` for anywhere.
-    :param task: what people call its task.
     :param reads: whether it computes its rows from the table itself.
     """
 
@@ -73,20 +72,25 @@ class WriterPlan:
     name: str
     sources: tuple[dict[int, int], ...]
     into: tuple[int, ...] | None
-    task: str
     reads: bool = False
 
 
 @attrs.frozen
 class Rerun:
-    """A deliberate rerun.
+    """What people do with a load that has run.
 
-    :param writers: that are cleared.
+    :param kind: ``clear`` of some writers, or ``again``: the run is deleted and made again.
+    :param writers: keys of those that are cleared.
+    :param listed: the writers of the load by then; where the list has changed, all are cleared.
+    :param retries: of its tasks by then.
     :param source: the version of the source that is there by then.
     :param after: seconds since the reconciliation before.
     """
 
+    kind: str
     writers: tuple[str, ...]
+    listed: tuple[WriterPlan, ...]
+    retries: int
     source: int
     after: float
 
@@ -98,6 +102,7 @@ class LoadPlan:
     :param lone: whether it is one writer without a group, which settles its own conflicts.
     :param one_by_one: whether its writers run one after another, as where there is one slot.
     :param before_reconcile: seconds between the last writer and reconcile.
+    :param redeployed: seconds after which the DAG has other ``retries``, and how many; ``None`` if it has not.
     :param lost_heartbeat: how likely a try is given up while it runs on, as a zombie.
     :param hasty: whether reconcile and reruns do not wait for what runs.
     :param early: seconds at which a person runs reconcile by hand.
@@ -119,6 +124,7 @@ class LoadPlan:
     tries: int
     start: float
     before_reconcile: float
+    redeployed: tuple[float, int] | None
     lost_heartbeat: float
     hasty: bool
     early: tuple[float, ...]
@@ -126,7 +132,7 @@ class LoadPlan:
     @property
     def all_writers(self) -> tuple[WriterPlan, ...]:
         """Every writer that the load ever has."""
-        return self.writers
+        return tuple({w.name: w for some in (self.writers, *(r.listed for r in self.reruns)) for w in some}.values())
 
 
 @attrs.frozen
@@ -249,7 +255,6 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     lone = count == 1 and publish is PublishMode.EACH and random.random() < 0.6
     shared = _some(random, hot)
     keys = [f"w{i}" for i in range(count)]
-    tasks = [f"load.write[{i}]" for i in range(count)]
     names = [f"writer {i}" for i in range(count)]
     twins = count > 1 and random.random() < 0.04
     if twins:
@@ -258,12 +263,10 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     own = random.random() < 0.4
     reading = random.random() < 0.1
     writers = []
-    for i, (key, task) in enumerate(zip(keys, tasks, strict=True)):
+    for i, key in enumerate(keys):
         into = ((hot[i % len(hot)],) if own else shared) if bounded else None
         reads = reading and random.random() < 0.7
-        writers.append(
-            WriterPlan(key, names[i], (_rows(random, into, hot), _rows(random, into, hot)), into, task, reads)
-        )
+        writers.append(WriterPlan(key, names[i], (_rows(random, into, hot), _rows(random, into, hot)), into, reads))
     appends = mode is Mode.APPEND
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     # Of reconciliations at once, one may find more of a load's buffers than another.
@@ -271,10 +274,16 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     early = (0,) if lone else early
     source = 0
     rerun = []
-    for _ in range(reruns):
+    listed = tuple(writers)
+    for round_ in range(reruns):
         source = random.choice((source, 1))
         wait = random.choice((0.0, 1.0, 10.0)) * random.random()
-        rerun.append(Rerun(_some(random, tuple(keys)), source, wait))
+        if not lone and random.random() < 0.2:
+            more = WriterPlan(f"x{round_}", f"writer x{round_}", writers[0].sources, writers[0].into)
+            listed = _changed(random, listed, more)
+        kind = "again" if random.random() < 0.2 else "clear"
+        cleared = _some(random, tuple(w.key for w in listed))
+        rerun.append(Rerun(kind, cleared, listed, random.randrange(3), source, wait))
     return LoadPlan(
         load=Load("sim", f"dag{number}", "load", f"2019-0{number + 1}-01T00:00:00+00:00"),
         lone=lone,
@@ -292,10 +301,24 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         tries=random.choice((1, 2, 3)),
         start=random.choice((0.0, 0.0, random.uniform(0, 2))),
         before_reconcile=random.choice((0.0, 2.0, 3.0, 7.2, 7.6)) * 86_400 if slow else 0.0,
+        redeployed=(random.uniform(0, 3), random.randrange(3)) if random.random() < 0.2 else None,
         lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
         hasty=random.random() < 0.2,
         early=tuple(10 ** random.uniform(-1, 0.7) for _ in range(random.choice(early))),
     )
+
+
+def _changed(random: Random, listed: tuple[WriterPlan, ...], more: WriterPlan) -> tuple[WriterPlan, ...]:
+    """Change the list that the writers are mapped over, so that they move to other tasks."""
+    some = list(listed)
+    how = random.randrange(3)
+    if how == 0:
+        some.insert(0, more)
+    elif how == 1 and len(some) > 1:
+        del some[0]
+    else:
+        some.reverse()
+    return tuple(some)
 
 
 def _rows(random: Random, into: tuple[int, ...] | None, hot: tuple[int, ...]) -> dict[int, int]:

@@ -263,7 +263,7 @@ class Versions:
         ranges: set[int] = set()
         inside: dict[int, set[str]] = {}
         for record, staged in zip(commit.records, commit.buffers, strict=True):
-            into = self.into(plan, record, staged)
+            into = self.d.writer_of[record["buffer"]].into
             own: set[int] = set()
             for partition, rows in staged.files.values() if staged else ():
                 if into is None or partition in into:
@@ -415,8 +415,8 @@ class Versions:
         if plan.on_missing is not OnMissingWriter.PUBLISH_NOTHING or commit.policy is None:
             return
         entry = self.store.entries[commit.version]
-        for writer in plan.writers:
-            app_id = plan.load.writer(writer.key).app_id
+        for key in self.d.expected.get(entry.creator.removesuffix(" (in the net)"), ()):
+            app_id = plan.load.writer(key).app_id
             complete = any(self.store.completed[p] <= entry.step for p in self.complete(app_id))
             if not complete and app_id not in self.txns:
                 fail(f"version {commit.version} is published though {app_id} is missing")
@@ -463,12 +463,6 @@ class Versions:
         """
         known = self._adds.get(file["path"])
         return self.d.scenario.column.read(spelling_of(known or file))
-
-    def into(self, plan: LoadPlan, record: dict[str, Any], staged: Staged | None) -> tuple[int, ...] | None:
-        """Return where the rows of a writer may lie; ``None`` for anywhere."""
-        if staged is not None:
-            return staged.writer.into
-        return next(w.into for w in plan.all_writers if plan.load.writer(w.key).app_id == record["app_id"])
 
     def read_file(self, add: dict[str, Any]) -> list[Row]:
         """Return the rows of a file."""

@@ -30,6 +30,7 @@ from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail
 
 _TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\d+) cannot be taken back")
+_REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of version (\d+)")
 _IN_THE_TABLE = ("published", "already_published")
 _GONE = ("superseded", "deleted", "restored_away")
 _BY_PARTITION = (Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRST_WRITER_WINS_PER_PARTITION)
@@ -223,6 +224,7 @@ class Words:
         if isinstance(error, TransientError | MissingWritersError):
             return
         replaced = bool(others & {"replace", "remake"})
+        twins = len({w.key for w in plan.writers}) < len(plan.writers)
         allowed: dict[str, bool] = {
             BufferLostError.__name__: bool(self._d.scenario.vacuums),
             BufferDoesNotFitError.__name__: replaced or bool(others & {"add check", "swap column", "restore"}),
@@ -230,11 +232,13 @@ class Words:
             or plan.publish is PublishMode.TOGETHER
             or any(writer.reads for writer in plan.all_writers)
             or bool(self._d.scenario.checkpoints)
-            or self._unsettled(said),
+            or self._unsettled(said, error),
             # A load's own predicate names a column that has another name by now.
             InvalidWriteError.__name__: "rename partition" in others
             and any(w.into is not None for w in plan.all_writers),
-            DuplicateWriterError.__name__: len({w.key for w in plan.writers}) < len(plan.writers),
+            DuplicateWriterError.__name__: twins or (said.stale and any(r.listed != plan.writers for r in plan.reruns)),
+            # Its name is another one's by now, and nobody has it any more that it had.
+            "OrphanWriterError": any(r.listed != plan.writers for r in plan.reruns),
             RerunRefusedError.__name__: plan.on_rerun is OnRerun.SKIP
             or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Mode.APPEND)
             or "restore" in others
@@ -242,7 +246,7 @@ class Words:
             RowsOutsideError.__name__: plan.rows_outside is RowsOutside.REFUSE,
             "RowsRestoredAwayError": replaced or "restore" in others,
             TableNotFoundError.__name__: not self._d.scenario.exists or "remake" in others,
-            ZombieWriterError.__name__: bool(plan.reruns),
+            ZombieWriterError.__name__: bool(plan.reruns) and (said.stale or twins or said.spec is None),
         }
         if not allowed.get(type(error).__name__, False):
             fail(f"{said.actor} fails with {type(error).__name__}: {error}")
@@ -253,15 +257,19 @@ class Words:
         if found := _TAKEN_BACK.match(str(error)):
             self._check_rightly_refused(said, found[1], int(found[2]))
 
-    def _unsettled(self, said: Said) -> bool:
-        """Whether there is a write of which nobody can say what it would do to the rows of an earlier one."""
-        commits = self._versions.commits[: said.newest + 1]
-        changed = [c for c in commits if any(r.get("dataChange", True) for r in c.removes)]
-        moved = any(not add.get("dataChange", True) for c in commits for add in c.adds)
-        silent = any(c.touched and not c.ours and not c.blind for c in commits)
+    def _unsettled(self, said: Said, error: OneLakeError) -> bool:
+        """Whether the winner that a refusal names did what nobody can tell of, as no policy says what comes of it."""
+        found = _REFUSED_FOR.search(str(error))
+        if found is None:
+            return False
+        winner, ground = self._versions.commits[int(found[1])], int(found[2])
         if said.plan.policy in _BY_PARTITION:
-            return any(not r.get("partitionValues") for c in changed for r in c.removes)
-        return bool(changed) or moved or silent
+            return any(not remove.get("partitionValues") for remove in winner.removes)
+        if winner.version <= ground:
+            # What a writer was formed on came before it.
+            return False
+        since = self._versions.commits[winner.version + 1 : said.newest + 1]
+        return not winner.blind or any(not add.get("dataChange", True) for commit in since for add in commit.adds)
 
     def _check_not_by_compaction(self, said: Said, error: OneLakeError) -> None:
         """No writer fails because a compaction of ours merged files, if it had begun by then and is not published."""
