@@ -107,6 +107,11 @@ class SerialOrder:
             expected = expected or left or found
         return expected or rows
 
+    @property
+    def newest(self) -> Write:
+        """What the newest version did, as it was explained."""
+        return self._placed[-1].write
+
     def _place(self, candidate: Candidate, order: list[int]) -> None:
         version = len(self._placed)
         self._placed.append(_Placed(candidate.write, self._floor(candidate), set(candidate.after)))

@@ -49,10 +49,7 @@ class WholeWrites:
 
         :param commit: the version, not yet applied.
         """
-        found = self._candidates(commit)
-        if all(not candidate.write.wipes and not candidate.write.puts for candidate in found):
-            commit.ranges = frozenset()
-        return found
+        return self._candidates(commit)
 
     def judge(self, commit: Published, candidates: list[Candidate]) -> None:
         """Judge the newest version.
@@ -67,6 +64,7 @@ class WholeWrites:
                 f"version {commit.version} is not what a serial order of whole writes leaves (writes so far: "
                 f"{self._order.order}, policy {commit.policy and commit.policy.value}): {where}"
             )
+        commit.ranges &= self._order.newest.wipes
         self._counters["writes placed before others"] += self._order.order[-1] != commit.version
 
     def _candidates(self, commit: Published) -> list[Candidate]:
@@ -118,13 +116,10 @@ class WholeWrites:
 
     def _rivals(self, commit: Published) -> Iterator[_Rival]:
         """Yield what others did to the rows that a write replaces, in the order of versions."""
-        own = {partition for partition, rows in commit.inside.items() if rows}
         for other in self._versions.commits[commit.read + 1 : commit.version]:
             if _allied(commit, other):
                 continue
-            partitions = other.touched & commit.ranges
-            # One that emptied a partition in which it found nothing, and for which the other has rows.
-            partitions |= (self._replaced(other) - other.touched) & own
+            partitions = (other.touched & commit.ranges) | self._emptied(commit, other)
             if partitions:
                 yield _Rival(other, frozenset(partitions))
             elif self._is_vague(other):
@@ -152,10 +147,16 @@ class WholeWrites:
                 continue
             for other in versions.commits[: commit.read + 1]:
                 if other.generations.get(identity.app_id) == there:
-                    found[other.version] = _Rival(other, frozenset(met), vague=bool(newer))
+                    partitions = frozenset(met) | self._emptied(commit, other)
+                    found[other.version] = _Rival(other, partitions, vague=bool(newer))
         for version in sorted(found):
             self._counters["writers of a load one after another"] += 1
             yield found[version]
+
+    def _emptied(self, commit: Published, other: Published) -> frozenset[int]:
+        """Return the partitions that a write emptied, though it found nothing there, and for which the other has rows."""
+        own = {partition for partition, rows in commit.inside.items() if rows}
+        return (self._replaced(other) - other.touched) & own
 
     def _is_vague(self, commit: Published) -> bool:
         changed = [r for r in commit.removes if r.get("dataChange", True)]
