@@ -15,7 +15,8 @@ from airflow_provider_onelake.storage.clock import from_milliseconds
 
 # The field of ``commitInfo`` in which our commits and our buffers describe themselves.
 STAGED = "staged"
-FORMAT = 1
+FORMAT = 2
+"""Of these descriptions. 1 was that of 0.1.0: its default keys and generations meant something else."""
 
 
 @attrs.frozen
@@ -185,7 +186,17 @@ class Commit:
     def staged(self) -> Mapping[str, Any]:
         """What our own commits record about themselves; empty for everybody else's."""
         record = self.info.get(STAGED)
-        return record if isinstance(record, dict) and "writers" in record else {}
+        if not isinstance(record, dict) or "writers" not in record or record.get("format") != FORMAT:
+            return {}
+        return record
+
+    @property
+    def strange_format(self) -> object:
+        """The format in which another release of this package described the commit; ``None`` for every other commit."""
+        record = self.info.get(STAGED)
+        if not isinstance(record, dict) or "writers" not in record or record.get("format") == FORMAT:
+            return None
+        return record.get("format", "unknown")
 
     @cached_property
     def writers(self) -> tuple[PublishedWriter, ...]:
