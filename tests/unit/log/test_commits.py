@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import dump_actions
-from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.commits import FORMAT, Commit, PublishedWriter
 
 FINISHED = datetime(2019, 2, 1, 3, 4, 5, 678901, UTC)
 WRITER = PublishedWriter(
@@ -62,7 +62,7 @@ def test_a_commit_says_version_time_operation_txns_partitions_rows_and_user_meta
 def test_a_commit_of_ours_says_its_writers_and_when_the_last_of_them_finished() -> None:
     later = datetime(2019, 3, 1, tzinfo=UTC)
     records = [WRITER.to_json(), {**WRITER.to_json(), "writer": "v", "finished": later.isoformat()}]
-    found = commit(add(), staged={"format": 1, "writers": records})
+    found = commit(add(), staged={"format": FORMAT, "writers": records})
     assert [writer.writer for writer in found.writers] == ["w", "v"]
     assert found.finished == later
 
@@ -71,7 +71,9 @@ def test_a_writers_record_comes_back_and_fields_of_later_formats_are_passed_over
     assert PublishedWriter.from_json({**WRITER.to_json(), "from": "the future"}) == WRITER
 
 
-@pytest.mark.parametrize("record", [None, "text", {"format": 1, "spec": {}}, []])
+@pytest.mark.parametrize(
+    "record", [None, "text", {"format": FORMAT, "spec": {}}, {"format": 1, "writers": []}, {"writers": []}, []]
+)
 def test_a_foreign_field_of_our_name_makes_no_commit_of_ours(record: Any) -> None:
     found = commit(add(), staged=record)
     assert (found.writers, found.staged) == ((), {})
