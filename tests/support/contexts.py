@@ -35,8 +35,9 @@ class FakeTaskInstance:
     def xcom_pull(self, task_ids: Any, key: str) -> Any:
         return self.pulled.get(key)
 
-    def get_task_states(self, **_: Any) -> dict[str, Any]:
-        return {self.run_id: self.states}
+    def get_task_states(self, task_ids: list[str], **_: Any) -> dict[str, Any]:
+        named = {name: name if name in task_ids else name.rpartition("_")[0] for name in self.states}
+        return {self.run_id: {name: state for name, state in self.states.items() if named[name] in task_ids}}
 
 
 class Kept(dict[str, Any]):

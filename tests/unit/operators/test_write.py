@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.commit.create import with_generated
@@ -20,6 +20,7 @@ from airflow_provider_onelake.operators.terms import (
 )
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import LOAD, ids
@@ -167,6 +168,36 @@ def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.Mo
         task.execute(context)
     assert context["ti"].pushed["writer"]["writer"] == context["writer"]
     assert context["ti"].pushed["writer"]["task"] == "write[1]"
+
+
+def test_the_default_key_is_the_task_s_id_inside_of_its_group(engine: FakeEngine) -> None:
+    with DAG("taxi", schedule=None):
+        alone = write()
+        with OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"), TaskGroup("north"):
+            grouped = write()
+    assert [task.execute(context_of(task))["writer"] for task in (alone, grouped)] == ["write", "north.write"]
+
+
+def test_a_mapped_task_is_called_after_its_key_or_its_authors_label(engine: FakeEngine) -> None:
+    engine.rows = {"a": {"2019-01": [1]}}
+
+    def key(**given: Any) -> str:
+        task = write(where="a", on_rerun="append", **given)
+        return str(task.execute(context_of(task, map_index=0))["writer"])
+
+    assert key(writer="north") == "north"
+    assert key(map_index_template="of {{ task.where }}") == "of a"
+    for label in ("{{ writer }}", " ", None):
+        with pytest.raises(AirflowFailException, match="write is mapped and has no `writer`"):
+            key(map_index_template=label)
+
+
+def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fingerprint(SOURCE, [])
+    monkeypatch.setattr("airflow_provider_onelake.__version__", "99.0")
+    assert fingerprint(SOURCE, []) == first
+    monkeypatch.setattr("airflow_provider_onelake.operators.terms.FINGERPRINT_FORMAT", 99)
+    assert fingerprint(SOURCE, []) != first
 
 
 def test_rows_are_staged_and_published(engine: FakeEngine, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.exceptions import BufferSetAsideError, SparkQueryError
+from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -215,6 +216,61 @@ def test_a_writer_whose_buffer_was_closed_while_it_worked_is_not_green(
     assert ids(Path(log.table)) == []
     engine.before = lambda job: None
     assert run_of_a_load()["status"] == "published"
+
+
+# -- a writer without a group ------------------------------------------------------------------------------------------
+
+
+def test_it_settles_its_conflicts_itself_and_its_rows_are_there(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign_append(log, {"2019-01": [7]})
+    engine.before = in_between(log, engine, times=1)
+    result = run(mode="overwrite_partitions")
+    assert (result["status"], result["version"], result["conflicts"]) == ("published", 3, [])
+    assert set(ids(Path(log.table))) >= {1, 2}
+    assert 7 not in ids(Path(log.table))
+    assert result["decisions"]
+    assert any(result["decisions"][0] in record.getMessage() for record in caplog.records)
+
+
+def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.before = in_between(log, engine, times=1)
+    result = run(mode="overwrite", on_conflict="first_writer_wins")
+    assert (result["status"], result["version"], result["rows_published"]) == ("set_aside", 2, 0)
+    assert ids(Path(log.table)) == [101]
+    assert any("rows there are set aside" in record.getMessage() for record in caplog.records)
+    # A retry finds it settled.
+    assert run(mode="overwrite", on_conflict="first_writer_wins")["status"] in ("skipped", "already_published")
+
+
+def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.before = in_between(log, engine, times=1)
+    with pytest.raises(AirflowFailException, match="ConflictError"):
+        run(mode="overwrite", on_conflict="fail")
+    assert ids(Path(log.table)) == [101]
+
+
+def test_after_the_last_rerun_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.reads_target = True
+    engine.before = in_between(log, engine, times=99)
+    with pytest.raises(AirflowFailException, match=r"ConflictError: .* computed their rows from"):
+        run()
+    assert len(engine.staged) == MOST_RERUNS + 1
+    assert ids(Path(log.table)) == [101, 102, 103, 104]
+
+
+def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEngine, log: DeltaLog) -> None:
+    with pytest.raises(AirflowFailException, match="there is none behind this writer"):
+        run(publish="together")
+    with DAG("taxi", schedule=None):
+        task = write(publish="together")
+    with pytest.raises(InvalidWriteError, match="there is none behind this writer"):
+        task.resolve_template_files()
+    before_reconcile(lambda: write(publish="together")).resolve_template_files()
+    assert engine.staged == engine.analyzed == []
 
 
 # -- the table's columns -----------------------------------------------------------------------------------------------
