@@ -7,14 +7,13 @@ production code of ``staging`` and ``commit``; only Spark is played: it puts fil
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import attrs
-from airflow_provider_onelake.staging.claims import begin
-from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.create import create_table
@@ -25,6 +24,10 @@ from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, Tra
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.replay import LiveFiles
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.claims import begin
+from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
 from tests.simulation.airflow import Airflow, TaskInstance
@@ -92,6 +95,22 @@ class Said:
     stale: bool = False
 
 
+class _Log(DeltaLog):
+    """A log that is not dropped between two entries of one reading: what came of that, nobody could tell."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        super().__init__(deployment.store, "sim", deployment.world)
+        self._deployment = deployment
+
+    def snapshot(self) -> Snapshot | None:
+        with self._deployment.uninterrupted():
+            return super().snapshot()
+
+    def live_files(self, wanted: Callable[[dict[str, Any]], bool], until: int | None = None) -> LiveFiles:
+        with self._deployment.uninterrupted():
+            return super().live_files(wanted, until)
+
+
 class Deployment:
     """Everything that runs against one table.
 
@@ -121,7 +140,7 @@ class Deployment:
         self.generations: dict[str, dict[int, tuple[str, int]]] = {}
         # Numbers that no other column, and no other deletion vector, ever had.
         self.columns, self.vectors, self.changes = 100, 0, 0
-        # Processes that are about to commit.
+        # Processes that read the log, or are about to commit.
         self.busy = 0
         self._files = self._rounds = 0
 
@@ -163,7 +182,7 @@ class Deployment:
 
     def log(self) -> DeltaLog:
         """A log as a new process opens it."""
-        return DeltaLog(self.store, "sim", self.world)
+        return _Log(self)
 
     # -- Airflow -------------------------------------------------------------------------------------------------------
 
@@ -380,14 +399,20 @@ class Deployment:
         return ended
 
     def committing(self, work: Callable[[], T]) -> T:
-        """Do what ends in a commit; while anybody does, the table is not made again.
+        """Do what ends in a commit: nobody can tell a table that is made again between the last look at it and the put.
 
         :param work: to do.
         """
         self.world.actor.began = self.world.steps
+        with self.uninterrupted():
+            return work()
+
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Keep the table from being made again meanwhile."""
         self.busy += 1
         try:
-            return work()
+            yield
         finally:
             self.busy -= 1
 

@@ -254,7 +254,6 @@ def _make_again(deployment: Deployment, plan: ForeignPlan) -> None:
     world, store = deployment.world, deployment.store
     world.sleep(plan.thinks)
     for _ in range(100):
-        # Nobody can tell a table that is made again between his last look at it and his put.
         if not deployment.busy and not store.in_the_net:
             break
         world.sleep(1)

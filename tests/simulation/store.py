@@ -16,6 +16,8 @@ from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.simulation.world import EPOCH, CrashError, ViolationError, World
 
 LOG = "_delta_log/"
+# What the names of actors end in that are puts, on their way after whoever put them.
+IN_THE_NET = " (in the net)"
 _ENTRY = re.compile(r"^_delta_log/(\d{20})\.json$")
 _COMPLETE = f"/_delta_log/{1:020d}.json"
 _CLAIM = re.compile(r"^(.*)/_claim-(\d+)\.json$")
@@ -198,7 +200,7 @@ class MemoryStore:
                 self.world.note(what, path, "took effect late")
 
         self.in_the_net += 1
-        name = f"{self.world.actor.name} (in the net)"
+        name = f"{self.world.actor.name}{IN_THE_NET}"
         self.world.spawn(name, happen, faulty=False, after=10 ** self.world.random.uniform(-2, 1.3))
 
     def _set(self, path: str, data: bytes, actor: str, began: int) -> None:

@@ -22,7 +22,7 @@ from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan
 from tests.simulation.serial import Rows, by_partition
-from tests.simulation.store import parsed
+from tests.simulation.store import IN_THE_NET, parsed
 from tests.simulation.table import (
     KEY,
     Row,
@@ -415,7 +415,7 @@ class Versions:
         if plan.on_missing is not OnMissingWriter.PUBLISH_NOTHING or commit.policy is None:
             return
         entry = self.store.entries[commit.version]
-        for key in self.d.expected.get(entry.creator.removesuffix(" (in the net)"), ()):
+        for key in self.d.expected.get(entry.creator.removesuffix(IN_THE_NET), ()):
             app_id = plan.load.writer(key).app_id
             complete = any(self.store.completed[p] <= entry.step for p in self.complete(app_id))
             if not complete and app_id not in self.txns:
@@ -442,9 +442,14 @@ class Versions:
     def colleagues(self, commit: Published) -> list[WriterIdentity]:
         """Return the writers of a commit's load that it does not publish.
 
+        Published together, they are those that the reconciliation knew of; a writer that no task names any more is none.
+
         :param commit: of ours.
         """
-        identities = [commit.load.load.writer(w.key) for w in commit.load.all_writers]
+        load, keys = commit.load.load, [w.key for w in commit.load.all_writers]
+        if commit.together:
+            keys = list(self.d.expected.get(self.store.entries[commit.version].creator.removesuffix(IN_THE_NET), ()))
+        identities = [load.writer(key) for key in dict.fromkeys(keys)]
         return [identity for identity in identities if identity.app_id not in commit.generations]
 
     def colleagues_rows(self, commit: Published) -> set[str]:

@@ -117,7 +117,7 @@ class WholeWrites:
     def _rivals(self, commit: Published) -> Iterator[_Rival]:
         """Yield what others did to the rows that a write replaces, in the order of versions."""
         for other in self._versions.commits[commit.read + 1 : commit.version]:
-            if _allied(commit, other):
+            if self._allied(commit, other):
                 continue
             partitions = (other.touched & commit.ranges) | self._emptied(commit, other)
             if partitions:
@@ -152,6 +152,13 @@ class WholeWrites:
         for version in sorted(found):
             self._counters["writers of a load one after another"] += 1
             yield found[version]
+
+    def _allied(self, commit: Published, other: Published) -> bool:
+        """Say whether a write is a colleague's of another, or what its own writers did before."""
+        if other.plan is None or other.plan is not commit.plan:
+            return False
+        allies = {identity.app_id for identity in self._versions.colleagues(commit)} if commit.together else set()
+        return all(a in allies or commit.generations.get(a, 0) > g for a, g in other.generations.items())
 
     def _emptied(self, commit: Published, other: Published) -> frozenset[int]:
         """Return the partitions that a write emptied, though it found nothing there, and for which the other has rows."""
@@ -258,10 +265,3 @@ class WholeWrites:
         if not commit.blind or not files or any(file is None or file.merged for file in files):
             return None
         return {row for file in files if file for row in file.rows}
-
-
-def _allied(commit: Published, other: Published) -> bool:
-    """Say whether a write is a colleague's of another, or what its own writers did before."""
-    if other.plan is None or other.plan is not commit.plan:
-        return False
-    return commit.together or all(commit.generations.get(a, 0) > g for a, g in other.generations.items())
