@@ -607,7 +607,8 @@ def _compared(column: _Column, sign: str, literal: _Literal) -> Condition:
 
 def _in_list(column: _Column, items: Sequence[_Literal]) -> Condition:
     pairs = [_pair(column, item, listed=True) for item in items if item.kind != "null"]
-    if len({pair.domain for pair in pairs}) > 1:
+    strings = {item.kind == "string" for item in items if item.kind != "null"}
+    if len({pair.domain for pair in pairs}) > 1 or len(strings) > 1:
         raise _RefusedError(
             f"the IN of {column.name} mixes kinds of literals, which Spark brings to one type before it compares: "
             "write them all in one way"

@@ -177,6 +177,25 @@ LITERALS = (
 )
 FORMS = ("{c} = {a}", "{c} < {a}", "{a} <= {c}", "{c} <=> {a}", "NOT ({c} > {a})", "{c} NOT IN ({a}, NULL)")
 PAIRS = ("{c} IN ({a}, {b})", "{c} BETWEEN {a} AND {b} OR {b} <> {c}")
+# How AND, OR and NOT bind, and how a condition may be written otherwise.
+MIXED = (
+    *(
+        "{boolean}",
+        "NOT {boolean} AND true",
+        "{int} = 1 OR {bigint} = 0 AND NOT {boolean}",
+        "({int} = 1 OR {bigint} = 0) AND {boolean}",
+    ),
+    *(
+        "NOT {int} = 1 AND {bigint} = 0 OR {boolean}",
+        "! {int} IN (1, NULL) OR NOT NOT {int} BETWEEN 0 AND 1",
+        "false OR {string} > ''",
+    ),
+    *(
+        "{string} NOT BETWEEN 'a' AND 'b' -- c",
+        "{string} /* a */ = 'a' 'b' OR {int} is not null",
+        '`{int}` == 1 AND {string} != ""',
+    ),
+)
 # What people write; none of it may be refused.
 PLAIN = (
     ("STRING", "'2019-01'"),
@@ -228,8 +247,9 @@ def predicates() -> Iterator[str]:
         if kind in ("FLOAT", "DOUBLE", "BIGINT"):
             yield f"{column} IN ({', '.join(map(str, range(-3, 12)))})"
             yield f"{column} NOT IN ({', '.join(f'{number}e0' for number in range(-3, 12))})"
-    yield "c10"
-    yield "NOT c10 AND true"
+    yield from (
+        text.format(**{kind.lower(): column for kind, column in COLUMNS.items() if kind.isalpha()}) for text in MIXED
+    )
 
 
 def taken(partitioning: Partitioning) -> dict[str, PartitionPredicate]:
