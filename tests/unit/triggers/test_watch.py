@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,20 @@ def test_a_partition_counts_when_rows_are_added_to_it(tmp_path: Path) -> None:
     assert [commit.version for commit in watch.poll()] == [2]
     assert watch.met is not None
     assert watch.met["version"] == 2
+
+
+def test_a_sensor_passes_over_a_partition_of_which_nobody_knows_what_it_is(tmp_path: Path) -> None:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "long"), ("day", "date"))]
+    log = make_table(tmp_path, json.dumps({"type": "struct", "fields": fields}), ["day"])
+    watch = LogWatch(local_log(tmp_path), Awaited(partition="day >= '2019-01-31'"), after=0)
+    rows = LogWatch(local_log(tmp_path), Awaited(rows_at_least=1, partition="day >= '2019-01-31'"))
+    for spelling, met in (("20190131", False), ("-0044-03-15", False), ("+10000-01-01", True)):
+        stats = json.dumps({"numRecords": 1})
+        add = {"path": spelling, "partitionValues": {"day": spelling}, "size": 1, "dataChange": True, "stats": stats}
+        foreign_commit(log, [{"commitInfo": {"operation": "WRITE"}}, {"add": add}])
+        assert len(watch.poll()) == 1
+        rows.poll()
+        assert (watch.met is not None, rows.met is not None) == (met, met)
 
 
 def test_compaction_adds_no_rows_to_a_partition(tmp_path: Path) -> None:
