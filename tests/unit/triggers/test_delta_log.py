@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
+from deltalake import DeltaTable
 
 from airflow_provider_onelake.assets.commits import TableCommit, commits
 from airflow_provider_onelake.assets.tables import table_asset
@@ -98,6 +99,30 @@ async def test_every_commit_is_an_event_once_and_in_order(tmp_path: Path) -> Non
     assert database.versions("trips") == list(range(9))
     assert database.events[-1][1]["partitions_added"] == [{"month": "2019-02"}]
     assert json.loads(json.dumps(database.events)) == [list(event) for event in database.events]
+
+
+async def test_every_commit_is_an_event_where_the_store_lists_nothing_from_an_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_all = ObjectStore.list
+
+    def blind(self: ObjectStore, prefix: str, start_after: str | None = None) -> Any:
+        return iter(()) if start_after is not None else list_all(self, prefix)
+
+    monkeypatch.setattr(ObjectStore, "list", blind)
+    monkeypatch.setattr(feed, "_LIST_EVERY", 1)
+    make_table(tmp_path / "trips")
+    append(tmp_path, 3)
+    DeltaTable(str(tmp_path / "trips")).create_checkpoint()
+    append(tmp_path, 2)
+    (tmp_path / "trips" / version_path(2)).unlink()
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=1))
+    await triggerer.until(lambda: len(database.events) >= 3)
+    append(tmp_path, 2)
+    await triggerer.until(lambda: len(database.events) >= 5)
+    await triggerer.crash()
+    assert database.versions("trips") == [3, 4, 5, 6, 7]
 
 
 async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_own(

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.triggers.watch import Awaited, LogWatch, describe
+from tests.support.stores import OffsetBlind, through
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
 
 NEVER = Awaited(operation="none of these")
@@ -55,6 +57,19 @@ def test_no_commit_is_skipped_whenever_one_looks(
         seen += [commit.version for commit in watch.poll()]
     assert seen == list(range(after + 1, 3 + sum(bursts) + 1))[: len(seen)]
     assert not bursts or len(seen) == 3 + sum(bursts) - after
+
+
+def test_a_gap_is_found_where_the_store_lists_nothing_from_an_offset(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(through(OffsetBlind(log.store), log), NEVER, after=-1)
+    watch.poll()
+    for _ in range(2):
+        foreign_append(log, {"2019-01": [1]})
+    (tmp_path / version_path(1)).unlink()
+    for _ in range(19):
+        assert watch.poll() == []
+    with pytest.raises(LogGapError, match="Version 1"):
+        watch.poll()
 
 
 def test_by_default_it_begins_at_the_version_of_now(tmp_path: Path) -> None:
