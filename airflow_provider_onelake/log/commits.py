@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Action, of_kind, parse_actions, total_rows
-from airflow_provider_onelake.storage.clock import from_milliseconds
+from airflow_provider_onelake.log.wellformed import check_actions
+from airflow_provider_onelake.storage.clock import instant_of, whole_number
 
 # The field of ``commitInfo`` in which our commits and our buffers describe themselves.
 STAGED = "staged"
@@ -30,6 +31,7 @@ class PublishedWriter:
     :param finished: when the buffer became complete, by the store's clock.
     :param rows: published, ``None`` where statistics do not say.
     :param fingerprint: of the source and the code.
+    :param set_aside: whether a policy left all of the buffer's rows out.
     """
 
     app_id: str
@@ -39,6 +41,7 @@ class PublishedWriter:
     finished: datetime
     rows: int | None
     fingerprint: str
+    set_aside: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as it stands in ``commitInfo``."""
@@ -49,9 +52,31 @@ class PublishedWriter:
         """Read the value back; fields of later formats are passed over.
 
         :param value: as it stands in ``commitInfo``.
+        :raises ValueError: it is no record of ours.
         """
-        known = {field.name: value[field.name] for field in attrs.fields(cls)}
-        return cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
+        try:
+            known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name in value}
+            record = cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{value!r} is no record of a writer") from error
+        texts = (record.app_id, record.writer, record.buffer, record.fingerprint)
+        if not (
+            all(isinstance(text, str) for text in texts)
+            and isinstance(record.generation, int)
+            and isinstance(record.rows, int | None)
+            and isinstance(record.set_aside, bool)
+            and record.finished.tzinfo is not None
+        ):
+            raise ValueError(f"{value!r} is no record of a writer")
+        return record
+
+
+def digest_of(entry: bytes) -> str:
+    """Return what tells a log entry from another one that has its version.
+
+    :param entry: its content.
+    """
+    return hashlib.sha256(entry).hexdigest()[:16]
 
 
 @attrs.define(slots=False, frozen=True)
@@ -84,11 +109,12 @@ class Commit:
         :param table: what messages call the table.
         :param look_up: asks the store for the time of a version's entry; it is called only if the entry itself does
             not tell the time.
-        :raises CorruptLogError: the entry is no JSON.
+        :raises CorruptLogError: the entry is no JSON, or an action lacks what every reader needs.
         """
-        actions = parse_actions(data, f"Version {version} of {table}")
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        return cls(version, actions, size=len(data), look_up=look_up, digest=digest)
+        where = f"Version {version} of {table}"
+        actions = parse_actions(data, where)
+        check_actions(actions, where)
+        return cls(version, actions, size=len(data), look_up=look_up, digest=digest_of(data))
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -109,9 +135,22 @@ class Commit:
     @cached_property
     def time(self) -> datetime | None:
         """When the commit was made: its in-commit timestamp, its own word, or the store's time (protocol, rule 20)."""
-        stamp = self.info.get("inCommitTimestamp", self.info.get("timestamp"))
-        if stamp is not None:
-            return from_milliseconds(int(stamp))
+        for said in (self.info.get("inCommitTimestamp"), self.info.get("timestamp")):
+            if (instant := instant_of(said)) is not None:
+                return instant
+        return self._stored
+
+    @property
+    def landed(self) -> datetime | None:
+        """When the log entry came into the store, by the store's clock; only without that, what the commit itself says.
+
+        Another engine's commit is compared with a buffer by it, for a buffer's completion has the store's time as well:
+        the same clock, and the same resolution (protocol, rule 20).
+        """
+        return self._stored or self.time
+
+    @cached_property
+    def _stored(self) -> datetime | None:
         return self.modified or (self.look_up(self.version) if self.look_up else None)
 
     @cached_property
@@ -137,8 +176,7 @@ class Commit:
     @property
     def in_commit_timestamp(self) -> int | None:
         """The commit's in-commit timestamp in milliseconds, where it has one."""
-        stamp = self.info.get("inCommitTimestamp")
-        return int(stamp) if stamp is not None else None
+        return whole_number(self.info.get("inCommitTimestamp"))
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -182,13 +220,10 @@ class Commit:
         """What the writer's user said about the commit."""
         return self.info.get("userMetadata")
 
-    @cached_property
+    @property
     def staged(self) -> Mapping[str, Any]:
-        """What our own commits record about themselves; empty for everybody else's."""
-        record = self.info.get(STAGED)
-        if not isinstance(record, dict) or "writers" not in record or record.get("format") != FORMAT:
-            return {}
-        return record
+        """What our own commits record about themselves; empty for everybody else's, and for what cannot be read."""
+        return self._record[0]
 
     @property
     def strange_format(self) -> object:
@@ -198,10 +233,25 @@ class Commit:
             return None
         return record.get("format", "unknown")
 
-    @cached_property
+    @property
     def writers(self) -> tuple[PublishedWriter, ...]:
         """The buffers that the commit published; empty for everybody else's commits."""
-        return tuple(PublishedWriter.from_json(value) for value in self.staged.get("writers", ()))
+        return self._record[1]
+
+    @cached_property
+    def _record(self) -> tuple[Mapping[str, Any], tuple[PublishedWriter, ...]]:
+        record = self.info.get(STAGED)
+        if not isinstance(record, dict) or not isinstance(record.get("writers"), list):
+            return {}, ()
+        if record.get("format") != FORMAT:
+            return {}, ()
+        replaces = record.get("replaces", [])
+        if not isinstance(replaces, list) or not all(isinstance(text, str) for text in replaces):
+            return {}, ()
+        try:
+            return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
+        except ValueError:
+            return {}, ()
 
     @property
     def finished(self) -> datetime | None:
@@ -210,10 +260,17 @@ class Commit:
 
     @property
     def blind_append(self) -> bool:
-        """Whether the commit only adds rows, without having read the table."""
+        """Whether the commit only adds rows, without having read the table.
+
+        An engine that does not say so, such as deltalake, is taken at its operation: a WRITE of the mode Append.
+        """
         if any(file.get("dataChange", True) for file in self.removes) or self.metadata or self.protocol:
             return False
-        return bool(self.info.get("isBlindAppend", False))
+        said = self.info.get("isBlindAppend")
+        if said is not None:
+            return said is True
+        parameters = self.info.get("operationParameters")
+        return self.operation == "WRITE" and isinstance(parameters, Mapping) and parameters.get("mode") == "Append"
 
 
 def _partition(file: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:

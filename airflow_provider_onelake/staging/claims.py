@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.exceptions import (
+    BufferInvalidError,
     DuplicateWriterError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -253,6 +254,27 @@ def standing(store: Store, identity: WriterIdentity) -> Standing:
     return Standing(newest, any(match[1] == "skipped" and int(match[2]) == newest for match in marks))
 
 
+def app_id_of(store: Store, path: str) -> str | None:
+    """Return the app id of the writer whose claim lies at a path, or ``None`` where there is none.
+
+    :param store: rooted at the table.
+    :param path: of the claim, relative to the table.
+    :raises BufferInvalidError: it is damaged, so that nobody knows whose it is.
+    """
+    try:
+        said: Any = json.loads(store.get(path))
+    except ObjectNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, Mapping) or not isinstance(said.get("app_id"), str):
+        raise BufferInvalidError(
+            f"The claim {path} is damaged, so nobody knows which writer it is of. Nothing was changed. If no writer of "
+            "that directory is at work, delete the file; else clear the writer, which claims its key anew."
+        )
+    return str(said["app_id"])
+
+
 def _path(identity: WriterIdentity, generation: int) -> str:
     return f"{identity.directory}/_claim-{generation}.json"
 
@@ -264,9 +286,10 @@ def _read(store: Store, identity: WriterIdentity, generation: int) -> Claim:
         said: Any = json.loads(store.get(path))
     except ObjectNotFoundError:
         said = None
-    except ValueError:
+    except (ValueError, RecursionError):
         logger.warning("The claim %s cannot be read; its number counts all the same", path)
         said = None
     if not isinstance(said, Mapping):
         return Claim(generation, "", None)
-    return Claim(generation, str(said.get("task") or ""), Deed.from_json(said.get("deed")))
+    task = said.get("task")
+    return Claim(generation, task if isinstance(task, str) else "", Deed.from_json(said.get("deed")))

@@ -112,6 +112,7 @@ def prepare(
     :raises UnsafeStoreError: the store's create-only put is none.
     :raises BufferSetAsideError: this attempt comes back, and its buffer was set aside meanwhile.
     :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
+    :raises BufferInvalidError: the writer's claim, or the buffer of this very attempt, is damaged.
     """
     snapshot = log.snapshot()
     if snapshot is None:

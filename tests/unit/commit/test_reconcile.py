@@ -50,6 +50,7 @@ from tests.support.tables import (
 OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
 BASE = datetime.now(UTC) - timedelta(hours=5)
+LATER_IS_SEEN = "month=2019-01: version 1 (late) stays: it replaced the partition later, so this writer's rows there are not published"
 EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
 
 
@@ -319,7 +320,7 @@ def test_an_earlier_finisher_left_in_conflict_is_set_aside_and_reported_without_
     report = settle(log, "early", "late")
     assert statuses(report) == {"early": "set_aside", "late": "already_published"}
     (outcome, _) = report.outcomes
-    assert outcome.decisions == ("month=2019-01: version 1 (late) stays, and this writer's rows there are set aside",)
+    assert outcome.decisions == (LATER_IS_SEEN,)
     assert (outcome.rows_staged, outcome.rows_published, outcome.version) == (1, 0, 2)
     assert table_ids(log) == [2]
 
@@ -473,7 +474,8 @@ def test_two_reconciliations_at_once_publish_every_row_once(log: DeltaLog, publi
     held = LoserHeld(log.store, rival)
     report = settle(log, "a", "b", store=held, publish=publish)
     assert held.refused == 1
-    assert set(statuses(report).values()) == {"already_published"}
+    first = "already_published" if publish is PublishMode.TOGETHER else "superseded"
+    assert statuses(report) == {"a": first, "b": "already_published"}
     assert table_ids(log) == ([0, 1] if publish is PublishMode.TOGETHER else [1])
 
 
@@ -577,7 +579,7 @@ def test_the_report_is_json_with_every_decision(log: DeltaLog) -> None:
     assert [writer["status"] for writer in report["writers"]] == ["set_aside", "already_published", "missing"]
     (first, _, _) = report["writers"]
     assert first["buffer"] == early.path
-    assert first["decisions"] == ["month=2019-01: version 1 (late) stays, and this writer's rows there are set aside"]
+    assert first["decisions"] == [LATER_IS_SEEN]
 
 
 def test_a_rerun_that_left_nothing_is_missing_and_what_was_published_before_is_named(log: DeltaLog) -> None:
@@ -589,3 +591,39 @@ def test_a_rerun_that_left_nothing_is_missing_and_what_was_published_before_is_n
     assert report.missing == ("a",)
     with pytest.raises(MissingWritersError, match="What a published before, in version 1, is still in the table"):
         report.raise_for_failures()
+
+
+# -- what is damaged -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_damaged_marker_leaves_it_to_the_txn_whether_a_writers_rows_are_in_the_table(
+    log: DeltaLog, content: bytes, is_published: bool
+) -> None:
+    buffer = staged(log, "a", 1)
+    if is_published:
+        Committer(log).publish([buffer])
+    log.store.put(f"{buffer.path}/{CLOSED}", content)
+    report = settle(log, "a")
+    assert statuses(report) == {"a": "already_published" if is_published else "missing"}
+    assert table_ids(log) == [1] * is_published
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_damaged_buffer_is_a_missing_writer_with_the_reason(log: DeltaLog, version: int) -> None:
+    buffer = staged(log, "a", 1)
+    log.store.put(f"{buffer.path}/{version_path(version)}", b'{"add":')
+    staged(log, "b", 2)
+    report = settle(log, "a", "b")
+    assert statuses(report) == {"a": "missing", "b": "published"}
+    assert f"Version {version} of the buffer {buffer.path} is not JSON" in str(report.outcomes[0].error)
+
+
+@pytest.mark.parametrize("timestamp", ["2019-01-01T00:00:00Z", 10**17, {}, None])
+def test_a_winner_whose_time_cannot_be_read_has_the_stores(log: DeltaLog, timestamp: Any) -> None:
+    mine = staged(log, "a", 1, mode=Mode.OVERWRITE_PARTITIONS)
+    foreign_append(log, {"2019-01": [7]}, timestamp=timestamp)
+    assert mine.read_version == 0
+    assert statuses(settle(log, "a")) == {"a": "published"}
+    assert table_ids(log) == [1, 7]
