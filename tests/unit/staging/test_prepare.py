@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
-    BufferInvalidError,
     BufferSetAsideError,
     DuplicateWriterError,
     InvalidWriteError,
@@ -32,6 +31,7 @@ from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close, closed, set_aside
+from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
@@ -583,14 +583,14 @@ def test_rule_17_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"task": 7, "app_id": "x"}', b"\xff"])
-def test_a_damaged_claim_is_named_with_what_to_do(log: DeltaLog, content: bytes) -> None:
+def test_of_a_damaged_claim_the_number_counts_all_the_same(log: DeltaLog, content: bytes) -> None:
     spec = writer_spec()
-    claim = f"{spec.identity.directory}/_claim-1.json"
-    log.store.put(claim, content)
-    with pytest.raises(BufferInvalidError, match=f"{claim} is damaged.*delete the file and clear the task"):
-        prepare(log, spec)
-    log.store.delete(claim)
+    log.store.put(f"{spec.identity.directory}/_claim-1.json", content)
     assert isinstance(prepare(log, spec), Stage)
+    deed = Deed(id="d", task=spec.task, run_id="r", chain="c")
+    assert begin(log, spec.identity, deed) == 2
+    with pytest.raises(ZombieWriterError):
+        prepare(log, attrs.evolve(spec, attempt="b"))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])
