@@ -315,7 +315,7 @@ def test_rule_10_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) ->
     # A retry asks for nothing new.
     assert isinstance(prepare(log, writer_spec()), Skip)
     with pytest.raises(
-        RerunRefusedError, match=r"but DELETE in version 2 took its rows out of the table, so it cannot"
+        RerunRefusedError, match=r"but its rows were changed or deleted by DELETE in version 2, so it cannot"
     ):
         prepare(log, writer_spec(generation=2))
 
@@ -325,6 +325,9 @@ def test_rule_10_rows_that_were_compacted_are_there(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [9]})
     DeltaTable(log.table).optimize.compact()
     assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    DeltaTable(log.table).delete()
+    with pytest.raises(RerunRefusedError, match="deleted by DELETE in version 4"):
+        prepare(log, writer_spec(generation=3))
 
 
 def test_what_another_release_published_is_refused_and_says_so(log: DeltaLog) -> None:
