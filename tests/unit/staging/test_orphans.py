@@ -108,6 +108,6 @@ def test_reconcile_names_who_appended_beside_an_orphan_for_the_first_time(
     raised = doubled(log, LOAD, left, [("before", 1), ("b", 3)])
     assert ("Writer 'b' appended to" in str(raised)) is error
     # One that was there before the other was renamed has only been run again.
-    publish(log, "before", generation=2, mode=Mode.OVERWRITE_PARTITIONS)
+    publish(log, "before", generation=2, on_rerun=OnRerun.APPEND)
     assert len(list(markers(log.store, LOAD.writer("before").directory))) == 2
     assert doubled(log, LOAD, left, [("before", 4)]) is None
