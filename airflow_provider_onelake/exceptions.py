@@ -171,6 +171,10 @@ class MissingWritersError(TerminalError):
     """Reconcile found writers of the run without a complete buffer."""
 
 
+class RowsRestoredAwayError(TerminalError):
+    """A RESTORE took back rows that a load had published."""
+
+
 class ReconciliationMismatchError(TerminalError):
     """Rows committed do not equal rows staged, or a file is in the table twice."""
 

@@ -1,20 +1,22 @@
-"""Which commits that landed since the read version concern a batch: one rule a function.
+"""What commits that landed since the read version did to the rows that a batch replaces.
 
-The table of design.md ("What a commit decides"), row by row. A winner is another's commit; what it did is judged on the
-partitions that the batch replaces, by typed value (protocol, rule 18).
+A winner is another's commit. What it did is judged partition by partition, by typed value (protocol, rule 18), and so
+that one can say what the table would be had the winner come after the batch: that is its :class:`Effect`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError
+from airflow_provider_onelake.exceptions import BufferDoesNotFitError, InvalidWriteError, TerminalError
+from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
@@ -24,6 +26,22 @@ from airflow_provider_onelake.staging.buffers import Buffer
 # Operations whose new files hold nothing of the files that they remove.
 _AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
 
+# Says whether a winner put its rows in place of whatever was in a partition; ``None`` where the log does not tell.
+_Range = Callable[[Partition], bool | None]
+
+
+class Effect(StrEnum):
+    """What a winner did in one partition.
+
+    ``APPENDED``: it only added rows, without having read the table, so it adds the same rows after any other write.
+    ``REPLACED``: it put its rows in place of whatever was there, so nothing of an earlier write is left after it.
+    ``CHANGED``: anything else, such as a DELETE: what it would have done to other rows, the log does not say.
+    """
+
+    APPENDED = "appended"
+    REPLACED = "replaced"
+    CHANGED = "changed"
+
 
 @attrs.frozen
 class Conflict:
@@ -31,19 +49,25 @@ class Conflict:
 
     :param partition: typed; ``None`` for a winner that does not say where it removed rows.
     :param winner: its commit.
+    :param effect: what it did there.
     :param appended: the files that it put there, where all it did was to append.
     """
 
     partition: Partition | None
     winner: Commit = attrs.field(repr=False)
-    appended: tuple[str, ...] | None
+    effect: Effect = Effect.CHANGED
+    appended: tuple[str, ...] = ()
 
     @property
     def finished(self) -> tuple[datetime, str] | None:
-        """When the winner's work was done, comparable with :attr:`Batch.finished`; ``None`` where nobody knows."""
+        """When the winner's work was done, comparable with :attr:`Batch.finished`; ``None`` where nobody knows.
+
+        A foreign commit counts when its log entry came into the store: by the clock that also says when a buffer was
+        complete, at the same resolution (protocol, rule 20).
+        """
         if self.winner.writers:
             return max((writer.finished, writer.app_id) for writer in self.winner.writers)
-        return (self.winner.time, "") if self.winner.time is not None else None
+        return (self.winner.landed, "") if self.winner.landed is not None else None
 
     @property
     def name(self) -> str:
@@ -52,13 +76,19 @@ class Conflict:
             ", ".join(writer.writer for writer in self.winner.writers) or self.winner.operation or "an unknown writer"
         )
 
+    def place(self, partitioning: Partitioning) -> str:
+        """Say where it changed rows.
+
+        :param partitioning: of the table.
+        """
+        return "a partition that it does not name" if self.partition is None else partitioning.describe(self.partition)
+
     def describe(self, partitioning: Partitioning) -> str:
         """Say it in a sentence.
 
         :param partitioning: of the table.
         """
-        where = "a partition that it does not name" if self.partition is None else partitioning.describe(self.partition)
-        return f"version {self.winner.version} ({self.name}) changed {where}"
+        return f"version {self.winner.version} ({self.name}) changed {self.place(partitioning)}"
 
 
 def check_fits(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
@@ -109,15 +139,40 @@ def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) 
     """Yield what winners did to the rows that a batch replaces; an append replaces nothing and has no conflicts.
 
     :param batch: to publish.
-    :param winners: every commit since the read version, but for colleagues' and the batch's own.
+    :param winners: every commit since the read version, but for colleagues' and the batch's own; in the order in which
+        their writes count, see :func:`serial_order`.
     :param snapshot: that is committed against.
     """
     if not batch.replaces_anything:
         return
     for winner in winners:
-        yield from winner_replaced_range(batch, winner, snapshot.partitioning)
+        range_ = _replaced_range(winner, snapshot.partitioning)
+        yield from winner_replaced_range(batch, winner, range_, snapshot.partitioning)
         if winner.data_change:
-            yield from winner_changed_files(batch, winner, snapshot.partitioning)
+            yield from winner_changed_files(batch, winner, range_, snapshot.partitioning)
+
+
+def serial_order(winners: Iterable[Commit]) -> list[Commit]:
+    """Return winners in the order in which their writes count, which is the log's but for those placed before others.
+
+    A write that finished before a winner and was published after it takes its place before that winner, and says so in
+    its commit.
+
+    :param winners: in the order of their versions.
+    """
+    ordered: list[Commit] = []
+    before_all = 0
+    for winner in winners:
+        before = winner.staged.get("before")
+        if before is None:
+            ordered.append(winner)
+            continue
+        place = next((i for i, other in enumerate(ordered) if other.version == before), None)
+        if place is None:
+            # The winner that it was placed before is older than all of these.
+            place, before_all = before_all, before_all + 1
+        ordered.insert(place, winner)
+    return ordered
 
 
 def stale_reads(buffer: Buffer, winners: Iterable[Commit]) -> Iterator[Commit]:
@@ -133,49 +188,163 @@ def stale_reads(buffer: Buffer, winners: Iterable[Commit]) -> Iterator[Commit]:
         yield from (winner for winner in winners if winner.version > buffer.read_version and winner.data_change)
 
 
-def winner_changed_files(batch: Batch, winner: Commit, partitioning: Partitioning) -> Iterator[Conflict]:
+def winner_changed_files(
+    batch: Batch, winner: Commit, range_: _Range, partitioning: Partitioning
+) -> Iterator[Conflict]:
     """Yield the partitions of the batch in which a winner added or removed rows.
 
     Compaction and other commits without a change of data never count.
 
     :param batch: to publish.
     :param winner: that changed data.
+    :param range_: what it replaced, whatever was there.
     :param partitioning: of the table.
     """
     changed = [file for file in winner.removes if file.get("dataChange", True)]
-    if any(file.get("partitionValues") is None for file in changed):
-        yield Conflict(None, winner, None)
-        return
     read = read_partition(batch.mode, partitioning)
-    removed = {read(file["partitionValues"]) for file in changed}
+    named = [file for file in changed if _names_partition(file, partitioning)]
+    if len(named) < len(changed):
+        yield Conflict(None, winner)
+    removed = {read(file["partitionValues"]) for file in named}
     added: dict[Partition, list[str]] = {}
     for add in winner.adds:
         if add.get("dataChange", True):
             added.setdefault(read(add["partitionValues"]), []).append(add["path"])
     for partition in sorted(removed | added.keys(), key=_order):
-        if batch.replaces(partition):
-            blind = winner.blind_append and partition not in removed
-            yield Conflict(partition, winner, tuple(added[partition]) if blind else None)
+        if not batch.replaces(partition):
+            continue
+        if range_(partition):
+            yield Conflict(partition, winner, Effect.REPLACED)
+        elif winner.blind_append and partition not in removed:
+            yield Conflict(partition, winner, Effect.APPENDED, tuple(added[partition]))
+        else:
+            yield Conflict(partition, winner)
 
 
-def winner_replaced_range(batch: Batch, winner: Commit, partitioning: Partitioning) -> Iterator[Conflict]:
-    """Yield the batch's partitions that a ``replace_where`` of ours emptied, though it found no file there.
+def winner_replaced_range(
+    batch: Batch, winner: Commit, range_: _Range, partitioning: Partitioning
+) -> Iterator[Conflict]:
+    """Yield the batch's partitions that a winner emptied, though it found no file there.
 
     :param batch: to publish.
-    :param winner: whose record names the ranges that it replaced.
+    :param winner: that may have replaced more partitions than it touched files of.
+    :param range_: what it replaced, whatever was there.
     :param partitioning: of the table.
     """
-    texts = winner.staged.get("replaces", ())
+    own = {partition for placed in batch.placed for partition in placed.inside}
+    touched = {
+        partitioning.partition(file["partitionValues"])
+        for file in (*winner.adds, *winner.removes)
+        if _names_partition(file, partitioning)
+    }
+    for partition in sorted(own - touched, key=_order):
+        covered = range_(partition)
+        if batch.replaces(partition) and covered is not False:
+            yield Conflict(partition, winner, Effect.REPLACED if covered else Effect.CHANGED)
+
+
+def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
+    """Return what says which partitions a winner replaced, whatever was in them."""
+    parameters = winner.info.get("operationParameters")
+    parameters = parameters if isinstance(parameters, Mapping) else {}
+    with_files = {
+        partitioning.partition(add["partitionValues"]) for add in winner.adds if _names_partition(add, partitioning)
+    }
+    if winner.staged:
+        if winner.staged.get("mode") == "overwrite_partitions":
+            return with_files.__contains__
+        texts = [str(text) for text in winner.staged.get("replaces", ())]
+    elif winner.operation == "TRUNCATE":
+        return lambda _: True
+    elif winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
+        return lambda _: False
+    elif str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
+        return with_files.__contains__
+    elif not parameters.get("predicate"):
+        if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
+            return lambda _: True
+        # The engine does not say whether the overwrite was a dynamic one, which empties no other partition.
+        return lambda partition: True if partition in with_files else None
+    else:
+        texts = [str(parameters["predicate"])]
     # They name the columns as the winner's version had them; under column mapping, a rename may have come since.
-    said = (winner.info.get("operationParameters") or {}).get("partitionBy") if texts else None
+    said = parameters.get("partitionBy") if winner.staged and texts else None
     names = json.loads(said) if said else partitioning.types
     then = Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
-    ranges = [PartitionPredicate.parse(text, then) for text in texts]
-    own = {partition for placed in batch.placed for partition in placed.inside}
-    touched: set[Any] = {partitioning.partition(file["partitionValues"]) for file in winner.adds}
-    for partition in sorted(own - touched, key=_order):
-        if batch.replaces(partition) and any(range_.covers(partition) for range_ in ranges):
-            yield Conflict(partition, winner, None)
+    try:
+        ranges = [PartitionPredicate.parse(text, then) for text in texts]
+    except InvalidWriteError:
+        # A foreign replaceWhere over other columns rewrites files and keeps the rows outside of its predicate.
+        return lambda _: False
+    return lambda partition: any(predicate.covers(partition) for predicate in ranges)
+
+
+def _names_partition(file: Mapping[str, Any], partitioning: Partitioning) -> bool:
+    """Whether an action says which partition its file is of: every partition column must be a key."""
+    values = file.get("partitionValues")
+    return values is not None and all(partitioning.physical.get(name, name) in values for name in partitioning.types)
+
+
+class Origins:
+    """Which live files came with winners that count as later than a batch, and which are older than it.
+
+    :param later: versions of the winners that count as later.
+    :param commits: every commit since the read version, in the order of versions.
+    :param read: reads a file's partition.
+    """
+
+    def __init__(
+        self,
+        later: set[int],
+        commits: Iterable[Commit],
+        read: Callable[[Mapping[str, str | None]], Partition],
+    ) -> None:
+        self._later = later
+        self._read = read
+        self._new: set[str] = set()
+        self._mixed: set[str] = set()
+        for commit in commits:
+            self._take_in(commit)
+
+    def is_new(self, file: Mapping[str, Any]) -> bool:
+        """Say whether a file holds rows of later winners only.
+
+        :param file: a live ``add``.
+        """
+        return object_path(file) in self._new
+
+    def is_mixed(self, file: Mapping[str, Any]) -> bool:
+        """Say whether a compaction put rows of later winners and older ones into one file.
+
+        :param file: a live ``add``.
+        """
+        return object_path(file) in self._mixed
+
+    def _take_in(self, commit: Commit) -> None:
+        removed = {object_path(file) for file in commit.removes}
+        for add in commit.adds:
+            path = object_path(add)
+            if path in removed:
+                # The same file with another deletion vector.
+                continue
+            if add.get("dataChange", True):
+                self._new.update({path} if commit.version in self._later else ())
+            else:
+                self._compacted(path, self._inputs(commit, add))
+
+    def _inputs(self, commit: Commit, add: Mapping[str, Any]) -> set[str]:
+        partition = self._read(add["partitionValues"])
+        return {
+            object_path(file)
+            for file in commit.removes
+            if not file.get("partitionValues") or self._read(file["partitionValues"]) == partition
+        }
+
+    def _compacted(self, path: str, inputs: set[str]) -> None:
+        if inputs and inputs <= self._new:
+            self._new.add(path)
+        elif inputs & (self._new | self._mixed):
+            self._mixed.add(path)
 
 
 def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:

@@ -11,12 +11,11 @@ import attrs
 
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.batch import Batch, Placed
-from airflow_provider_onelake.commit.policy import Settlement
+from airflow_provider_onelake.commit.policy import Settled
 from airflow_provider_onelake.commit.stamps import stamp as stamp_for
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import Action, total_rows
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
-from airflow_provider_onelake.log.partitions import Partition
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -47,8 +46,7 @@ def build_entry(
     batch: Batch,
     snapshot: Snapshot,
     removed: Iterable[Mapping[str, Any]],
-    yielded: set[Partition],
-    settlements: Iterable[Settlement],
+    settled: Settled,
     txn_id: str,
     now: datetime,
 ) -> Entry:
@@ -57,14 +55,13 @@ def build_entry(
     :param batch: to publish.
     :param snapshot: that the entry is decided on.
     :param removed: the live ``add`` actions that the batch replaces.
-    :param yielded: partitions that the batch leaves to winners.
-    :param settlements: of the batch's conflicts.
+    :param settled: how the batch's conflicts were settled.
     :param txn_id: by which the committer knows its own commit again.
     :param now: the present instant.
     :raises CorruptLogError: a file would be both added and removed.
     """
     stamp = milliseconds(now)
-    adds = {placed.buffer.path: list(_published(placed, yielded)) for placed in batch.placed}
+    adds = {placed.buffer.path: list(_published(placed, settled)) for placed in batch.placed}
     flat = [add for files in adds.values() for add in files]
     removes = [remove_of(file, stamp, data_change=True) for file in removed]
     both = {add["path"] for add in flat} & {remove["path"] for remove in removes}
@@ -73,6 +70,7 @@ def build_entry(
             f"{min(both)} would be added and removed in one commit; nothing was published (protocol, rule 15)."
         )
     writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
+    replaces = [] if settled.set_aside else [placed.predicate.text for placed in batch.placed if placed.predicate]
     rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
     info = {
         "timestamp": stamp,
@@ -93,8 +91,10 @@ def build_entry(
             "mode": batch.mode.value,
             "readVersion": batch.read_version,
             "writers": [writer.to_json() for writer in writers],
-            "replaces": [placed.predicate.text for placed in batch.placed if placed.predicate],
-            "settlements": [settlement.to_json() for settlement in settlements],
+            "replaces": replaces,
+            # Where this write counts, if it is not the last: just before the winner of that version.
+            **({"before": settled.before} if settled.before is not None else {}),
+            "settlements": [settlement.to_json() for settlement in settled.settlements],
         },
     }
     txns = [
@@ -110,9 +110,9 @@ def build_entry(
     return Entry(actions, writers, len(flat), rows, len(removes))
 
 
-def _published(placed: Placed, yielded: set[Partition]) -> Iterable[dict[str, Any]]:
+def _published(placed: Placed, settled: Settled) -> Iterable[dict[str, Any]]:
     for partition, adds in placed.inside.items():
-        if partition not in yielded:
+        if not settled.yields(partition):
             for add in adds:
                 yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
 
@@ -138,6 +138,7 @@ def _record(placed: Placed, adds: list[dict[str, Any]]) -> PublishedWriter:
         finished=buffer.finished,
         rows=total_rows(adds),
         fingerprint=buffer.spec.fingerprint,
+        set_aside=bool(placed.inside) and not adds,
     )
 
 

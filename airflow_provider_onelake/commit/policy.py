@@ -1,19 +1,23 @@
-"""What a true conflict means for a batch: the result equals running the writes in the order in which they finished.
+"""What a true conflict means for a batch: the table equals some order of whole writes that the policy allows.
 
-Applied by reconcile only; a writer that publishes for itself leaves conflicts to it.
+A batch is one write. It is published as if it had come before some winners and after all others, or not at all. Only
+the policies that say so in their names settle partition by partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.batch import Batch
-from airflow_provider_onelake.commit.conflicts import Conflict
+from airflow_provider_onelake.commit.batch import Batch, read_partition
+from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins
 from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning
 from airflow_provider_onelake.staging.spec import Mode
 
@@ -24,6 +28,25 @@ class Policy(StrEnum):
     LAST_WRITER_WINS = "last_writer_wins"
     FIRST_WRITER_WINS = "first_writer_wins"
     FAIL = "fail"
+    LAST_WRITER_WINS_PER_PARTITION = "last_writer_wins_per_partition"
+    FIRST_WRITER_WINS_PER_PARTITION = "first_writer_wins_per_partition"
+
+
+class Outcome(StrEnum):
+    """How one conflict was settled."""
+
+    REPLACED = "replaced"
+    KEPT = "kept"
+    SUPERSEDED = "superseded"
+    SET_ASIDE = "set_aside"
+
+
+_SENTENCES: Mapping[Outcome, str] = {
+    Outcome.REPLACED: "is replaced: it finished earlier",
+    Outcome.KEPT: "is kept: it appended later",
+    Outcome.SUPERSEDED: "stays: it replaced the partition later, so this writer's rows there are not published",
+    Outcome.SET_ASIDE: "stays, and this writer's rows there are set aside",
+}
 
 
 @attrs.frozen
@@ -33,41 +56,48 @@ class Settlement:
     :param partition: as people write it.
     :param winner_version: of the commit that got there first.
     :param winner: its writers, or its operation.
-    :param outcome: ``replaced`` (the batch's rows are seen), ``kept`` (an append that finished later stays beside them)
-        or ``set_aside`` (the winner's rows are seen).
+    :param outcome: ``replaced`` (the batch's rows are seen), ``kept`` (an append that finished later stays beside
+        them), ``superseded`` (the winner replaced the partition later) or ``set_aside`` (the batch yields).
     """
 
     partition: str
     winner_version: int
     winner: str
-    outcome: str
+    outcome: Outcome
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the settlement for the log and XCom."""
-        return attrs.asdict(self)
+        return {**attrs.asdict(self), "outcome": self.outcome.value}
 
     def __str__(self) -> str:
         """Say it in a sentence."""
-        verb = {
-            "replaced": "is replaced: it finished earlier",
-            "kept": "is kept: it appended later",
-            "set_aside": "stays, and this writer's rows there are set aside",
-        }[self.outcome]
-        return f"{self.partition}: version {self.winner_version} ({self.winner}) {verb}"
+        return f"{self.partition}: version {self.winner_version} ({self.winner}) {_SENTENCES[self.outcome]}"
 
 
 @attrs.define
 class Settled:
     """What the settlements add up to.
 
+    :param set_aside: whether the batch yields as a whole: it changes nothing anywhere.
     :param yielded: partitions in which the batch changes nothing.
-    :param kept: paths of winners' files that the batch does not remove.
+    :param kept: the winners' files that the batch does not remove, as the store names them.
+    :param before: the version of the first winner that counts as later than the batch; ``None`` where the batch is the
+        last.
     :param settlements: one for every conflict.
     """
 
+    set_aside: bool = False
     yielded: set[Partition] = attrs.field(factory=set)
     kept: set[str] = attrs.field(factory=set)
+    before: int | None = None
     settlements: list[Settlement] = attrs.field(factory=list)
+
+    def yields(self, partition: Partition) -> bool:
+        """Say whether the batch changes nothing in a partition.
+
+        :param partition: typed.
+        """
+        return self.set_aside or partition in self.yielded
 
     def still_removed(self, removable: Iterable[dict[str, Any]], partitioning: Partitioning) -> list[dict[str, Any]]:
         """Return the files that the batch removes after all.
@@ -78,61 +108,154 @@ class Settled:
         return [
             file
             for file in removable
-            if file["path"] not in self.kept and partitioning.partition(file["partitionValues"]) not in self.yielded
+            if object_path(file) not in self.kept and not self.yields(partitioning.partition(file["partitionValues"]))
         ]
 
 
-def settle(
-    batch: Batch,
-    conflicts: Iterable[Conflict],
-    policy: Policy,
-    live: Iterable[Mapping[str, Any]],
-    partitioning: Partitioning,
-    table: str,
-) -> Settled:
-    """Apply a policy to the conflicts of a batch.
+@attrs.frozen
+class Contest:
+    """A batch, and all that is known of the winners that it met.
 
     :param batch: to publish.
-    :param conflicts: found for it.
-    :param policy: to apply.
-    :param live: the files that the batch would remove.
+    :param conflicts: what winners did to the rows that it replaces, in the order in which their writes count.
+    :param order: versions of the winners that are others', in that order.
+    :param commits: every commit since the read version, in the order of versions.
+    :param removable: the live files that the batch would remove without conflicts.
     :param partitioning: of the table.
     :param table: what messages call the table.
-    :raises ConflictError: the policy is ``fail``, or a winner does not say where it removed rows.
     """
-    settled = Settled()
-    live = list(live)
-    live_paths = {file["path"] for file in live}
-    for conflict in conflicts:
-        if policy is Policy.FAIL or conflict.partition is None:
-            raise ConflictError(
-                f"In {table}, {conflict.describe(partitioning)}, which writers "
-                f"{', '.join(repr(b.spec.identity.key) for b in batch.buffers)} replace on the ground of version "
-                f"{batch.read_version}. Nothing was published and the buffers are kept: clear the writers to run them "
-                "on the newest version, or reconcile with on_conflict='last_writer_wins' or 'first_writer_wins'."
-            )
-        outcome = _outcome(batch, conflict, policy, live_paths)
-        if outcome == "set_aside":
-            settled.yielded.add(conflict.partition)
-        elif outcome == "kept":
-            settled.kept.update(conflict.appended or ())
-        settled.settlements.append(
-            Settlement(partitioning.describe(conflict.partition), conflict.winner.version, conflict.name, outcome)
+
+    batch: Batch
+    conflicts: Sequence[Conflict]
+    order: Sequence[int]
+    commits: Sequence[Commit]
+    removable: Sequence[dict[str, Any]]
+    partitioning: Partitioning
+    table: str
+
+    def error(self, conflict: Conflict, why: str, ways: str) -> ConflictError:
+        """Return the refusal that names a conflict.
+
+        :param conflict: that cannot be settled.
+        :param why: in words that follow the conflict's.
+        :param ways: what a person may do besides clearing the writers.
+        """
+        return ConflictError(
+            f"In {self.table}, {conflict.describe(self.partitioning)}, which writers {self.batch.names} replace on the "
+            f"ground of version {self.batch.read_version}{why}. Nothing was published and the buffers are kept: clear "
+            f"the writers to run them on the newest version{ways}."
         )
-    if settled.settlements and policy is Policy.FIRST_WRITER_WINS and batch.mode is Mode.OVERWRITE:
-        # One write of the whole table: emptying what nobody else touched would leave neither writer's table.
-        settled.yielded.update(partitioning.partition(file["partitionValues"]) for file in live)
-        settled.yielded.update(partition for placed in batch.placed for partition in placed.inside)
+
+    def settlement(self, conflict: Conflict, outcome: Outcome) -> Settlement:
+        """Return what became of a conflict.
+
+        :param conflict: of the batch.
+        :param outcome: of it.
+        """
+        return Settlement(conflict.place(self.partitioning), conflict.winner.version, conflict.name, outcome)
+
+
+def settle(contest: Contest, policy: Policy) -> Settled:
+    """Apply a policy to the conflicts of a batch.
+
+    :param contest: the batch and its conflicts.
+    :param policy: to apply.
+    :raises ConflictError: the policy is ``fail``, or the policy does not say what the table is to be.
+    """
+    if not contest.conflicts:
+        return Settled()
+    match policy:
+        case Policy.FAIL:
+            ways = ", or reconcile with on_conflict='last_writer_wins' or 'first_writer_wins'"
+            raise contest.error(contest.conflicts[0], "", ways)
+        case Policy.FIRST_WRITER_WINS:
+            found = [contest.settlement(conflict, Outcome.SET_ASIDE) for conflict in contest.conflicts]
+            return Settled(set_aside=True, settlements=found)
+        case Policy.LAST_WRITER_WINS:
+            return _by_completion(contest)
+    return _per_partition(contest, policy)
+
+
+def _by_completion(contest: Contest) -> Settled:
+    """Place the batch just before the first of its winners that finished later, and publish it as if it had come there.
+
+    What counts as earlier is replaced. What counts as later must be known to do the same after any other write: appends
+    do, and so do writes that replace a whole partition. Of a DELETE, say, nobody knows what it would have deleted.
+    """
+    first = next((conflict for conflict in contest.conflicts if not _finished_earlier(conflict, contest.batch)), None)
+    if first is None:
+        found = [contest.settlement(conflict, Outcome.REPLACED) for conflict in contest.conflicts]
+        return Settled(settlements=found)
+    later = set(contest.order[contest.order.index(first.winner.version) :])
+    settled = Settled(before=first.winner.version)
+    # Where a later winner replaced the whole partition, whatever others did there to this write's rows does not matter.
+    settled.yielded = {
+        conflict.partition
+        for conflict in contest.conflicts
+        if conflict.winner.version in later and conflict.effect is Effect.REPLACED and conflict.partition is not None
+    }
+    for conflict in contest.conflicts:
+        if conflict.winner.version not in later:
+            outcome = Outcome.REPLACED
+        elif conflict.partition in settled.yielded:
+            outcome = Outcome.SUPERSEDED
+        elif conflict.effect is Effect.APPENDED:
+            outcome = Outcome.KEPT
+        else:
+            raise contest.error(
+                conflict,
+                ", after they had finished: what it would have done to their rows, the log does not say",
+                ", or reconcile with on_conflict='first_writer_wins' to leave their rows out",
+            )
+        settled.settlements.append(contest.settlement(conflict, outcome))
+    _tell_files_apart(contest, settled, first, later)
     return settled
 
 
-def _outcome(batch: Batch, conflict: Conflict, policy: Policy, live: set[str]) -> str:
-    if policy is Policy.FIRST_WRITER_WINS:
-        return "set_aside"
-    if conflict.finished is not None and conflict.finished < batch.finished:
-        return "replaced"
-    # An append that finished later comes after this overwrite and stays beside its rows, if its files can still be told
-    # from those of others: a compaction may have mixed them.
-    if conflict.appended is not None and live.issuperset(conflict.appended):
-        return "kept"
-    return "set_aside"
+def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later: set[int]) -> None:
+    """Keep the files of later winners, and make sure that none of an earlier write is among them.
+
+    :raises ConflictError: they cannot be told apart, or a write that replaced a partition left older rows in it.
+    """
+    read = partial(read_partition(contest.batch.mode, contest.partitioning))
+    origins = Origins(later, contest.commits, read)
+    for file in contest.removable:
+        if origins.is_mixed(file):
+            why = (
+                f", after they had finished; {file['path']} holds its rows and older ones, as they were compacted since"
+            )
+            raise contest.error(first, why, "")
+        if origins.is_new(file):
+            settled.kept.add(object_path(file))
+        elif read(file["partitionValues"]) in settled.yielded:
+            why = f", after they had finished, and left older rows there, such as those of {file['path']}"
+            raise contest.error(first, why, "")
+
+
+def _per_partition(contest: Contest, policy: Policy) -> Settled:
+    """Settle every conflict by itself, so that a batch may be seen in one partition and not in another."""
+    settled = Settled()
+    live = {file["path"] for file in contest.removable}
+    for conflict in contest.conflicts:
+        if conflict.partition is None:
+            raise contest.error(conflict, "", "")
+        outcome = Outcome.SET_ASIDE
+        if policy is Policy.LAST_WRITER_WINS_PER_PARTITION:
+            if _finished_earlier(conflict, contest.batch):
+                outcome = Outcome.REPLACED
+            elif conflict.effect is Effect.APPENDED and live.issuperset(conflict.appended):
+                # Its files can still be told from those of others: no compaction has mixed them.
+                outcome = Outcome.KEPT
+                settled.kept.update(object_path({"path": path}) for path in conflict.appended)
+        if outcome is Outcome.SET_ASIDE:
+            settled.yielded.add(conflict.partition)
+        settled.settlements.append(contest.settlement(conflict, outcome))
+    if policy is Policy.FIRST_WRITER_WINS_PER_PARTITION and contest.batch.mode is Mode.OVERWRITE:
+        # The whole table is one partition here: emptying what nobody else touched would leave neither writer's table.
+        settled.set_aside = True
+    return settled
+
+
+def _finished_earlier(conflict: Conflict, batch: Batch) -> bool:
+    """Whether a winner finished before the batch did; one of which nobody knows when did not."""
+    return conflict.finished is not None and conflict.finished < batch.finished

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from random import Random
@@ -14,11 +14,18 @@ import attrs
 
 from airflow_provider_onelake.commit.backoff import Backoff, Waits
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.commit.conflicts import check_fits, check_no_path_twice, find_conflicts, stale_reads
+from airflow_provider_onelake.commit.conflicts import (
+    check_fits,
+    check_no_path_twice,
+    find_conflicts,
+    serial_order,
+    stale_reads,
+)
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.follow_up import AfterCommit, follow_up
-from airflow_provider_onelake.commit.policy import Policy, Settlement, settle
+from airflow_provider_onelake.commit.policy import Contest, Policy, Settlement, settle
 from airflow_provider_onelake.commit.replaced import Replaced
+from airflow_provider_onelake.commit.same_load import SameLoad
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     ConflictError,
@@ -56,9 +63,10 @@ class Status(StrEnum):
 class Publication:
     """How publishing a batch ended.
 
-    :param status: published now, published before, or left to reconcile.
-    :param version: of the table that the rows came with; ``None`` where it is left, or the log no longer says.
-    :param entry: what was put; ``None`` unless published now.
+    :param status: published now, published before, set aside, or left to reconcile.
+    :param version: of the table that the rows, or the decision to leave them out, came with; ``None`` where it is left,
+        or the log no longer says.
+    :param entry: what was put; ``None`` unless it was put now.
     :param batch: as it was decided on; ``None`` where all of it was there already.
     :param settlements: of conflicts, by the policy.
     :param conflicts: found, but left to reconcile.
@@ -147,6 +155,7 @@ class _Attempts:
         self._log_complete = True
         self._placed: tuple[Snapshot, Batch] | None = None
         self._replaced = Replaced(self._log, committer.referee)
+        self._same_load = SameLoad(self._log)
         self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
@@ -193,16 +202,24 @@ class _Attempts:
         if stale:
             return self._leave_or_refuse(batch, stale)
         removable = self._replaced.files(batch, snapshot, self._colleagues, self._winners, self._log_complete)
-        conflicts = list(find_conflicts(batch, self._rivals(batch), snapshot))
+        rivals = self._rivals(batch, snapshot, removable)
+        conflicts = list(find_conflicts(batch, rivals, snapshot))
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
             return self._ended(Status.CONFLICTED, None, batch=batch, conflicts=described)
-        settled = settle(
-            batch, conflicts, self._policy or Policy.FAIL, removable, snapshot.partitioning, self._log.table
+        contest = Contest(
+            batch=batch,
+            conflicts=conflicts,
+            order=[rival.version for rival in rivals],
+            commits=self._winners,
+            removable=removable,
+            partitioning=snapshot.partitioning,
+            table=self._log.table,
         )
+        settled = settle(contest, self._policy or Policy.FAIL)
         removed = settled.still_removed(removable, snapshot.partitioning)
         now = self._log.clock.now()
-        entry = build_entry(batch, snapshot, removed, settled.yielded, settled.settlements, self._txn_id, now)
+        entry = build_entry(batch, snapshot, removed, settled, self._txn_id, now)
         self._put = (batch, entry, tuple(settled.settlements))
         self._attempts += 1
         try:
@@ -306,13 +323,21 @@ class _Attempts:
             "No policy settles this (protocol, rule 19)."
         )
 
-    def _rivals(self, batch: Batch) -> Iterator[Commit]:
-        """Yield the winners that are others': neither colleagues nor what these writers published before."""
-        for winner in self._winners:
+    def _rivals(self, batch: Batch, snapshot: Snapshot, removable: Sequence[dict[str, Any]]) -> list[Commit]:
+        """Return the winners that are others', in the order in which their writes count.
+
+        They are neither colleagues' nor what these writers published before. Another writer of the load is a rival
+        whether the batch was formed before its commit or on top of it.
+        """
+        since = [
+            winner
+            for winner in self._winners
             # Those that only a buffer dropped from the batch had not seen are none.
-            later = winner.version > batch.read_version
-            if later and not (winner.writers and all(self._allied(writer) for writer in winner.writers)):
-                yield winner
+            if winner.version > batch.read_version
+            and not (winner.writers and all(self._allied(writer) for writer in winner.writers))
+        ]
+        before = self._same_load.commits(batch, snapshot, removable) if batch.replaces_anything else []
+        return before + serial_order(since)
 
     def _allied(self, writer: PublishedWriter) -> bool:
         """Say whether a writer is a colleague, or an older generation of one of these.
@@ -350,7 +375,10 @@ class _Attempts:
                 # txn is what counts; the marker only saves reading the log.
                 logger.warning("%s: the marker of %s was not written: %s", self._log.table, record.buffer, error)
         follow_up(self._committer.after_commit, snapshot, version, self._log.table)
-        return self._ended(Status.PUBLISHED, version, entry=entry, batch=batch, settlements=settlements)
+        # With its txn, but without any of its rows: the policy left them out.
+        nothing_seen = all(record.set_aside for record in entry.writers)
+        status = Status.SET_ASIDE if nothing_seen else Status.PUBLISHED
+        return self._ended(status, version, entry=entry, batch=batch, settlements=settlements)
 
     def _ended(self, status: Status, version: int | None, **known: Any) -> Publication:
         since = self._rebasing_since

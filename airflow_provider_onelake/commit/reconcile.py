@@ -20,6 +20,7 @@ from airflow_provider_onelake.exceptions import (
     ConflictError,
     LogGapError,
     ReconciliationMismatchError,
+    RowsRestoredAwayError,
     TableNotFoundError,
     TerminalError,
     ZombieWriterError,
@@ -30,7 +31,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, attempts, closed, read_buffer, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.prepare import equal_terms, standing
-from airflow_provider_onelake.staging.published import find_published
+from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
 from airflow_provider_onelake.staging.spec import Mode, PublishMode
 
 
@@ -106,6 +107,7 @@ class _Reconciliation:
         self._policy = policy
         self._generations = generations
         self._outcomes: dict[str, WriterOutcome] = {}
+        self._publishings: dict[str, Publishing] = {}
         self._failures: list[TerminalError] = []
 
     def run(
@@ -129,6 +131,7 @@ class _Reconciliation:
         else:
             for state in ready:
                 self._publish_batch([state], ())
+        self._tell_aftermath(states)
         ordered = tuple(self._outcomes[state.identity.key] for state in states)
         return Report(
             load=self._load.id,
@@ -199,13 +202,36 @@ class _Reconciliation:
         found = find_published(self._log, state.identity, generation, snapshot.version)
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
+        self._publishings[state.identity.key] = found
+        status = Status.SET_ASIDE if found.record.set_aside else Status.ALREADY
         return WriterOutcome(
             writer=state.identity.key,
-            status=Status.ALREADY.value,
+            status=status.value,
             version=found.version,
             rows_published=found.record.rows,
             buffer=found.record.buffer,
         )
+
+    def _tell_aftermath(self, states: list[_Staged]) -> None:
+        """Say of what was published whether it is still there: rows that are gone must not be called published."""
+        snapshot = self._newest()
+        for state in states:
+            outcome, found = self._outcomes[state.identity.key], self._publishings.get(state.identity.key)
+            if found is None or outcome.status not in (Status.PUBLISHED, Status.ALREADY):
+                continue
+            since = aftermath(self._log, found, snapshot)
+            status = outcome.status if since.fate is Fate.LIVE else since.fate.value
+            outcome = attrs.evolve(outcome, status=status, aftermath=since.story)
+            self._outcomes[outcome.writer] = outcome
+            if since.fate is Fate.RESTORED_AWAY:
+                self._failures.append(
+                    RowsRestoredAwayError(
+                        f"Writer {outcome.writer!r} is not in the table any more: it was published in version "
+                        f"{found.version} of {self._log.table}, and {'; '.join(since.story)}. Nothing was changed: "
+                        "clear the writer with on_rerun='append' or a mode that overwrites to publish its rows again, "
+                        "or mark this task as successful if they are to stay away."
+                    )
+                )
 
     def _missing(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
         """Say that a writer is missing, and where its rows of before are, if its rerun is what is missing."""
@@ -289,12 +315,13 @@ class _Reconciliation:
             if marker is not None and "version" not in marker:
                 return WriterOutcome(writer=key, status=Status.SET_ASIDE.value)
             return self._already(state, self._newest())
+        assert publication.version is not None
+        self._publishings[key] = Publishing(publication.version, record)
         placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
-        inside = total_rows(add for adds in placed.inside.values() for add in adds)
-        yielded = bool(inside) and record.rows == 0
+        status = Status.SET_ASIDE if record.set_aside else Status.PUBLISHED
         return WriterOutcome(
             writer=key,
-            status="set_aside" if yielded else publication.status.value,
+            status=status.value,
             version=publication.version,
             rows_published=record.rows,
             rows_outside=placed.rows_outside,

@@ -8,7 +8,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import MissingWritersError, TerminalError
 
-_IN_THE_TABLE = ("published", "already_published")
+_IN_THE_TABLE = ("published", "already_published", "superseded", "deleted")
 
 
 @attrs.frozen(kw_only=True)
@@ -16,14 +16,17 @@ class WriterOutcome:
     """What became of one writer.
 
     :param writer: its key.
-    :param status: ``published``, ``already_published``, ``set_aside``, ``missing``, ``held_back`` or ``refused``.
+    :param status: ``published`` now or ``already_published``; ``superseded`` where other writes have replaced its
+        rows since, ``deleted`` where another engine's statement took rows of them, ``restored_away`` where the table
+        was taken back to a version before them; ``set_aside`` by the policy; ``missing``, ``held_back`` or ``refused``.
     :param version: of the table that its rows came with.
     :param rows_staged: in its buffer.
-    :param rows_published: in the table.
+    :param rows_published: with that version.
     :param rows_outside: outside what the writer covers: set aside.
     :param buffer: its path, relative to the table.
     :param lost_races: puts that met another's commit.
     :param decisions: how its conflicts were settled, a sentence each.
+    :param aftermath: what became of its rows since they were published, a sentence each.
     :param error: why it was refused.
     """
 
@@ -36,6 +39,7 @@ class WriterOutcome:
     buffer: str | None = None
     lost_races: int = 0
     decisions: tuple[str, ...] = ()
+    aftermath: tuple[str, ...] = ()
     error: str | None = None
 
 
@@ -69,7 +73,10 @@ class Report:
             "version": self.version,
             "missing": list(self.missing),
             # Lists, as JSON has them: Airflow would wrap a tuple.
-            "writers": [{**attrs.asdict(o), "decisions": list(o.decisions)} for o in self.outcomes],
+            "writers": [
+                {**attrs.asdict(o), "decisions": list(o.decisions), "aftermath": list(o.aftermath)}
+                for o in self.outcomes
+            ],
         }
 
     def raise_for_failures(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Action, of_kind, parse_actions, total_rows
-from airflow_provider_onelake.storage.clock import from_milliseconds
+from airflow_provider_onelake.storage.clock import instant_of, whole_number
 
 # The field of ``commitInfo`` in which our commits and our buffers describe themselves.
 STAGED = "staged"
@@ -29,6 +29,7 @@ class PublishedWriter:
     :param finished: when the buffer became complete, by the store's clock.
     :param rows: published, ``None`` where statistics do not say.
     :param fingerprint: of the source and the code.
+    :param set_aside: whether a policy left all of the buffer's rows out.
     """
 
     app_id: str
@@ -38,6 +39,7 @@ class PublishedWriter:
     finished: datetime
     rows: int | None
     fingerprint: str
+    set_aside: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as it stands in ``commitInfo``."""
@@ -49,7 +51,7 @@ class PublishedWriter:
 
         :param value: as it stands in ``commitInfo``.
         """
-        known = {field.name: value[field.name] for field in attrs.fields(cls)}
+        known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name in value}
         return cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
 
 
@@ -108,9 +110,22 @@ class Commit:
     @cached_property
     def time(self) -> datetime | None:
         """When the commit was made: its in-commit timestamp, its own word, or the store's time (protocol, rule 20)."""
-        stamp = self.info.get("inCommitTimestamp", self.info.get("timestamp"))
-        if stamp is not None:
-            return from_milliseconds(int(stamp))
+        for said in (self.info.get("inCommitTimestamp"), self.info.get("timestamp")):
+            if (instant := instant_of(said)) is not None:
+                return instant
+        return self._stored
+
+    @property
+    def landed(self) -> datetime | None:
+        """When the log entry came into the store, by the store's clock; only without that, what the commit itself says.
+
+        Another engine's commit is compared with a buffer by it, for a buffer's completion has the store's time as well:
+        the same clock, and the same resolution (protocol, rule 20).
+        """
+        return self._stored or self.time
+
+    @cached_property
+    def _stored(self) -> datetime | None:
         return self.modified or (self.look_up(self.version) if self.look_up else None)
 
     @cached_property
@@ -136,8 +151,7 @@ class Commit:
     @property
     def in_commit_timestamp(self) -> int | None:
         """The commit's in-commit timestamp in milliseconds, where it has one."""
-        stamp = self.info.get("inCommitTimestamp")
-        return int(stamp) if stamp is not None else None
+        return whole_number(self.info.get("inCommitTimestamp"))
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -199,10 +213,17 @@ class Commit:
 
     @property
     def blind_append(self) -> bool:
-        """Whether the commit only adds rows, without having read the table."""
+        """Whether the commit only adds rows, without having read the table.
+
+        An engine that does not say so, such as deltalake, is taken at its operation: a WRITE of the mode Append.
+        """
         if any(file.get("dataChange", True) for file in self.removes) or self.metadata or self.protocol:
             return False
-        return bool(self.info.get("isBlindAppend", False))
+        said = self.info.get("isBlindAppend")
+        if said is not None:
+            return said is True
+        parameters = self.info.get("operationParameters")
+        return self.operation == "WRITE" and isinstance(parameters, Mapping) and parameters.get("mode") == "Append"
 
 
 def _partition(file: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:

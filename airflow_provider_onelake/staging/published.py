@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
-from airflow_provider_onelake.log.actions import total_rows
+from airflow_provider_onelake.log.actions import object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.staging.buffers import markers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.identity import WriterIdentity
@@ -31,6 +35,9 @@ _UNDOING = (
     "REPLACE TABLE AS SELECT",
     "CLONE",
 )
+
+# A commit is a request of the store; a load that is looked at months later need not be followed through all of them.
+_MOST_FOLLOWED = 1000
 
 
 @attrs.frozen
@@ -85,6 +92,84 @@ def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
         )
     undoing = next((commit for commit in since if commit.operation in _UNDOING), None)
     return f"{undoing.operation} in version {undoing.version} took its rows back" if undoing is not None else None
+
+
+class Fate(StrEnum):
+    """What became of rows after they were published.
+
+    ``LIVE``: they are in the table, as far as the log says. ``SUPERSEDED``: writers replaced them. ``DELETED``: another
+    engine's statement took them, or some of them. ``RESTORED_AWAY``: the table was taken back to a version before them.
+    """
+
+    LIVE = "live"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+    RESTORED_AWAY = "restored_away"
+
+
+@attrs.frozen
+class Aftermath:
+    """What became of rows after they were published.
+
+    :param fate: in a word.
+    :param story: in a sentence a commit that took rows of them, in order.
+    """
+
+    fate: Fate
+    story: tuple[str, ...] = ()
+
+
+def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath:
+    """Say what became of published rows, by following their files through the commits since.
+
+    Rows that a compaction or a statement moved into other files are followed into those. Where the log does not reach
+    back, or the way is long, it is only looked whether files of them are live.
+
+    :param log: of the table.
+    :param found: where the rows were published.
+    :param snapshot: of the table.
+    """
+    prefix = f"{found.record.buffer}/"
+    try:
+        if snapshot.version - found.version > _MOST_FOLLOWED:
+            raise LogGapError(f"More than {_MOST_FOLLOWED} versions of {log.table} are not followed.")
+        commits = log.commits_between(found.version - 1, snapshot.version)
+    except LogGapError:
+        if not found.record.rows or len(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version)):
+            return Aftermath(Fate.LIVE)
+        unknown = "none of its files is live: they were compacted, or its rows were replaced or deleted, long ago"
+        return Aftermath(Fate.LIVE, (unknown,))
+    original = {object_path(add) for add in commits[0].adds if add["path"].startswith(prefix)}
+    holding, fate, story = original, Fate.LIVE, []
+    for commit in commits[1:]:
+        taken = [file for file in commit.removes if object_path(file) in holding]
+        back = original & {object_path(add) for add in commit.adds}
+        holding = (holding - {object_path(file) for file in taken}) | _moved(commit, taken) | back
+        if any(file.get("dataChange", True) for file in taken):
+            fate, verb = _taken_by(commit)
+            by = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown operation"
+            some = "some of its rows were" if holding else "its rows were"
+            story.append(f"{some} {verb} by {by} in version {commit.version}")
+    if holding and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
+        fate = Fate.LIVE
+    return Aftermath(fate, tuple(story))
+
+
+def _taken_by(commit: Commit) -> tuple[Fate, str]:
+    if commit.operation in _UNDOING:
+        return Fate.RESTORED_AWAY, "taken back"
+    if commit.writers or commit.operation == "WRITE":
+        return Fate.SUPERSEDED, "replaced"
+    return Fate.DELETED, "changed or deleted"
+
+
+def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the files into which a commit wrote rows of those that it removed."""
+    rewrites = not commit.writers and commit.operation not in ("WRITE", *_UNDOING)
+    if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
+        return set()
+    partitions = [file.get("partitionValues") for file in taken]
+    return {object_path(add) for add in commit.adds if None in partitions or add.get("partitionValues") in partitions}
 
 
 def files_to_take_back(

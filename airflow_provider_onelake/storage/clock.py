@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -49,3 +49,30 @@ def from_milliseconds(value: int) -> datetime:
     :param value: milliseconds since the epoch.
     """
     return datetime.fromtimestamp(value / 1000, UTC)
+
+
+def whole_number(value: Any) -> int | None:
+    """Return the whole number that another engine wrote, as a number or as text.
+
+    :param value: as it stands in the log, where it may be anything.
+    :returns: ``None`` for what is no number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return int(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def instant_of(value: Any) -> datetime | None:
+    """Return the instant that another engine's milliseconds since the epoch name, in UTC.
+
+    :param value: as it stands in the log, where it may be anything.
+    :returns: ``None`` for what is no number of milliseconds within the years 1 to 9999: a text, or microseconds.
+    """
+    number = whole_number(value)
+    try:
+        return None if number is None else from_milliseconds(number)
+    except (ValueError, OverflowError, OSError):
+        return None

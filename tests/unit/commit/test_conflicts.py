@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import (
     Conflict,
+    Effect,
     check_fits,
     check_no_path_twice,
     find_conflicts,
@@ -122,15 +123,15 @@ def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(l
     ("actions", "blind", "appended"),
     [
         pytest.param([{"add": file("2019-01", "a")}, {"add": file("2019-01", "b")}], True, ("a", "b"), id="append"),
-        pytest.param([{"add": file("2019-01")}], False, None, id="not blind"),
-        pytest.param([{"add": file("2019-01")}, {"remove": file("2019-01", "b")}], True, None, id="removes too"),
+        pytest.param([{"add": file("2019-01")}], False, (), id="not blind"),
+        pytest.param([{"add": file("2019-01")}, {"remove": file("2019-01", "b")}], True, (), id="removes too"),
     ],
 )
 def test_only_a_blind_append_can_be_kept_beside_an_overwrite(
-    log: DeltaLog, actions: list[dict[str, Any]], blind: bool, appended: tuple[str, ...] | None
+    log: DeltaLog, actions: list[dict[str, Any]], blind: bool, appended: tuple[str, ...]
 ) -> None:
     (conflict,) = found(log, batch(log, **OVERWRITE), winner(*actions, isBlindAppend=blind))
-    assert conflict.appended == appended
+    assert (conflict.effect is Effect.APPENDED, conflict.appended) == (bool(appended), appended)
 
 
 def test_a_replace_where_of_ours_that_found_no_file_conflicts_with_what_lies_in_its_range(log: DeltaLog) -> None:

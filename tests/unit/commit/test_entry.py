@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.batch import place
 from airflow_provider_onelake.commit.entry import Entry, build_entry
-from airflow_provider_onelake.commit.policy import Settlement
+from airflow_provider_onelake.commit.policy import Outcome, Settled, Settlement
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import of_kind
@@ -38,8 +38,10 @@ def log(tmp_path: Path) -> DeltaLog:
 def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), yielded: set[Partition] | None = None) -> Entry:
     snapshot = log.snapshot()
     assert snapshot is not None
-    settlements = [Settlement("month=2019-01", 7, "w", "replaced")]
-    return build_entry(place(buffers, snapshot), snapshot, removed, yielded or set(), settlements, "txn-id", NOW)
+    settled = Settled(
+        yielded=yielded or set(), settlements=[Settlement("month=2019-01", 7, "w", Outcome.REPLACED)], before=7
+    )
+    return build_entry(place(buffers, snapshot), snapshot, removed, settled, "txn-id", NOW)
 
 
 def info(found: Entry) -> dict[str, Any]:

@@ -9,20 +9,22 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.commit.conflicts import Conflict
-from airflow_provider_onelake.commit.policy import Policy, Settled, settle
+from airflow_provider_onelake.commit.conflicts import Conflict, Effect
+from airflow_provider_onelake.commit.policy import Contest, Policy, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.staging.spec import Mode
-from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.tables import finished_at, make_table, stage, writer_spec
 
 MINE = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER, LATER = MINE - timedelta(hours=1), MINE + timedelta(hours=1)
-HERE = ("2019-01",)
+HERE, THERE = ("2019-01",), ("2019-02",)
 MONTHLY = Partitioning({"month": "string"})
+APPENDED, REPLACED, CHANGED = Effect
+LAST, FIRST = Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS
+LAST_BY_PART, FIRST_BY_PART = Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRST_WRITER_WINS_PER_PARTITION
 
 
 @pytest.fixture
@@ -34,27 +36,43 @@ def log(tmp_path: Path) -> DeltaLog:
 def batch(log: DeltaLog) -> Batch:
     snapshot = log.snapshot()
     assert snapshot is not None
-    buffer = stage(log, writer_spec("mine", mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [1]})
+    buffer = stage(log, writer_spec("mine", mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [1], "2019-02": [2]})
     return place([finished_at(log, buffer, MINE)], snapshot)
 
 
-def conflict(at: datetime | None, appended: tuple[str, ...] | None = None, partition: Any = HERE) -> Conflict:
-    info = {"operation": "WRITE", **({"timestamp": milliseconds(at)} if at else {})}
-    return Conflict(partition, Commit(7, [{"commitInfo": info}]), appended)
+def file(path: str, partition: Any = HERE) -> dict[str, Any]:
+    return {"path": path, "partitionValues": {"month": partition[0]}, "dataChange": True}
+
+
+def met(at: datetime | None, effect: Effect = CHANGED, partition: Any = HERE, version: int = 7) -> Conflict:
+    """A foreign winner, which put one file there."""
+    added = file(f"{version}-{partition and partition[0]}", partition or HERE)
+    winner = Commit(version, [{"commitInfo": {"operation": "WRITE"}}, {"add": added}], modified=at)
+    return Conflict(partition, winner, effect, (added["path"],) if effect is APPENDED else ())
 
 
 def ours(at: datetime, app_id: str) -> Conflict:
     record = {"app_id": app_id, "writer": "theirs", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
     staged = {"writers": [{**record, "finished": at.isoformat()}]}
-    return Conflict(HERE, Commit(7, [{"commitInfo": {"timestamp": 1, "staged": staged}}]), None)
+    return Conflict(HERE, Commit(7, [{"commitInfo": {"timestamp": 1, "staged": staged}}]), REPLACED)
 
 
-def settled(batch: Batch, policy: Policy, *conflicts: Conflict, live: tuple[str, ...] = ("a",)) -> Settled:
-    return settle(batch, conflicts, policy, [{"path": path} for path in live], MONTHLY, "trips")
+def settled(batch: Batch, policy: Policy, *conflicts: Conflict, live: tuple[dict[str, Any], ...] = ()) -> Settled:
+    winners = {conflict.winner.version: conflict.winner for conflict in conflicts}
+    contest = Contest(
+        batch=batch,
+        conflicts=conflicts,
+        order=list(winners),
+        commits=[winners[version] for version in sorted(winners)],
+        removable=live,
+        partitioning=MONTHLY,
+        table="trips",
+    )
+    return settle(contest, policy)
 
 
 def outcomes(found: Settled) -> list[str]:
-    return [settlement.outcome for settlement in found.settlements]
+    return [settlement.outcome.value for settlement in found.settlements]
 
 
 @pytest.mark.parametrize("policy", list(Policy))
@@ -62,70 +80,139 @@ def test_without_conflicts_there_is_nothing_to_settle(batch: Batch, policy: Poli
     assert settled(batch, policy) == Settled()
 
 
+@pytest.mark.parametrize("effect", list(Effect))
+def test_the_last_writer_replaces_whatever_an_earlier_finisher_did(batch: Batch, effect: Effect) -> None:
+    found = settled(batch, LAST, met(EARLIER, effect), live=(file("7-2019-01"),))
+    assert outcomes(found) == ["replaced"]
+    assert (found.yielded, found.kept, found.before, found.set_aside) == (set(), set(), None, False)
+
+
+def test_the_last_writer_comes_before_a_later_append_and_keeps_its_files(batch: Batch) -> None:
+    found = settled(batch, LAST, met(LATER, APPENDED), live=(file("old"), file("7-2019-01")))
+    assert outcomes(found) == ["kept"]
+    assert (found.yielded, found.kept, found.before) == (set(), {"7-2019-01"}, 7)
+
+
+def test_the_last_writer_comes_before_a_later_overwrite_and_yields_that_partition(batch: Batch) -> None:
+    found = settled(batch, LAST, met(LATER, REPLACED), live=(file("7-2019-01"), file("old", THERE)))
+    assert outcomes(found) == ["superseded"]
+    assert found.yielded == {HERE}
+    assert found.still_removed([file("7-2019-01"), file("old", THERE)], MONTHLY) == [file("old", THERE)]
+
+
+@pytest.mark.parametrize("at", [LATER, None], ids=["later", "nobody knows when"])
+def test_the_last_writer_is_refused_whole_after_a_later_change(batch: Batch, at: datetime | None) -> None:
+    with pytest.raises(ConflictError, match="what it would have done to their rows, the log does not say"):
+        settled(batch, LAST, met(at, CHANGED))
+
+
+def test_a_later_change_does_not_matter_where_a_later_overwrite_hides_it(batch: Batch) -> None:
+    found = settled(batch, LAST, met(LATER, CHANGED, version=7), met(LATER, REPLACED, version=8))
+    assert outcomes(found) == ["superseded", "superseded"]
+
+
+def test_what_counts_after_a_later_winner_is_later_too_whenever_it_finished(batch: Batch) -> None:
+    """Else the batch would be before the one and after the other, which stand in the order in which they count."""
+    conflicts = met(LATER, REPLACED, HERE, version=7), met(EARLIER, APPENDED, THERE, version=8)
+    found = settled(batch, LAST, *conflicts, live=(file("7-2019-01"), file("8-2019-02", THERE)))
+    assert outcomes(found) == ["superseded", "kept"]
+    assert found.before == 7
+
+
+def test_rows_that_a_compaction_mixed_with_later_ones_cannot_be_replaced(batch: Batch) -> None:
+    append = met(LATER, APPENDED)
+    moved = {"dataChange": False, "partitionValues": {"month": "2019-01"}}
+    removed = [{"remove": {**moved, "path": path}} for path in ("old", "7-2019-01")]
+    compaction = Commit(8, [*removed, {"add": {**moved, "path": "both"}}])
+    contest = Contest(batch, [append], [7], [append.winner, compaction], [file("both")], MONTHLY, "trips")
+    with pytest.raises(ConflictError, match="both holds its rows and older ones"):
+        settle(contest, LAST)
+    alone = Commit(8, [removed[1], {"add": {**moved, "path": "moved"}}])
+    contest = Contest(batch, [append], [7], [append.winner, alone], [file("old"), file("moved")], MONTHLY, "trips")
+    assert settle(contest, LAST).kept == {"moved"}
+
+
+def test_a_later_overwrite_that_left_older_rows_is_none(batch: Batch) -> None:
+    with pytest.raises(ConflictError, match="left older rows there, such as those of survivor"):
+        settled(batch, LAST, met(LATER, REPLACED), live=(file("survivor"),))
+
+
+@pytest.mark.parametrize("effect", list(Effect))
+@pytest.mark.parametrize("at", [EARLIER, LATER], ids=["earlier", "later"])
+def test_the_first_writer_stays_and_the_batch_is_set_aside_whole(batch: Batch, at: datetime, effect: Effect) -> None:
+    found = settled(batch, FIRST, met(at, effect))
+    assert outcomes(found) == ["set_aside"]
+    assert found.set_aside
+    assert found.still_removed([file("a"), file("b", THERE)], MONTHLY) == []
+
+
 @pytest.mark.parametrize(
-    ("policy", "at", "appended", "outcome"),
+    ("policy", "at", "effect", "outcome"),
     [
-        pytest.param(Policy.LAST_WRITER_WINS, EARLIER, None, "replaced", id="last: an earlier finisher"),
-        pytest.param(Policy.LAST_WRITER_WINS, EARLIER, ("a",), "replaced", id="last: an earlier append"),
-        pytest.param(Policy.LAST_WRITER_WINS, LATER, None, "set_aside", id="last: a later finisher"),
-        pytest.param(Policy.LAST_WRITER_WINS, LATER, ("a",), "kept", id="last: a later append"),
-        pytest.param(Policy.LAST_WRITER_WINS, LATER, ("a", "gone"), "set_aside", id="last: a later append, compacted"),
-        pytest.param(Policy.LAST_WRITER_WINS, None, None, "set_aside", id="last: nobody knows when"),
-        pytest.param(Policy.FIRST_WRITER_WINS, EARLIER, None, "set_aside", id="first: an earlier finisher"),
-        pytest.param(Policy.FIRST_WRITER_WINS, LATER, None, "set_aside", id="first: a later finisher"),
-        pytest.param(Policy.FIRST_WRITER_WINS, EARLIER, ("a",), "set_aside", id="first: an append"),
+        pytest.param(LAST_BY_PART, EARLIER, CHANGED, "replaced", id="last: an earlier finisher"),
+        pytest.param(LAST_BY_PART, EARLIER, APPENDED, "replaced", id="last: an earlier append"),
+        pytest.param(LAST_BY_PART, LATER, CHANGED, "set_aside", id="last: a later change"),
+        pytest.param(LAST_BY_PART, LATER, REPLACED, "set_aside", id="last: a later overwrite"),
+        pytest.param(LAST_BY_PART, LATER, APPENDED, "kept", id="last: a later append"),
+        pytest.param(LAST_BY_PART, None, CHANGED, "set_aside", id="last: nobody knows when"),
+        pytest.param(FIRST_BY_PART, EARLIER, CHANGED, "set_aside", id="first: an earlier finisher"),
+        pytest.param(FIRST_BY_PART, LATER, APPENDED, "set_aside", id="first: an append"),
     ],
 )
-def test_a_policy_settles(
-    batch: Batch, policy: Policy, at: datetime | None, appended: tuple[str, ...] | None, outcome: str
+def test_a_policy_per_partition_settles_that_partition_alone(
+    batch: Batch, policy: Policy, at: datetime | None, effect: Effect, outcome: str
 ) -> None:
-    found = settled(batch, policy, conflict(at, appended))
+    found = settled(batch, policy, met(at, effect), live=(file("7-2019-01"),))
     assert outcomes(found) == [outcome]
+    assert not found.set_aside
     assert found.yielded == ({HERE} if outcome == "set_aside" else set())
-    assert found.kept == (set(appended or ()) if outcome == "kept" else set())
+    assert found.kept == ({"7-2019-01"} if outcome == "kept" else set())
+
+
+def test_per_partition_a_later_append_that_was_compacted_is_not_replaced(batch: Batch) -> None:
+    assert outcomes(settled(batch, LAST_BY_PART, met(LATER, APPENDED), live=(file("moved"),))) == ["set_aside"]
 
 
 def test_rule_20_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
     mine = batch.finished[1]
-    assert outcomes(settled(batch, Policy.LAST_WRITER_WINS, ours(MINE, mine + "x"))) == ["set_aside"]
-    assert outcomes(settled(batch, Policy.LAST_WRITER_WINS, ours(MINE, "a" + mine))) == ["replaced"]
+    assert outcomes(settled(batch, LAST, ours(MINE, mine + "x"))) == ["superseded"]
+    assert outcomes(settled(batch, LAST, ours(MINE, "a" + mine))) == ["replaced"]
 
 
-def test_each_conflict_is_settled_and_one_later_finisher_is_enough_to_be_set_aside(batch: Batch) -> None:
-    found = settled(batch, Policy.LAST_WRITER_WINS, conflict(EARLIER), conflict(LATER))
-    assert outcomes(found) == ["replaced", "set_aside"]
-    assert found.yielded == {HERE}
+@pytest.mark.parametrize("policy", [Policy.FAIL, LAST_BY_PART, FIRST_BY_PART])
+def test_a_winner_that_does_not_say_where_it_removed_rows_is_refused(batch: Batch, policy: Policy) -> None:
+    with pytest.raises(ConflictError, match="a partition that it does not name"):
+        settled(batch, policy, met(EARLIER, partition=None))
 
 
-def test_what_is_kept_or_yielded_is_not_removed(batch: Batch) -> None:
-    files = [{"path": path, "partitionValues": {"month": month}} for path, month in (("a", HERE[0]), ("b", "2019-02"))]
-    assert Settled().still_removed(files, MONTHLY) == files
-    assert Settled(kept={"b"}).still_removed(files, MONTHLY) == files[:1]
-    assert Settled(yielded={HERE}).still_removed(files, MONTHLY) == files[1:]
+def test_a_winner_that_does_not_say_where_it_removed_rows_is_replaced_where_it_finished_earlier(batch: Batch) -> None:
+    assert outcomes(settled(batch, LAST, met(EARLIER, partition=None))) == ["replaced"]
+    with pytest.raises(ConflictError, match="a partition that it does not name"):
+        settled(batch, LAST, met(LATER, partition=None))
 
 
 def test_fail_names_table_winner_partition_writer_and_the_ways_out(batch: Batch) -> None:
     with pytest.raises(ConflictError) as error:
-        settled(batch, Policy.FAIL, conflict(EARLIER))
+        settled(batch, Policy.FAIL, met(EARLIER))
     for part in ("In trips", "version 7 (WRITE) changed month=2019-01", "'mine'", "version 0", "last_writer_wins"):
         assert part in str(error.value)
 
 
-@pytest.mark.parametrize("policy", list(Policy))
-def test_a_winner_that_does_not_say_where_it_removed_rows_is_settled_by_no_policy(batch: Batch, policy: Policy) -> None:
-    with pytest.raises(ConflictError, match="a partition that it does not name"):
-        settled(batch, policy, conflict(EARLIER, partition=None))
-
-
 @pytest.mark.parametrize(
-    ("at", "appended", "sentence"),
+    ("conflict", "sentence"),
     [
-        (EARLIER, None, "month=2019-01: version 7 (WRITE) is replaced: it finished earlier"),
-        (LATER, ("a",), "month=2019-01: version 7 (WRITE) is kept: it appended later"),
-        (LATER, None, "month=2019-01: version 7 (WRITE) stays, and this writer's rows there are set aside"),
+        (met(EARLIER), "month=2019-01: version 7 (WRITE) is replaced: it finished earlier"),
+        (met(LATER, APPENDED), "month=2019-01: version 7 (WRITE) is kept: it appended later"),
+        (
+            met(LATER, REPLACED),
+            (
+                "month=2019-01: version 7 (WRITE) stays: it replaced the partition later, "
+                "so this writer's rows there are not published"
+            ),
+        ),
     ],
 )
-def test_a_settlement_is_a_sentence_and_a_value(batch: Batch, at: Any, appended: Any, sentence: str) -> None:
-    (settlement,) = settled(batch, Policy.LAST_WRITER_WINS, conflict(at, appended)).settlements
+def test_a_settlement_is_a_sentence_and_a_value(batch: Batch, conflict: Conflict, sentence: str) -> None:
+    (settlement,) = settled(batch, LAST, conflict).settlements
     assert str(settlement) == sentence
     assert settlement.to_json()["winner_version"] == 7

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 from deltalake import DeltaTable
 
@@ -72,6 +73,11 @@ def committer(log: DeltaLog, store: Store | None = None, **changed: Any) -> Comm
 
 def table_ids(log: DeltaLog) -> list[int]:
     return ids(Path(log.table))
+
+
+# After whatever is committed while the test runs.
+SOON = datetime.now(UTC) + timedelta(hours=1)
+BEFORE = attrs.evolve(LOAD, run="before")
 
 
 def appends(log: DeltaLog, number: int = 20, month: str = "2019-01") -> Callable[[], object]:
@@ -254,7 +260,7 @@ def test_the_winners_of_a_long_race_are_read_once_each(log: DeltaLog) -> None:
         store = Counted(held)
         racing = Committer(through(store, log), backoff=Backoff(first=0))
         if losses == 15:
-            buffer = stage(log, writer_spec("again", **OVERWRITE), HERE)
+            buffer = stage(log, writer_spec("again", BEFORE, **OVERWRITE), HERE)
         assert racing.publish([buffer]).lost_races == losses
         costs.append((store.calls["get"], store.calls["list"]))
     (few, lists), (many, more_lists) = costs
@@ -548,7 +554,7 @@ def test_rule_16_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Pa
     log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
     foreign_append(log, {"2019-01": [1, 2, 3]})
     (add,) = live(log)
-    buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), datetime.now(UTC))
+    buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), SOON)
     held = LoserHeld(log.store, lambda: delete_rows(through(log.store, log), add, [1]))
     publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
     assert (publication.lost_races, held.refused) == (1, 1)
@@ -561,7 +567,7 @@ def test_rule_16_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Pa
 
 def test_rule_16_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1]})
-    buffer = stage(log, writer_spec(**OVERWRITE), HERE)
+    buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), SOON)
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22, "2019-02"))
     publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
     assert (publication.lost_races, held.refused) == (3, 3)
@@ -667,7 +673,7 @@ def respelled(buffer: Buffer, spelling: str) -> Buffer:
 def test_rule_18_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
     for key, spelling in (("a", "2019-01-01T12:00:00.000000Z"), ("b", "2019-01-01T12:00:01.000000Z")):
-        committer(log).publish([respelled(stage(log, writer_spec(key), {key: [1]}), spelling)])
+        committer(log).publish([respelled(stage(log, writer_spec(key, BEFORE), {key: [1]}), spelling)])
     same = respelled(stage(log, writer_spec("c", **OVERWRITE), {"c": [10]}), "2019-01-01 14:00:00+02:00")
     assert Committer(log).publish([same]).status is Status.PUBLISHED
     assert sorted(add["partitionValues"]["at"] for add in live(log)) == [

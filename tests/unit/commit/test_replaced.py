@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.commit.policy import Policy
@@ -17,7 +19,7 @@ from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import LoserHeld, through
-from tests.support.tables import foreign_append, foreign_commit, ids, make_table, stage, writer_spec
+from tests.support.tables import LOAD, foreign_append, foreign_commit, ids, landed_at, make_table, stage, writer_spec
 from tests.support.vectors import delete_rows
 
 REPLACE = {"on_rerun": OnRerun.REPLACE, "fingerprint": "mended"}
@@ -67,7 +69,7 @@ def test_an_overwrite_without_rows_empties_the_table_only_where_that_is_allowed(
 
 def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", partition_by=())
-    first = stage(log, writer_spec("first", mode=Mode.OVERWRITE), {None: [1]})
+    first = stage(log, writer_spec("first", attrs.evolve(LOAD, run="before"), mode=Mode.OVERWRITE), {None: [1]})
     committer(log).publish([first])
     late = stage(log, writer_spec("late", mode=Mode.OVERWRITE), {None: [2]})
     winner = stage(log, writer_spec("winner", mode=Mode.OVERWRITE), {None: [3]})
@@ -75,7 +77,7 @@ def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
     assert committer(log, held).publish([late]).status is Status.CONFLICTED
     assert table_ids(log) == [3]
     settled = committer(log).publish([late], Policy.LAST_WRITER_WINS)
-    assert [s.outcome for s in settled.settlements] == ["set_aside"]
+    assert (settled.status, [s.outcome for s in settled.settlements]) == (Status.SET_ASIDE, ["superseded"])
     assert table_ids(log) == [3]
 
 
@@ -84,7 +86,7 @@ def test_a_winner_anywhere_is_a_conflict_for_an_overwrite(log: DeltaLog) -> None
     buffer = stage(log, writer_spec(mode=Mode.OVERWRITE), {"2019-03": [10]})
     foreign_append(log, {"2019-07": [2]})
     assert committer(log).publish([buffer]).status is Status.CONFLICTED
-    # The append is stamped long ago, so it finished before and is replaced.
+    landed_at(log, 2, buffer.finished - timedelta(seconds=1))
     assert committer(log).publish([buffer], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
     assert table_ids(log) == [10]
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import attrs
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import dump_actions
+from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from tests.support.tables import foreign_commit, make_table
 
 FINISHED = datetime(2019, 2, 1, 3, 4, 5, 678901, UTC)
 WRITER = PublishedWriter(
@@ -115,6 +121,64 @@ def test_data_change_is_of_rows_not_of_files(actions: list[dict[str, Any]], chan
 )
 def test_a_blind_append_only_adds(actions: list[dict[str, Any]], info: dict[str, Any], blind: bool) -> None:
     assert commit(*actions, **info).blind_append is blind
+
+
+@pytest.mark.parametrize(
+    ("actions", "info", "blind"),
+    [
+        pytest.param([add()], {"operationParameters": {"mode": "Append", "partitionBy": "[]"}}, True, id="append"),
+        pytest.param([add(), remove(dataChange=False)], {"operationParameters": {"mode": "Append"}}, True, id="moves"),
+        pytest.param([add()], {"operationParameters": {"mode": "Append"}, "isBlindAppend": False}, False, id="says no"),
+        pytest.param([add()], {"operationParameters": {"mode": "Overwrite"}}, False, id="overwrite"),
+        pytest.param([add()], {"operationParameters": {"mode": "Append"}, "operation": "MERGE"}, False, id="no write"),
+        pytest.param([add(), remove()], {"operationParameters": {"mode": "Append"}}, False, id="removes rows"),
+        *(
+            pytest.param([add()], {"operationParameters": odd}, False, id=f"parameters {odd!r}")
+            for odd in (None, "Append", ["mode", "Append"], 1, {"mode": {"mode": "Append"}})
+        ),
+    ],
+)
+def test_a_write_of_the_mode_append_that_does_not_say_whether_it_is_blind_is(
+    actions: list[dict[str, Any]], info: dict[str, Any], blind: bool
+) -> None:
+    assert commit(*actions, **info).blind_append is blind
+
+
+def test_an_append_of_deltalake_is_a_blind_one_and_its_overwrite_is_none(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    rows = pa.table({"id": [1], "month": ["2019-01"]})
+    write_deltalake(log.table, rows, mode="append")
+    write_deltalake(log.table, rows, mode="overwrite")
+    assert [found.blind_append for found in log.commits_since(0)] == [True, False]
+
+
+def test_a_commit_landed_when_the_store_says_and_only_without_it_when_its_writer_says(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    version = foreign_commit(log, [{"commitInfo": {"timestamp": 1_549_000_000_123}}])
+    os.utime(tmp_path / version_path(version), (FINISHED.timestamp(), FINISHED.timestamp()))
+    (found,) = log.commits_since(0)
+    assert found.time == datetime(2019, 2, 1, 5, 46, 40, 123000, UTC)
+    assert found.landed == log.store.head(version_path(version)).modified != found.time
+    assert attrs.evolve(found, modified=found.time).landed == found.time
+    assert commit().landed == commit().time
+
+
+@pytest.mark.parametrize(
+    "odd", ["2019-01-01T00:00:00Z", "", 1_549_000_000_123_000, 1e300, float("nan"), [], {}, True], ids=str
+)
+@pytest.mark.parametrize("field", ["timestamp", "inCommitTimestamp"])
+def test_a_time_that_cannot_be_read_gives_way_to_the_stores(odd: Any, field: str) -> None:
+    found = attrs.evolve(commit(**{"timestamp": None, field: odd}), modified=FINISHED)
+    assert (found.time, found.finished, found.landed) == (FINISHED, FINISHED, FINISHED)
+
+
+@pytest.mark.parametrize(("stamp", "known"), [("now", None), (None, None), ([], None), ("17", 17), (10**16, 10**16)])
+def test_an_in_commit_timestamp_is_any_whole_number_for_the_next_one_must_exceed_it(stamp: Any, known: Any) -> None:
+    assert commit(inCommitTimestamp=stamp).in_commit_timestamp == known
+
+
+def test_an_in_commit_timestamp_that_cannot_be_read_gives_way_to_the_writers_own_word() -> None:
+    assert commit(inCommitTimestamp="now").time == commit().time
 
 
 def test_a_remove_that_does_not_say_where_names_no_partition() -> None:

@@ -1,0 +1,79 @@
+"""What other writers of a load have in the table that a batch of the load would remove.
+
+Writers of one load are rivals, whether they ran at the same time or one after another: what a policy does must not
+depend on how many of them had a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from airflow_provider_onelake.commit.batch import Batch
+from airflow_provider_onelake.log.commits import STAGED, Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.prepare import standing
+from airflow_provider_onelake.staging.published import Publishing, find_published
+
+
+class SameLoad:
+    """Finds the commits of a load's other writers, also those that a batch was formed on top of.
+
+    :param log: of the table.
+    """
+
+    def __init__(self, log: DeltaLog) -> None:
+        self._log = log
+        self._known: dict[tuple[str, int], Publishing | None] = {}
+
+    def commits(self, batch: Batch, snapshot: Snapshot, removable: Iterable[Mapping[str, Any]]) -> list[Commit]:
+        """Return what other writers published before the batch was formed, and the batch would remove.
+
+        What a writer that is being rerun published before counts no more: its rerun is the rival.
+
+        :param batch: to publish.
+        :param snapshot: that the commit is decided on.
+        :param removable: the live files that the batch would remove, but for colleagues'.
+        :returns: their commits, in the order of versions.
+        """
+        others = {f"{writer.directory}/": writer for writer in self._others(batch, snapshot)}
+        if not others:
+            return []
+        met = {
+            others[directory]
+            for file in removable
+            if (directory := "/".join(file["path"].split("/")[:2]) + "/") in others
+        }
+        found = [self._publishing(writer, snapshot) for writer in met]
+        commits = {
+            publishing.version: self._log.commit(publishing.version) or _remembered(publishing)
+            for publishing in found
+            if publishing is not None and publishing.version <= batch.read_version
+        }
+        return [commits[version] for version in sorted(commits)]
+
+    def _others(self, batch: Batch, snapshot: Snapshot) -> Iterable[WriterIdentity]:
+        load = batch.buffers[0].spec.identity.load
+        own = {buffer.spec.identity.app_id for buffer in batch.buffers}
+        prefix = f"onelake/{load.id}/"
+        for app_id in snapshot.txns:
+            if app_id.startswith(prefix) and app_id not in own:
+                yield load.writer(unquote(app_id.removeprefix(prefix)))
+
+    def _publishing(self, writer: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
+        generation = snapshot.txns[writer.app_id]
+        if standing(self._log.store, writer).generation > generation:
+            return None
+        key = (writer.app_id, generation)
+        if key not in self._known:
+            self._known[key] = find_published(self._log, writer, generation, snapshot.version)
+        return self._known[key]
+
+
+def _remembered(publishing: Publishing) -> Commit:
+    """Return what a marker remembers of a commit whose entry was cleaned up."""
+    staged = {"writers": [publishing.record.to_json()]}
+    return Commit(publishing.version, [{"commitInfo": {"operation": "WRITE", STAGED: staged}}])

@@ -1,0 +1,372 @@
+"""A write is one thing: whatever else was committed, the table equals an order of whole writes that the policy allows.
+
+The winners are deltalake's own commits, other writers, and log entries as Spark writes them, on real tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.exceptions import ConflictError, RowsRestoredAwayError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import deltalake_referee
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.spec import Mode, OnRerun
+from tests.support.stores import through
+from tests.support.tables import (
+    LOAD,
+    append_files,
+    finished_at,
+    foreign_append,
+    foreign_commit,
+    ids,
+    landed_at,
+    make_table,
+    stage,
+    writer_spec,
+)
+
+PARTITIONS = {"mode": Mode.OVERWRITE_PARTITIONS}
+TABLE = {"mode": Mode.OVERWRITE}
+WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month >= 'p1'"}
+OTHER = attrs.evolve(LOAD, dag="another")
+Winner = Callable[[DeltaLog], object]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    """A table with 1 and 2 in p1, and 3 in p2."""
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"p1": [1, 2], "p2": [3]})
+    return log
+
+
+def committer(log: DeltaLog) -> Committer:
+    return Committer(through(log.store, log), referee=deltalake_referee(log.table))
+
+
+def settle(log: DeltaLog, *writers: str, policy: Policy = Policy.LAST_WRITER_WINS) -> Report:
+    return reconcile(committer(log), LOAD, list(writers), on_conflict=policy)
+
+
+def statuses(report: Report) -> dict[str, str]:
+    return {outcome.writer: outcome.status for outcome in report.outcomes}
+
+
+def table_ids(log: DeltaLog) -> list[int]:
+    return ids(Path(log.table))
+
+
+def deltalake_appends(log: DeltaLog) -> None:
+    write_deltalake(log.table, pa.table({"id": [20], "month": ["p1"]}), mode="append")
+
+
+def deltalake_deletes(log: DeltaLog) -> None:
+    DeltaTable(log.table).delete("id = 1")
+
+
+def deltalake_updates(log: DeltaLog) -> None:
+    DeltaTable(log.table).update({"id": "id + 100"}, predicate="month = 'p1'")
+
+
+def writer_takes_back(log: DeltaLog) -> None:
+    """Another load's rerun with on_rerun="replace": it removes what it appended, and appends again."""
+    again = {"generation": 2, "on_rerun": OnRerun.REPLACE}
+    committer(log).publish([stage(log, writer_spec("x", OTHER, **again), {"p1": [6]})])
+
+
+# -- with last_writer_wins, after a later winner that neither appended nor replaced the partition -------------------
+
+
+@pytest.mark.parametrize("terms", [PARTITIONS, TABLE, WHERE], ids=["partitions", "table", "where"])
+@pytest.mark.parametrize("rows", [{"p1": [10]}, {"p1": [10], "p2": [11]}, {"p2": [11]}], ids=["p1", "p1+p2", "p2"])
+@pytest.mark.parametrize("winner", [deltalake_deletes, deltalake_updates, writer_takes_back])
+def test_nothing_of_a_write_is_published_where_a_later_winner_changed_its_range(
+    log: DeltaLog, terms: Any, rows: dict[str | None, list[int]], winner: Winner
+) -> None:
+    committer(log).publish([stage(log, writer_spec("x", OTHER), {"p1": [5]})])
+    buffer = stage(log, writer_spec(**terms), rows)
+    winner(log)
+    left = table_ids(log)
+    if terms is PARTITIONS and "p1" not in rows:
+        assert committer(log).publish([buffer]).status is Status.PUBLISHED
+        return
+    assert committer(log).publish([buffer]).status is Status.CONFLICTED
+    report = settle(log, "w")
+    assert statuses(report) == {"w": "refused"}
+    assert table_ids(log) == left
+    with pytest.raises(ConflictError, match="Nothing was published and the buffers are kept: clear the writers"):
+        report.raise_for_failures()
+
+
+@pytest.mark.parametrize(
+    ("terms", "rows", "expected"),
+    [
+        pytest.param(PARTITIONS, {"p1": [10]}, [3, 10, 20], id="partitions"),
+        pytest.param(TABLE, {"p1": [10]}, [10, 20], id="table"),
+        pytest.param(TABLE, {"p2": [10]}, [10, 20], id="table, rows elsewhere"),
+        pytest.param(WHERE, {"p2": [10]}, [10, 20], id="where"),
+    ],
+)
+def test_a_later_append_of_deltalake_stays_beside_the_whole_write(
+    log: DeltaLog, terms: Any, rows: Any, expected: list[int]
+) -> None:
+    stage(log, writer_spec(**terms), rows)
+    deltalake_appends(log)
+    report = settle(log, "w")
+    assert statuses(report) == {"w": "published"}
+    assert table_ids(log) == expected
+
+
+def test_a_later_overwrite_of_one_partition_comes_second_and_the_rest_is_published(log: DeltaLog) -> None:
+    first = stage(log, writer_spec(**TABLE), {"p1": [10], "p2": [11]})
+    second = stage(log, writer_spec("x", OTHER, **PARTITIONS), {"p2": [20]})
+    finished_at(log, second, first.finished + timedelta(seconds=1))
+    assert committer(log).publish([second]).status is Status.PUBLISHED
+    (outcome,) = settle(log, "w").outcomes
+    assert (outcome.status, outcome.rows_staged, outcome.rows_published) == ("published", 2, 1)
+    assert table_ids(log) == [10, 20]
+
+
+def foreign_overwrite(log: DeltaLog, month: str, number: int, survivor: bool = False, **parameters: Any) -> None:
+    """As Spark writes one, or as deltalake did where an append that came between survives it."""
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    there = list(log.live_files(lambda add: add["partitionValues"]["month"] == month, snapshot.version))
+    info = {"operationParameters": {"mode": "Overwrite", **parameters}, "isBlindAppend": False}
+    gone = [{"remove": {**add, "dataChange": True, "deletionTimestamp": 1}} for add in there[1 if survivor else 0 :]]
+    foreign_commit(log, [*append_files(log.store, "", {month: [number]}, **info), *gone])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        pytest.param({"isDynamicPartitionOverwrite": "true"}, [11, 20], id="dynamic"),
+        pytest.param({"predicate": "month = 'p1'"}, [11, 20], id="replaceWhere"),
+        pytest.param({"predicate": "id > 1"}, None, id="replaceWhere over other columns"),
+        pytest.param({}, None, id="perhaps of the whole table"),
+    ],
+)
+def test_a_later_foreign_overwrite_of_a_partition_comes_second(
+    log: DeltaLog, parameters: dict[str, Any], expected: list[int] | None
+) -> None:
+    stage(log, writer_spec(**TABLE), {"p1": [10], "p2": [11]})
+    foreign_overwrite(log, "p1", 20, **parameters)
+    left = table_ids(log)
+    assert statuses(settle(log, "w")) == {"w": "published" if expected else "refused"}
+    assert table_ids(log) == (expected or left)
+
+
+def test_a_foreign_overwrite_that_left_older_rows_replaced_nothing_whole(log: DeltaLog) -> None:
+    foreign_append(log, {"p1": [4]})
+    stage(log, writer_spec(**TABLE), {"p1": [10], "p2": [11]})
+    foreign_overwrite(log, "p1", 20, survivor=True, isDynamicPartitionOverwrite="true")
+    left = table_ids(log)
+    assert statuses(settle(log, "w")) == {"w": "refused"}
+    assert table_ids(log) == left
+
+
+def test_writes_count_in_one_order_also_where_one_was_placed_before_another(log: DeltaLog) -> None:
+    """Three overwrites are published in the order 3, 1, 2, and count in the order 1, 2, 3."""
+    rows: list[dict[str | None, list[int]]] = [{"p1": [10], "p2": [11]}, {"p1": [20]}, {"p2": [30]}]
+    buffers = []
+    for number, staged in enumerate(rows):
+        spec = writer_spec("w", attrs.evolve(LOAD, run=str(number)), **(TABLE if number == 0 else PARTITIONS))
+        buffer = stage(log, spec, staged)
+        buffers.append(finished_at(log, buffer, buffer.finished + timedelta(seconds=number)))
+    for number in (2, 0, 1):
+        committer(log).publish([buffers[number]], Policy.LAST_WRITER_WINS)
+    assert table_ids(log) == [20, 30]
+    first = log.commit(3)
+    assert first is not None
+    assert first.staged["before"] == 2
+
+
+def test_where_the_first_writer_wins_the_other_write_is_set_aside_in_all_its_partitions(log: DeltaLog) -> None:
+    committer_of_first = stage(log, writer_spec("x", OTHER, **PARTITIONS), {"p1": [20]})
+    stage(log, writer_spec(**PARTITIONS), {"p1": [10], "p2": [11]})
+    committer(log).publish([committer_of_first])
+    for _ in range(2):
+        (outcome,) = settle(log, "w", policy=Policy.FIRST_WRITER_WINS).outcomes
+        assert (outcome.status, outcome.rows_published) == ("set_aside", 0)
+    assert table_ids(log) == [3, 20]
+
+
+def test_per_partition_a_write_may_be_seen_in_one_partition_and_not_in_another(log: DeltaLog) -> None:
+    stage(log, writer_spec(**PARTITIONS), {"p1": [10], "p2": [11]})
+    deltalake_deletes(log)
+    assert statuses(settle(log, "w", policy=Policy.LAST_WRITER_WINS_PER_PARTITION)) == {"w": "published"}
+    assert table_ids(log) == [2, 11]
+
+
+# -- what a winner says, and does not ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [{"partitionValues": {}}, {"partitionValues": None}, {}], ids=["{}", "null", "none"])
+def test_a_remove_that_does_not_name_its_partition_may_be_of_any(log: DeltaLog, values: dict[str, Any]) -> None:
+    stage(log, writer_spec(**PARTITIONS), {"p1": [10]})
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    (there,) = log.live_files(lambda add: add["partitionValues"]["month"] == "p1", snapshot.version)
+    gone = {"path": there["path"], "dataChange": True, "deletionTimestamp": 1, **values}
+    foreign_commit(log, [{"commitInfo": {"operation": "DELETE"}}, {"remove": gone}])
+    assert statuses(settle(log, "w", policy=Policy.FAIL)) == {"w": "refused"}
+    assert statuses(settle(log, "w", policy=Policy.FIRST_WRITER_WINS)) == {"w": "set_aside"}
+    assert table_ids(log) == [3]
+
+
+def test_a_foreign_commit_and_a_buffer_are_ordered_by_the_stores_clock_alone(log: DeltaLog) -> None:
+    """Whole seconds, as S3 has them: the engine's own time is later than the buffer's, the store's is not."""
+    buffer = stage(log, writer_spec(**PARTITIONS), {"p1": [10]})
+    second = buffer.finished.replace(microsecond=0)
+    finished_at(log, buffer, second)
+    said = round(second.timestamp() * 1000) + 400
+    landed_at(log, foreign_append(log, {"p1": [20]}, timestamp=said), second)
+    (outcome,) = settle(log, "w").outcomes
+    assert outcome.decisions == ("month=p1: version 2 (WRITE) is replaced: it finished earlier",)
+    assert table_ids(log) == [3, 10]
+
+
+# -- the writers of one load, one after another --------------------------------------------------------------------
+
+
+def one_after_another(log: DeltaLog, rows: dict[str | None, list[int]], **terms: Any) -> list[Buffer]:
+    """Two writers with one slot: the second stages when the first has tried to publish."""
+    buffers = []
+    for number, key in enumerate("ab"):
+        buffer = stage(
+            log, writer_spec(key, **terms), {month: [n + number for n in found] for month, found in rows.items()}
+        )
+        buffers.append(finished_at(log, buffer, buffer.finished + timedelta(seconds=number)))
+        committer(log).publish([buffers[-1]])
+    return buffers
+
+
+@pytest.mark.parametrize("terms", [PARTITIONS, TABLE, WHERE], ids=["partitions", "table", "where"])
+@pytest.mark.parametrize(
+    ("policy", "seen", "told"),
+    [
+        (Policy.LAST_WRITER_WINS, 11, {"a": "superseded", "b": "published"}),
+        (Policy.FIRST_WRITER_WINS, 10, {"a": "already_published", "b": "set_aside"}),
+        (Policy.FAIL, 10, {"a": "already_published", "b": "refused"}),
+    ],
+)
+def test_what_a_policy_does_does_not_depend_on_how_many_writers_ran_at_once(
+    log: DeltaLog, terms: Any, policy: Policy, seen: int, told: dict[str, str]
+) -> None:
+    one_after_another(log, {"p1": [10]}, **terms)
+    report = settle(log, "a", "b", policy=policy)
+    assert statuses(report) == told
+    assert table_ids(log) == ([3, seen] if terms is PARTITIONS else [seen])
+    if policy is Policy.FAIL:
+        with pytest.raises(ConflictError, match=r"version 2 \(a\) changed month=p1, which writers 'b' replace"):
+            report.raise_for_failures()
+
+
+def test_the_last_writer_of_a_load_says_whom_it_replaced_and_the_replaced_one_by_whom(log: DeltaLog) -> None:
+    one_after_another(log, {"p1": [10]}, **PARTITIONS)
+    first, second = settle(log, "a", "b").outcomes
+    assert second.decisions == ("month=p1: version 2 (a) is replaced: it finished earlier",)
+    assert first.aftermath == ("its rows were replaced by b in version 3",)
+    again, _ = settle(log, "a", "b").outcomes
+    assert (again.status, again.aftermath) == ("superseded", first.aftermath)
+
+
+def test_writers_of_a_load_that_share_no_partition_publish_for_themselves(log: DeltaLog) -> None:
+    a = stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})
+    assert committer(log).publish([a]).status is Status.PUBLISHED
+    b = stage(log, writer_spec("b", **PARTITIONS), {"p2": [11]})
+    assert committer(log).publish([b]).status is Status.PUBLISHED
+
+
+def test_what_a_writer_that_is_being_rerun_published_before_is_no_rival(log: DeltaLog) -> None:
+    """The load is cleared after its writers were mended: `a` writes elsewhere now, and `b` takes its old place."""
+    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})])
+    a = stage(log, writer_spec("a", generation=2, **PARTITIONS), {"p2": [10]})
+    b = stage(log, writer_spec("b", generation=2, **PARTITIONS), {"p1": [11]})
+    assert committer(log).publish([b]).status is Status.PUBLISHED
+    assert committer(log).publish([a]).status is Status.PUBLISHED
+
+
+def test_the_files_of_a_later_winner_are_known_again_after_they_were_compacted_by_themselves(log: DeltaLog) -> None:
+    stage(log, writer_spec(**PARTITIONS), {"p1": [10]})
+    for number in (20, 21):
+        foreign_append(log, {"p1": [number]})
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    appended = [commit.adds[0] for version in (2, 3) if (commit := log.commit(version))]
+    info, add = append_files(log.store, "", {"p1": [20, 21]}, operation="OPTIMIZE")
+    add["add"]["dataChange"] = False
+    moved = [{"remove": {**file, "dataChange": False, "deletionTimestamp": 1}} for file in appended]
+    foreign_commit(log, [info, *moved, add])
+    assert statuses(settle(log, "w")) == {"w": "published"}
+    assert table_ids(log) == [3, 10, 20, 21]
+
+
+# -- what became of published rows ---------------------------------------------------------------------------------
+
+
+def test_rows_that_a_restore_took_back_are_not_called_published(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec(), {"p1": [10]})])
+    DeltaTable(log.table).restore(1)
+    report = settle(log, "w")
+    assert statuses(report) == {"w": "restored_away"}
+    with pytest.raises(
+        RowsRestoredAwayError, match=r"'w' .* published in version 2 .* taken back by RESTORE in version 3"
+    ):
+        report.raise_for_failures()
+    DeltaTable(log.table).restore(2)
+    assert statuses(settle(log, "w")) == {"w": "already_published"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "status", "story"),
+    [
+        pytest.param(
+            lambda table: table.delete("id = 10"), "deleted", "its rows were changed or deleted by DELETE", id="delete"
+        ),
+        pytest.param(
+            lambda table: table.update({"id": "99"}, predicate="id = 10"),
+            "deleted",
+            "some of its rows were changed or deleted by UPDATE",
+            id="update",
+        ),
+        pytest.param(lambda table: table.optimize.compact(), "already_published", None, id="compaction"),
+        pytest.param(
+            lambda table: write_deltalake(table, pa.table({"id": [7], "month": ["p1"]}), mode="overwrite"),
+            "superseded",
+            "its rows were replaced by WRITE",
+            id="foreign overwrite",
+        ),
+    ],
+)
+def test_reconcile_tells_what_became_of_rows_since(
+    log: DeltaLog, statement: Callable[[DeltaTable], object], status: str, story: str | None
+) -> None:
+    committer(log).publish([stage(log, writer_spec(), {"p1": [10]})])
+    statement(DeltaTable(log.table))
+    report = settle(log, "w")
+    report.raise_for_failures()
+    (outcome,) = report.outcomes
+    assert outcome.status == status
+    assert outcome.aftermath == (() if story is None else (f"{story} in version 3",))
+
+
+def test_rows_that_are_replaced_after_a_compaction_moved_them_are_followed(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec(), {"p1": [10]})])
+    DeltaTable(log.table).optimize.compact()
+    committer(log).publish([stage(log, writer_spec("x", OTHER, **PARTITIONS), {"p1": [20]})])
+    (outcome,) = settle(log, "w").outcomes
+    assert (outcome.status, outcome.aftermath) == ("superseded", ("its rows were replaced by x in version 4",))
