@@ -136,6 +136,7 @@ def _in_child(bug: Bug | None, nodes: Sequence[str]) -> dict[str, Any]:
     shown = io.StringIO()
     with tempfile.TemporaryDirectory(prefix="seeded-bug-") as scratch, redirect_stdout(shown), redirect_stderr(shown):
         if bug is not None:
+            os.environ["TESTS_PATIENCE"] = "5"
             bug.seed()
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--durations=0", "-n", "0"]
         # Of one test that fails the others need not be run; on clean code all must pass.

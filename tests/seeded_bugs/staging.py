@@ -4,4 +4,146 @@ from __future__ import annotations
 
 from tests.seeded_bugs.bug import Bug
 
-BUGS: list[Bug] = []
+BUGS = [
+    # -- buffers -------------------------------------------------------------------------------------------------------
+    Bug(
+        "a buffer is complete though one of its files has another size",
+        "staging.buffers",
+        'if info is None or info.size != int(add["size"]):',
+        "if info is None:",
+        ("staging/test_buffers.py::test_rule_3_a_file_of_another_size_is_named",),
+    ),
+    Bug(
+        "the age of a buffer is that of its youngest file",
+        "staging.buffers",
+        "return min(times, default=None)",
+        "return max(times, default=None)",
+        ("staging/test_buffers.py::test_rule_4_the_oldest_file_counts_by_the_stores_time",),
+    ),
+    Bug(
+        "a buffer may be published until the whole of the retention has passed",
+        "staging.buffers",
+        "now - self.oldest >= timedelta(days=retention_days) / 2:",
+        "now - self.oldest >= timedelta(days=retention_days):",
+        ("staging/test_buffers.py::test_rule_4_a_buffer_as_old_as_half_of_the_retention_is_refused",),
+    ),
+    Bug(
+        "a version 1 of another attempt's txn counts as the buffer's",
+        "staging.buffers",
+        'if txn["appId"] == buffer.spec.attempt and int(txn["version"]) == 1]',
+        'if int(txn["version"]) == 1]',
+        ("staging/test_buffers.py::test_rule_1_version_1_carries_the_attempts_txn",),
+    ),
+    Bug(
+        "a file with a deletion vector is published",
+        "staging.buffers",
+        'if any(add.get("deletionVector") for add in adds):',
+        "if False:",
+        ("staging/test_buffers.py::test_rule_1_every_file_is_a_change_of_data_without_a_deletion_vector",),
+    ),
+    Bug(
+        "the twin compacts by itself",
+        "staging.buffers",
+        '    "delta.autoOptimize.autoCompact",\n',
+        "",
+        ("staging/test_buffers.py::test_rule_1_properties_that_start_work_of_their_own_are_left_out_of_the_twin",),
+    ),
+    Bug(
+        "a buffer that was published is set aside afterwards",
+        "staging.buffers",
+        '        store.create(f"{path}/{CLOSED}", json.dumps({"reason"',
+        '        store.put(f"{path}/{CLOSED}", json.dumps({"reason"',
+        ("staging/test_buffers.py::test_what_is_closed_already_is_not_set_aside",),
+    ),
+    # -- what was published --------------------------------------------------------------------------------------------
+    Bug(
+        "a rerun takes back a part of what it appended, where the log is gone",
+        "staging.published",
+        "elif found.record.rows is None or total_rows(live) != found.record.rows:",
+        "elif found.record.rows is None:",
+        ("staging/test_published.py::test_where_the_log_is_gone_and_rows_are_missing_nothing_is_taken_back",),
+    ),
+    Bug(
+        "a rerun takes back a file of which rows were deleted",
+        "staging.published",
+        'changed = next((file["path"] for file in live if file.get("deletionVector")), None)',
+        "changed = None",
+        ("staging/test_published.py::test_a_file_of_which_rows_were_deleted_is_not_taken_back",),
+    ),
+    Bug(
+        "a rerun takes back what is left where a file is gone",
+        "staging.published",
+        "        if missing:\n",
+        "        if missing and not live:\n",
+        ("staging/test_published.py::test_where_a_file_is_gone_nothing_is_taken_back",),
+    ),
+    Bug(
+        "what another generation published is taken for this one's",
+        "staging.published",
+        'if marker.get("version") is not None and marker["writer"]["generation"] == generation:',
+        'if marker.get("version") is not None:',
+        ("staging/test_prepare.py::test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside",),
+    ),
+    Bug(
+        "a RESTORE takes nothing back",
+        "staging.published",
+        '    "RESTORE",\n',
+        "",
+        ("staging/test_prepare.py::test_rule_10_skip_is_refused_where_the_commit_was_undone",),
+    ),
+    # -- cleaning up ---------------------------------------------------------------------------------------------------
+    Bug(
+        "a buffer of an older generation than the table's is taken for one at work",
+        "staging.clean_up",
+        "settled = snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation",
+        "settled = snapshot.txns.get(spec.identity.app_id, 0) == spec.generation",
+        ("staging/test_clean_up.py::test_a_buffer_that_an_older_generation_left_open_is_settled_by_a_newer_one",),
+    ),
+    Bug(
+        "a buffer that still gets files is abandoned",
+        "staging.clean_up",
+        "age = now - max(info.modified for info in present.values())",
+        "age = now - min(info.modified for info in present.values())",
+        (
+            "staging/test_clean_up.py::test_an_open_buffer_that_still_gets_files_is_not_touched",
+            "staging/test_clean_up.py::test_a_marker_younger_than_the_age_keeps_the_log_however_old_the_rest_is",
+        ),
+    ),
+    Bug(
+        "cleaning up deletes version 0 first",
+        "staging.clean_up",
+        "for entry in sorted(staged.entries, reverse=True):",
+        "for entry in sorted(staged.entries):",
+        ("staging/test_clean_up.py::test_an_interrupted_clean_up_is_carried_on_by_the_next",),
+    ),
+    Bug(
+        "a lost marker is not made up before the log goes",
+        "staging.clean_up",
+        "if found is not None and found.record.buffer == path:",
+        "if found is None and path:",
+        ("staging/test_clean_up.py::test_a_marker_that_was_lost_is_made_up_before_the_log_goes",),
+        error="AttributeError",
+    ),
+    Bug(
+        "a marker is made up for a buffer whose writer another one settled",
+        "staging.clean_up",
+        "if found is not None and found.record.buffer == path:",
+        "if found is not None:",
+        ("staging/test_clean_up.py::test_a_buffer_whose_writer_is_settled_by_another_gets_no_marker",),
+    ),
+    Bug(
+        "a published compaction whose marker was lost is abandoned",
+        "staging.clean_up",
+        "    if not compactions:\n",
+        "    if compactions:\n",
+        ("staging/test_clean_up.py::test_a_published_compaction_whose_marker_was_lost_is_not_reported_as_abandoned",),
+    ),
+    # -- identity ------------------------------------------------------------------------------------------------------
+    Bug(
+        "two keys that look alike have one directory",
+        "staging.identity",
+        '        return f"{STAGED_DIRECTORY}/{slug}-{digest}" if slug else',
+        '        return f"{STAGED_DIRECTORY}/{slug}" if slug else',
+        ("staging/test_identity.py::test_rule_5_keys_that_look_alike_have_directories_of_their_own",),
+    ),
+]

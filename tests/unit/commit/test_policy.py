@@ -177,6 +177,8 @@ def test_rule_20_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
     mine = batch.finished[1]
     assert outcomes(settled(batch, LAST, ours(MINE, mine + "x"))) == ["superseded"]
     assert outcomes(settled(batch, LAST, ours(MINE, "a" + mine))) == ["replaced"]
+    # Itself is not earlier than itself.
+    assert outcomes(settled(batch, LAST, ours(MINE, mine))) == ["superseded"]
 
 
 @pytest.mark.parametrize("policy", [Policy.FAIL, LAST_BY_PART, FIRST_BY_PART])

@@ -294,6 +294,13 @@ def test_rule_13_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
     assert json.loads(Path(log.table, buffer.path, "_closed.json").read_text()) == {"reason": "set aside"}
 
 
+def test_what_is_closed_already_is_not_set_aside(log: DeltaLog) -> None:
+    buffer = opened(log)
+    close(log.store, buffer.path, {"version": 7})
+    set_aside(log.store, buffer.path, "a newer attempt")
+    assert closed(log.store, buffer.path) == {"version": 7}
+
+
 def test_attempts_are_found_in_whatever_state(log: DeltaLog) -> None:
     open_one = opened(log, attempt="a-1")
     complete_one = stage(log, writer_spec(attempt="a-2"), ROWS)
