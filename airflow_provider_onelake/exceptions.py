@@ -43,6 +43,10 @@ class AccessDeniedError(TerminalError):
     """The store refused the credentials, or they do not allow the operation."""
 
 
+class StoreRefusedError(TerminalError):
+    """The store takes a request for a wrong one, for reasons that the message gives in the store's own words."""
+
+
 class ObjectNotFoundError(OneLakeError):
     """There is no object at the path. Part of the store's interface, not a failure in itself."""
 

@@ -70,8 +70,16 @@ def get_provider_info() -> dict[str, Any]:
                         "label": "Lakehouse",
                         "description": (
                             "The directory that every table of this connection lies in: "
-                            "onelake://workspace/item.Lakehouse, abfss://…, s3://bucket/path, or a local directory. "
-                            "Empty: any address is taken."
+                            "onelake://<workspace GUID>/<item GUID>, onelake://workspace/item.Lakehouse, abfss://…, "
+                            "s3://bucket/path, or a local directory. Empty: any address is taken."
+                        ),
+                        "schema": {"type": ["string", "null"]},
+                    },
+                    "lakehouse_alias": {
+                        "label": "OneLake: the lakehouse's other spelling",
+                        "description": (
+                            "By names where the lakehouse is written by GUIDs, or by GUIDs where it is written by "
+                            "names. A table that is spelled so is then known as the same table."
                         ),
                         "schema": {"type": ["string", "null"]},
                     },

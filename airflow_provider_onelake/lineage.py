@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
+from airflow_provider_onelake.storage.addresses import one_host
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication
@@ -93,7 +94,7 @@ class Lineage:
         from openlineage.client.facet_v2 import output_statistics_output_dataset as statistics
         from openlineage.client.facet_v2 import schema_dataset, storage_dataset
 
-        namespace, name = dataset_of(attrs.evolve(self.table, region=None).spark_uri)
+        namespace, name = dataset_of(self.table.spark_uri)
         facets: dict[str, Any] = {"storage": storage_dataset.StorageDatasetFacet("delta", "parquet")}
         if self.columns:
             fields = [schema_dataset.SchemaDatasetFacetFields(column, kind) for column, kind in self.columns]
@@ -169,6 +170,9 @@ def dataset_of(address: str) -> tuple[str, str]:
     # Before abfss's @ is a container; a name and a password have a colon between them.
     if scheme not in _WITH_CONTAINER or ":" in authority.rpartition("@")[0]:
         authority = authority.rpartition("@")[2]
+    if scheme in _WITH_CONTAINER:
+        container, at, host = authority.rpartition("@")
+        authority = f"{container}{at}{one_host(host)}"
     path = path.partition("?")[0] if scheme in ("http", "https") else _QUERY.split(path, maxsplit=1)[0]
     return f"{scheme}://{authority}", path.strip("/") or "/"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.support.airflow_home import use_own_home
 from tests.support.groups import pytest_xdist_make_scheduler
 from tests.support.object_stores import blob_server, lake, proxy, s3_server
+from tests.support.onelake import onelake
 from tests.support.proxied_spark import other_spark, proxied_spark
 from tests.support.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.support.spark_server import connect_server
@@ -14,6 +15,7 @@ __all__ = [
     "blob_server",
     "connect_server",
     "lake",
+    "onelake",
     "other_spark",
     "proxied_spark",
     "proxy",

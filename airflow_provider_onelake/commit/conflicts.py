@@ -202,7 +202,7 @@ def winner_changed_files(
     """
     changed = [file for file in winner.removes if file.get("dataChange", True)]
     read = read_partition(batch.mode, partitioning)
-    named = [file for file in changed if _names_partition(file, partitioning)]
+    named = [file for file in changed if partitioning.named_by(file)]
     if len(named) < len(changed):
         yield Conflict(None, winner)
     removed = {read(file["partitionValues"]) for file in named}
@@ -235,7 +235,7 @@ def winner_replaced_range(
     touched = {
         partitioning.partition(file["partitionValues"])
         for file in (*winner.adds, *winner.removes)
-        if _names_partition(file, partitioning)
+        if partitioning.named_by(file)
     }
     for partition in sorted(own - touched, key=_order):
         covered = range_(partition)
@@ -247,9 +247,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     """Return what says which partitions a winner replaced, whatever was in them."""
     parameters = winner.info.get("operationParameters")
     parameters = parameters if isinstance(parameters, Mapping) else {}
-    with_files = {
-        partitioning.partition(add["partitionValues"]) for add in winner.adds if _names_partition(add, partitioning)
-    }
+    with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
     if winner.staged:
         if winner.staged.get("mode") == "overwrite_partitions":
             return with_files.__contains__
@@ -277,12 +275,6 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
         # A foreign replaceWhere over other columns rewrites files and keeps the rows outside of its predicate.
         return lambda _: False
     return lambda partition: any(predicate.covers(partition) for predicate in ranges)
-
-
-def _names_partition(file: Mapping[str, Any], partitioning: Partitioning) -> bool:
-    """Whether an action says which partition its file is of: every partition column must be a key."""
-    values = file.get("partitionValues")
-    return values is not None and all(partitioning.physical.get(name, name) in values for name in partitioning.types)
 
 
 class Origins:

@@ -78,6 +78,8 @@ def add_columns(
     :raises CommitContentionError: the budget is used up by others' commits; calling again carries on.
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
     """
+    # Spark has looked at the source since the last snapshot: the table may have been made again.
+    log.doubt()
     rows = json.loads(rows_schema_json)
     source = random or Random()  # noqa: S311 - ids and jitter, not secrets
     waits = Waits(backoff or Backoff(), source, log.clock)

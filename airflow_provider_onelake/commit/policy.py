@@ -258,4 +258,7 @@ def _per_partition(contest: Contest, policy: Policy) -> Settled:
 
 def _finished_earlier(conflict: Conflict, batch: Batch) -> bool:
     """Whether a winner finished before the batch did; one of which nobody knows when did not."""
+    if conflict.winner.version <= batch.read_version:
+        # The batch was formed on top of it, whatever coarse clocks say.
+        return True
     return conflict.finished is not None and conflict.finished < batch.finished

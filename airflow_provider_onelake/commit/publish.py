@@ -143,6 +143,8 @@ class _Attempts:
     ) -> None:
         self._committer = committer
         self._log = committer.log
+        # Hours of Spark's work may lie behind the snapshot: the table may have been made again since.
+        self._log.doubt()
         self._buffers = tuple(buffers)
         self._policy = policy
         self._given = tuple(colleagues)

@@ -75,6 +75,11 @@ class OneLakeHook(BaseHook):
         return str(self.connection.extra_dejson.get("lakehouse") or "").strip() or None
 
     @property
+    def lakehouse_alias(self) -> str | None:
+        """The lakehouse's other spelling, by GUIDs or by names; ``None`` where the connection has none."""
+        return self._extra("lakehouse_alias")
+
+    @property
     def namespace(self) -> str:
         """This Airflow deployment's name in the tables' logs (protocol, rule 8)."""
         return str(self.connection.extra_dejson.get("namespace") or "").strip() or DEFAULT_NAMESPACE
@@ -99,7 +104,7 @@ class OneLakeHook(BaseHook):
         """
         from airflow_provider_onelake.storage.addresses import resolve_table
 
-        return resolve_table(table, self.lakehouse)
+        return resolve_table(table, self.lakehouse, self.lakehouse_alias)
 
     def delta_log(self, table: str) -> DeltaLog:
         """Open a table's log; there need not be a table yet.
@@ -230,12 +235,14 @@ class OneLakeHook(BaseHook):
         return self._root(self.patience)
 
     def _root(self, patience: float) -> Store:
-        from airflow_provider_onelake.storage.addresses import TableAddress
+        from airflow_provider_onelake.storage.addresses import TableAddress, parse_alias
         from airflow_provider_onelake.storage.stores import open_store
 
         if self.lakehouse is None:
             raise OneLakeError(f"The connection {self.onelake_conn_id} has no lakehouse.")
         root = TableAddress.parse_root(self.lakehouse)
+        if self.lakehouse_alias is not None:
+            parse_alias(self.lakehouse_alias, root)
         # Opening a local store makes its directory, and a test that makes what it looks for proves nothing.
         if root.kind == "local" and not Path(root.path).is_dir():
             raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")

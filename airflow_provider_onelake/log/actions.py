@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.storage.clock import whole_number
 
 Action = dict[str, Any]
 FileKey = tuple[str, str | None]
@@ -43,7 +44,7 @@ def parse_actions(data: bytes, where: str) -> list[Action]:
     """
     try:
         actions = [json.loads(line) for line in data.splitlines() if line.strip()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorruptLogError(f"{where} is not JSON: {error}. Nothing was changed.") from error
     if not all(isinstance(action, dict) for action in actions):
         raise CorruptLogError(f"{where} holds a line that is no JSON object. Nothing was changed.")
@@ -97,7 +98,10 @@ def deletion_vector_id(file: Mapping[str, Any]) -> str | None:
 
 
 def file_key(file: Mapping[str, Any]) -> FileKey:
-    """Return what identifies a logical file: its path and its deletion vector.
+    """Return what identifies a logical file: its path, as it is spelled, and its deletion vector.
+
+    Spark and deltalake compare spellings as well: a ``remove`` that spells the path of a live file otherwise, such as
+    with ``%C3%A9`` for ``é``, leaves it live for all.
 
     :param file: an ``add`` or ``remove``.
     """
@@ -107,16 +111,19 @@ def file_key(file: Mapping[str, Any]) -> FileKey:
 def row_count(file: Mapping[str, Any]) -> int | None:
     """Return how many rows of a file are live, or ``None`` where its statistics do not say.
 
+    Statistics that cannot be read count as none: other engines read such a table.
+
     :param file: an ``add`` or ``remove``.
     """
     stats = file.get("stats")
-    if not stats:
+    try:
+        said = json.loads(stats) if isinstance(stats, str) else stats
+    except (ValueError, RecursionError):
         return None
-    records = (json.loads(stats) if isinstance(stats, str) else stats).get("numRecords")
-    if records is None:
-        return None
+    records = whole_number(said.get("numRecords")) if isinstance(said, Mapping) else None
     vector = file.get("deletionVector")
-    return int(records) - (int(vector["cardinality"]) if vector else 0)
+    gone = whole_number(vector.get("cardinality")) if vector else 0
+    return None if records is None or gone is None else records - gone
 
 
 def total_rows(files: Iterable[Mapping[str, Any]]) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Action, of_kind, parse_actions, total_rows
+from airflow_provider_onelake.log.wellformed import check_actions
 from airflow_provider_onelake.storage.clock import instant_of, whole_number
 
 # The field of ``commitInfo`` in which our commits and our buffers describe themselves.
@@ -50,9 +51,31 @@ class PublishedWriter:
         """Read the value back; fields of later formats are passed over.
 
         :param value: as it stands in ``commitInfo``.
+        :raises ValueError: it is no record of ours.
         """
-        known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name in value}
-        return cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
+        try:
+            known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name in value}
+            record = cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{value!r} is no record of a writer") from error
+        texts = (record.app_id, record.writer, record.buffer, record.fingerprint)
+        if not (
+            all(isinstance(text, str) for text in texts)
+            and isinstance(record.generation, int)
+            and isinstance(record.rows, int | None)
+            and isinstance(record.set_aside, bool)
+            and record.finished.tzinfo is not None
+        ):
+            raise ValueError(f"{value!r} is no record of a writer")
+        return record
+
+
+def digest_of(entry: bytes) -> str:
+    """Return what tells a log entry from another one that has its version.
+
+    :param entry: its content.
+    """
+    return hashlib.sha256(entry).hexdigest()[:16]
 
 
 @attrs.define(slots=False, frozen=True)
@@ -85,11 +108,12 @@ class Commit:
         :param table: what messages call the table.
         :param look_up: asks the store for the time of a version's entry; it is called only if the entry itself does
             not tell the time.
-        :raises CorruptLogError: the entry is no JSON.
+        :raises CorruptLogError: the entry is no JSON, or an action lacks what every reader needs.
         """
-        actions = parse_actions(data, f"Version {version} of {table}")
-        digest = hashlib.sha256(data).hexdigest()[:16]
-        return cls(version, actions, size=len(data), look_up=look_up, digest=digest)
+        where = f"Version {version} of {table}"
+        actions = parse_actions(data, where)
+        check_actions(actions, where)
+        return cls(version, actions, size=len(data), look_up=look_up, digest=digest_of(data))
 
     @cached_property
     def info(self) -> dict[str, Any]:
@@ -195,16 +219,28 @@ class Commit:
         """What the writer's user said about the commit."""
         return self.info.get("userMetadata")
 
-    @cached_property
+    @property
     def staged(self) -> Mapping[str, Any]:
-        """What our own commits record about themselves; empty for everybody else's."""
-        record = self.info.get(STAGED)
-        return record if isinstance(record, dict) and "writers" in record else {}
+        """What our own commits record about themselves; empty for everybody else's, and for what cannot be read."""
+        return self._record[0]
 
-    @cached_property
+    @property
     def writers(self) -> tuple[PublishedWriter, ...]:
         """The buffers that the commit published; empty for everybody else's commits."""
-        return tuple(PublishedWriter.from_json(value) for value in self.staged.get("writers", ()))
+        return self._record[1]
+
+    @cached_property
+    def _record(self) -> tuple[Mapping[str, Any], tuple[PublishedWriter, ...]]:
+        record = self.info.get(STAGED)
+        if not isinstance(record, dict) or not isinstance(record.get("writers"), list):
+            return {}, ()
+        replaces = record.get("replaces", [])
+        if not isinstance(replaces, list) or not all(isinstance(text, str) for text in replaces):
+            return {}, ()
+        try:
+            return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
+        except ValueError:
+            return {}, ()
 
     @property
     def finished(self) -> datetime | None:

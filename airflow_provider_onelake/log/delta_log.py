@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.commits import Commit, digest_of
 from airflow_provider_onelake.log.features import has_in_commit_timestamps
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
 from airflow_provider_onelake.log.snapshot import Snapshot, live_domains
@@ -33,6 +33,10 @@ _KEPT_BYTES = 16 << 20
 class DeltaLog:
     """Reads one table's log; its cost is proportional to the commits that are new to it.
 
+    A table that was dropped and made again has other entries in the same versions. So that a snapshot is not carried on
+    with them, an entry that it stands on is read once more whenever a minute has passed, and where :meth:`doubt` asks
+    for it; if it is another one by then, everything that is known is forgotten.
+
     :param store: rooted at the table's directory.
     :param table: what messages call the table.
     :param clock: for the age of the snapshot.
@@ -43,7 +47,9 @@ class DeltaLog:
         self.table = table
         self.clock = clock or SystemClock()
         self._snapshot: Snapshot | None = None
+        self._anchor: tuple[int, str] | None = None
         self._seen: datetime | None = None
+        self._made_sure: datetime | None = None
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
 
@@ -54,14 +60,29 @@ class DeltaLog:
         :raises CorruptLogError: an entry cannot be read.
         """
         now = self.clock.now()
+        due = self._made_sure is None or now - self._made_sure >= _PROBE_WHILE
+        if due and not self._is_the_same():
+            self._forget()
+        begun = self._snapshot is None
         if self._snapshot is None:
             self._snapshot = self._load()
         elif self._seen is not None and now - self._seen < _PROBE_WHILE:
             self._snapshot = self._snapshot.after(list(self._probe(self._snapshot.version)))
         else:
             self._snapshot = self._list_forward(self._snapshot)
+        if due or begun:
+            self._stand_at(self._snapshot)
+            self._made_sure = now
         self._seen = now
         return self._snapshot
+
+    def doubt(self) -> None:
+        """Let the next snapshot make sure first that the table is still the one that was read, for one request more.
+
+        To be called before something is decided on a snapshot that may be old, such as a put. It need not be called
+        again after a lost race: a minute has not passed since.
+        """
+        self._made_sure = None
 
     def commit(self, version: int) -> Commit | None:
         """Return one version, or ``None`` where its entry is not there.
@@ -107,7 +128,7 @@ class DeltaLog:
         commits = list(self._probe(version))
         newest = commits[-1].version if commits else version
         # Nobody knows how old the caller's version is, so the end must be proven to be one.
-        self._files_after(newest).check_contiguous(newest, self.table, self._exists)
+        self._files_from(newest).check_contiguous(newest, self.table, self._exists)
         return commits
 
     def versions_after(self, version: int) -> tuple[int, ...]:
@@ -115,7 +136,7 @@ class DeltaLog:
 
         :param version: the last one that is of no interest; -1 for all.
         """
-        return self._files_after(version).versions
+        return tuple(found for found in self._files_from(version + 1).versions if found > version)
 
     def newest_listed(self) -> int:
         """Find the newest version that has an entry, and list nothing older than the last checkpoint if its hint helps.
@@ -124,8 +145,6 @@ class DeltaLog:
         """
         hint = self._last_checkpoint_hint()
         versions = self.versions_after(-1 if hint is None else hint - 1)
-        if not versions and hint is not None:
-            versions = self.versions_after(-1)
         return versions[-1] if versions else -1
 
     def live_files(
@@ -177,9 +196,9 @@ class DeltaLog:
         :param until: the newest version of interest; ``None`` for all.
         """
         hint = self._last_checkpoint_hint()
-        starts = [hint - 1, -1] if hint is not None and (until is None or hint <= until) else [-1]
+        starts = [hint, 0] if hint is not None and (until is None or hint <= until) else [0]
         for start in starts:
-            files = self._files_after(start, until)
+            files = self._files_from(start, until)
             found = self._first_readable(files, read)
             if found is not None:
                 break
@@ -211,6 +230,8 @@ class DeltaLog:
                 domains.append(body)
             else:
                 txns[body["appId"]] = int(body["version"])
+        if not protocol or not metadata:
+            raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no protocol or no metaData.")
         stamp = self._stamp(checkpoint.version) if has_in_commit_timestamps(metadata) else None
         return Snapshot(checkpoint.version, protocol, metadata, txns, live_domains({}, domains), stamp)
 
@@ -226,11 +247,10 @@ class DeltaLog:
         return commit.in_commit_timestamp
 
     def _list_forward(self, snapshot: Snapshot) -> Snapshot | None:
-        files = self._files_after(snapshot.version - 1)
+        files = self._files_from(snapshot.version)
         if snapshot.version not in files.versions:
-            # Cleaned up behind a checkpoint, or the table was dropped and perhaps made again: begin from the start.
-            self._commits.clear()
-            self._kept_bytes = 0
+            # Cleaned up behind a checkpoint, or the table was dropped since it was asked for: begin from the start.
+            self._forget()
             return self._load()
         files.check_contiguous(snapshot.version, self.table, self._exists)
         return snapshot.after(self.commits_between(snapshot.version, files.latest))
@@ -239,6 +259,34 @@ class DeltaLog:
         while (commit := self.commit(version + 1)) is not None:
             yield commit
             version += 1
+
+    def _is_the_same(self) -> bool:
+        """Say whether the entry is as it was at which the log made sure the last time: what came after it followed it.
+
+        Where there was none, because a checkpoint summed it up, nobody can tell.
+        """
+        if self._anchor is None:
+            return self._snapshot is None
+        version, digest = self._anchor
+        return self._read_digest(version) == digest
+
+    def _stand_at(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None or (self._anchor is not None and self._anchor[0] == snapshot.version):
+            return
+        known = self._commits.get(snapshot.version)
+        digest = known.digest if known is not None else self._read_digest(snapshot.version)
+        self._anchor = None if digest is None else (snapshot.version, digest)
+
+    def _read_digest(self, version: int) -> str | None:
+        try:
+            return digest_of(self.store.get(version_path(version)))
+        except ObjectNotFoundError:
+            return None
+
+    def _forget(self) -> None:
+        self._snapshot = self._anchor = None
+        self._commits.clear()
+        self._kept_bytes = 0
 
     def _modified(self, version: int) -> datetime | None:
         try:
@@ -249,9 +297,23 @@ class DeltaLog:
     def _exists(self, version: int) -> bool:
         return self.commit(version) is not None
 
-    def _files_after(self, version: int, until: int | None = None) -> LogFiles:
-        start = version_path(version) if version >= 0 else None
-        listing = self.store.list(LOG_DIRECTORY, start_after=start)
+    def _files_from(self, version: int, until: int | None = None) -> LogFiles:
+        """List the log from a version on.
+
+        OneLake has answered a list from an offset with no rows at all where workspace and item were given by their
+        names. So such an answer is believed only where it has the version's own entry; without it, all is listed.
+
+        :param version: of the first entry of interest: one that should be there.
+        :param until: the newest version of interest; ``None`` for all.
+        """
+        if version > 0:
+            files = self._listed(version_path(version - 1), until)
+            if version in files.versions:
+                return files
+        return self._listed(None, until)
+
+    def _listed(self, start_after: str | None, until: int | None) -> LogFiles:
+        listing = self.store.list(LOG_DIRECTORY, start_after=start_after)
         if until is None:
             return LogFiles.of(listing)
         end = version_path(until + 1).removesuffix(".json")

@@ -132,6 +132,14 @@ class Partitioning:
         except ValueError as error:
             raise InvalidWriteError(f"The partition {dict(values)} cannot be read as {dict(self.types)}.") from error
 
+    def named_by(self, file: Mapping[str, Any]) -> bool:
+        """Say whether an action says which partition its file is of: every partition column must be a key.
+
+        :param file: an ``add`` or ``remove``; a ``remove`` may leave it out.
+        """
+        values = file.get("partitionValues")
+        return values is not None and all(self.physical.get(name, name) in values for name in self.types)
+
     def ambiguous(self, partition: Partition) -> bool:
         """Say whether a partition holds an instant whose time zone nobody knows.
 

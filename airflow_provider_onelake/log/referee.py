@@ -29,6 +29,7 @@ def deltalake_referee(table_uri: str, storage_options: Callable[[], Mapping[str,
         files: Iterable[Mapping[str, Any]],
     ) -> None:
         from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
         try:
             table = DeltaTable(table_uri, version=version, storage_options=dict(storage_options()))
@@ -36,6 +37,12 @@ def deltalake_referee(table_uri: str, storage_options: Callable[[], Mapping[str,
             listed = table.get_add_actions()
         except (OSError, SignInError) as error:
             raise as_store_error(error, LOG_DIRECTORY, table_uri) from error
+        except DeltaError as error:
+            raise CorruptLogError(
+                f"deltalake cannot read version {version} of {table_uri}: {error}. Nothing was removed. Where it finds "
+                "no files, the store may list nothing from an offset, as OneLake has done by names and not by GUIDs: "
+                "write the connection's lakehouse as onelake://<workspace GUID>/<item GUID>."
+            ) from error
         paths = listed.column("path").to_pylist()
         values: Any = listed.column("partition").to_pylist() if partitioning.types else [{}] * len(paths)
         theirs = {

@@ -17,8 +17,11 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, FileKey, file_key, parse_actions
+from airflow_provider_onelake.log.wellformed import check_body
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
@@ -120,14 +123,17 @@ def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) 
     wanted = frozenset(kinds)
     beside = wanted & _FILE_ACTIONS
     sidecars = []
+    known: set[str] = set()
     for path in checkpoint.paths:
-        for kind, body in _read(store, path, {*wanted, "sidecar"} if beside else wanted):
+        for kind, body in _read(store, path, {*wanted, "sidecar"} if beside else wanted, known):
             if kind == "sidecar" and "sidecar" not in wanted:
                 sidecars.append(sidecar_path(body))
             else:
                 yield kind, body
     for path in sidecars:
-        yield from _read(store, path, beside)
+        yield from _read(store, path, beside, known)
+    if "add" in wanted and known and "add" not in known:
+        raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no column of files. Nothing was changed.")
 
 
 def sidecar_path(sidecar: Mapping[str, Any]) -> str:
@@ -138,28 +144,60 @@ def sidecar_path(sidecar: Mapping[str, Any]) -> str:
     return f"{SIDECARS}/{unquote(sidecar['path']).rpartition('/')[2]}"
 
 
-def _read(store: Store, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read(store: Store, path: str, kinds: Iterable[str], known: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        data = store.get(path)
+    except ObjectNotFoundError as error:
+        raise CorruptLogError(f"{path} of a checkpoint is gone: {error} Nothing was changed.") from error
+    bodies = _in_json(data, path, kinds) if path.endswith(".json") else _in_parquet(data, path, kinds, known)
+    for kind, body in bodies:
+        check_body(kind, body, path)
+        yield kind, _as_entry(kind, body)
+
+
+def _in_json(data: bytes, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for action in parse_actions(data, path):
+        yield from ((kind, action[kind]) for kind in kinds if action.get(kind) is not None)
+
+
+def _in_parquet(data: bytes, path: str, kinds: Iterable[str], known: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # Whatever Arrow says of damage: of a page OSError, of a text UnicodeDecodeError, of the rest its own errors.
+    damage = (OSError, ValueError, OverflowError, MemoryError, pa.ArrowException)
     try:
-        data = store.get(path)
-        if path.endswith(".json"):
-            for action in parse_actions(data, path):
-                yield from ((kind, _as_entry(kind, action[kind])) for kind in kinds if action.get(kind) is not None)
-            return
-        file = pq.ParquetFile(io.BytesIO(data))
-        present = [kind for kind in sorted(kinds) if kind in file.schema_arrow.names]
-        for batch in file.iter_batches(columns=present, batch_size=8192):
-            for kind in present:
-                for body in batch.column(kind).drop_null().to_pylist(maps_as_pydicts="strict"):
-                    yield kind, _as_entry(kind, body)
-    except (ObjectNotFoundError, pa.ArrowException) as error:
+        # Spark puts a checksum on every page.
+        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
+        schema = file.schema_arrow
+        known.update(schema.names)
+        present = [kind for kind in sorted(kinds) if kind in schema.names]
+        leaves = [leaf for kind in present for leaf in _leaves(schema.field(kind))]
+        batches = file.iter_batches(columns=leaves, batch_size=8192)
+        while (batch := next(batches, None)) is not None:
+            found = [(kind, batch.column(kind).drop_null().to_pylist(maps_as_pydicts="strict")) for kind in present]
+            yield from ((kind, body) for kind, bodies in found for body in bodies)
+    except damage as error:
         raise CorruptLogError(f"{path} of a checkpoint cannot be read: {error} Nothing was changed.") from error
 
 
+def _leaves(field: pa.Field[Any]) -> list[str]:
+    """Return the columns of a file to decode for an action.
+
+    Values that are there only so that readers of checkpoints need not read texts may be beyond what Python knows (a
+    date in the year 12100), and with many columns they are nearly all that there is to decode. Of statistics that are
+    kept so and in no other way, the count of rows is wanted.
+    """
+    names = [f"{field.name}.{child.name}" for child in field.type if child.name not in _CHECKPOINT_ONLY]
+    parsed = field.type.field(_STATS) if field.type.get_field_index(_STATS) >= 0 else None
+    if parsed is not None and parsed.type.get_field_index("numRecords") >= 0:
+        names.append(f"{field.name}.{_STATS}.numRecords")
+    return names
+
+
 # Written for readers of checkpoints only; a log entry has the spelled form beside them.
-_CHECKPOINT_ONLY = ("stats_parsed", "partitionValues_parsed")
+_STATS = "stats_parsed"
+_CHECKPOINT_ONLY = (_STATS, "partitionValues_parsed")
 # Maps, in which null is a value, not an absence.
 _MAPS = ("partitionValues", "tags", "configuration", "options")
 
@@ -174,8 +212,8 @@ def _as_entry(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "add":
         # A checkpoint holds what is there, not what a commit changed.
         entry["dataChange"] = False
-        parsed = body.get("stats_parsed")
-        if parsed and "stats" not in entry and parsed.get("numRecords") is not None:
+        parsed = body.get(_STATS)
+        if isinstance(parsed, Mapping) and "stats" not in entry and parsed.get("numRecords") is not None:
             # Where statistics are kept in columns only (delta.checkpoint.writeStatsAsJson=false), the count is enough.
             entry["stats"] = json.dumps({"numRecords": parsed["numRecords"]})
     return entry

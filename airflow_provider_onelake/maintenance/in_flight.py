@@ -11,7 +11,6 @@ So these files are left out until the writer is settled, and a compaction never 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -32,6 +31,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.staging.buffers import CLOSED, closed, read_open_buffer
 from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, Load
+from airflow_provider_onelake.staging.prepare import read_claim
 from airflow_provider_onelake.staging.spec import Mode
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     :param abandoned_after: a writer that wrote nothing for this long is none. Default: half of the table's retention,
         after which its buffer is not published any more (protocol, rule 4).
     :raises StoreUnavailableError: the store did not answer.
+    :raises BufferInvalidError: a claim is damaged, so nobody knows whose work is in flight.
     """
     age = timedelta(days=snapshot.retention_days) / 2 if abandoned_after is None else abandoned_after
     now = log.clock.now()
@@ -204,7 +205,7 @@ def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
 
 def _app_id(log: DeltaLog, claim: str) -> str | None:
     try:
-        app_id: str | None = json.loads(log.store.get(claim)).get("app_id")
+        app_id: str = read_claim(log.store, claim)["app_id"]
     except ObjectNotFoundError:
         return None
     return app_id

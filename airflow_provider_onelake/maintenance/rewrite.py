@@ -124,6 +124,8 @@ class _Attempts:
     def __init__(self, publisher: Publisher, shadow: Shadow, rewrite: Rewrite) -> None:
         self._publisher = publisher
         self._log = publisher.log
+        # Spark's work lies behind the snapshot: the table may have been made again since.
+        self._log.doubt()
         self._shadow = shadow
         self._rewrite = rewrite
         self._groups = {group.partition: group for group in rewrite.groups}

@@ -174,7 +174,7 @@ class OneLakeReconcileOperator(BaseOperator):
         for outcome in report.outcomes:
             where = "" if outcome.version is None else f" in version {outcome.version}, {outcome.rows_published} rows"
             self.log.info("%s: writer %s: %s%s", log.table, outcome.writer, outcome.status, where)
-            for decision in outcome.decisions:
+            for decision in (*outcome.decisions, *outcome.aftermath):
                 self.log.warning("%s: writer %s: %s", log.table, outcome.writer, decision)
         snapshot = log.snapshot()
         table = Lineage(table=self.hook.address(self.table))

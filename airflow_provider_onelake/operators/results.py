@@ -47,6 +47,7 @@ def describe_publication(publication: Publication) -> dict[str, Any]:
         "version": publication.version,
         "lost_races": publication.lost_races,
         "conflicts": list(publication.conflicts),
+        "decisions": [str(settlement) for settlement in publication.settlements],
         "rows_published": None,
         "files_removed": None,
         "rows_outside": 0,

@@ -32,6 +32,9 @@ _STORE = r"\b(?:s3[an]?|abfss?|wasbs?|gs)://"
 _STORE_PATH = re.compile(rf"(?<=[`'\"]){_STORE}[^`'\"]+|{_STORE}[^\s`'\"\[\](),;]+", re.IGNORECASE)
 _S3 = re.compile(r"\bs3[an]?://", re.IGNORECASE)
 _AZURE = re.compile(r"\b(?:abfss?|wasbs?)://([^/@`'\"]*)@([A-Za-z0-9.-]+)(?::443)?", re.IGNORECASE)
+_ONELAKE_HOST = re.compile(
+    r"^(?:(?:[a-z0-9]+-)?onelake\.(?:dfs|blob)|[0-9a-f]{32}\.z[0-9a-f]{2}\.(?:dfs|blob|onelake))\.(?=fabric\.)"
+)
 _ONELAKE_ITEM = re.compile(r"(?<=@onelake\.dfs\.fabric\.microsoft\.com/)[^/`'\"]*")
 
 
@@ -172,8 +175,9 @@ def _plain(text: str) -> str:
 
 
 def _azure(match: re.Match[str]) -> str:
-    # OneLake has a host for every region, an account one for blobs: the data are the same. No case of them matters.
-    host = re.sub(r"^[a-z0-9]+-(?=onelake\.)", "", match[2].lower()).replace(".blob.", ".dfs.", 1)
+    # OneLake has a host for every region and private link, an account one for blobs: the data are the same. No case of
+    # them matters.
+    host = _ONELAKE_HOST.sub("onelake.dfs.", match[2].lower()).replace(".blob.", ".dfs.", 1)
     return f"abfss://{match[1].lower()}@{host}"
 
 

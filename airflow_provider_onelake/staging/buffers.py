@@ -23,6 +23,8 @@ from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
     BufferLostError,
+    CorruptLogError,
+    InvalidWriteError,
     ObjectExistsError,
     ObjectNotFoundError,
 )
@@ -35,7 +37,8 @@ from airflow_provider_onelake.log.actions import (
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import FORMAT, STAGED
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
+from airflow_provider_onelake.log.wellformed import check_actions
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 logger = logging.getLogger(__name__)
+
+_AGAIN = "Nothing was published: clear the writer's task to stage its rows again."
 
 CLOSED = "_closed.json"
 
@@ -178,22 +183,41 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
     :raises BufferIncompleteError: there is none.
-    :raises BufferInvalidError: it is not one of ours, or of a later format.
+    :raises BufferInvalidError: it is not one of ours, or of a later format, or damaged.
     """
     try:
-        actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of the buffer {path}")
+        data = store.get(f"{path}/{version_path(0)}")
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
+    actions = _actions(data, path, 0)
     record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
-    if not record or record.get("format") != FORMAT or "spec" not in record:
+    if not isinstance(record, dict) or record.get("format") != FORMAT or "spec" not in record:
         raise BufferInvalidError(f"{path} is no buffer of this format (wanted {FORMAT}); it is left alone.")
-    return OpenBuffer(
-        path,
-        WriteSpec.from_json(record["spec"]),
-        int(record["readVersion"]),
-        str(record["tableId"]),
-        of_kind(actions, "metaData")[0],
-    )
+    try:
+        opened = OpenBuffer(
+            path,
+            WriteSpec.from_json(record["spec"]),
+            int(record["readVersion"]),
+            str(record["tableId"]),
+            of_kind(actions, "metaData")[0],
+        )
+        # The directory is made of the identity and the attempt, so a damaged one shows.
+        damage = None if opened.spec.buffer == path else f"it says that it lies at {opened.spec.buffer}"
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, InvalidWriteError) as error:
+        damage = f"{type(error).__name__}: {error}"
+    if damage is not None:
+        raise BufferInvalidError(f"Version 0 of the buffer {path} is damaged ({damage}). {_AGAIN}")
+    return opened
+
+
+def _actions(data: bytes, path: str, version: int) -> list[dict[str, Any]]:
+    where = f"Version {version} of the buffer {path}"
+    try:
+        actions = parse_actions(data, where)
+        check_actions(actions, where)
+    except CorruptLogError as error:
+        raise BufferInvalidError(f"{error} {_AGAIN}") from error
+    return actions
 
 
 def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: bool = False) -> None:
@@ -229,15 +253,16 @@ def read_buffer(store: Store, path: str) -> Buffer:
     :param path: of the buffer, relative to the table.
     :raises BufferIncompleteError: there is no version 1.
     :raises BufferLostError: a file is gone or has another size.
-    :raises BufferInvalidError: version 1 is not what an ordinary append leaves behind.
+    :raises BufferInvalidError: version 1 is not what an ordinary append leaves behind, or it is damaged.
     """
     opened = read_open_buffer(store, path)
     entry = f"{path}/{version_path(1)}"
     try:
         finished = store.head(entry).modified
-        actions = parse_actions(store.get(entry), f"Version 1 of the buffer {path}")
+        data = store.get(entry)
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
+    actions = _actions(data, path, 1)
     _check_plain_append(opened, actions)
     adds = tuple(of_kind(actions, "add"))
     present = {info.path: info for info in store.list(path)}
@@ -294,7 +319,7 @@ def _reads_target(actions: list[dict[str, Any]]) -> bool:
     for info in of_kind(actions, "commitInfo"):
         try:
             said = json.loads(info.get("userMetadata") or "{}")
-        except ValueError:
+        except (ValueError, TypeError, RecursionError):
             continue
         if isinstance(said, dict) and isinstance(said.get(USER_METADATA), dict):
             return bool(said[USER_METADATA].get("reads_target"))
@@ -343,14 +368,33 @@ def set_aside(store: Store, path: str, reason: str) -> None:
 def closed(store: Store, path: str) -> dict[str, Any] | None:
     """Return what a closed buffer's marker says, or ``None`` for a buffer that is not closed.
 
+    A marker that cannot be read closes the buffer all the same, and says nothing more: whether its rows were published,
+    the ``txn`` in the table tells.
+
     :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
     """
     try:
-        marker: dict[str, Any] = json.loads(store.get(f"{path}/{CLOSED}"))
+        data = store.get(f"{path}/{CLOSED}")
     except ObjectNotFoundError:
         return None
-    return marker
+    try:
+        marker = json.loads(data)
+    except (ValueError, RecursionError):
+        marker = None
+    if isinstance(marker, dict) and _is_readable(marker):
+        return marker
+    logger.warning("The marker %s/%s is damaged; the buffer counts as closed, and not as published.", path, CLOSED)
+    return {"reason": "its marker is damaged"}
+
+
+def _is_readable(marker: Mapping[str, Any]) -> bool:
+    if not isinstance(marker.get("version", 0), int):
+        return False
+    try:
+        return "writer" not in marker or PublishedWriter.from_json(marker["writer"]) is not None
+    except ValueError:
+        return False
 
 
 def markers(store: Store, directory: str) -> Iterator[dict[str, Any]]:

@@ -210,7 +210,7 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, Wri
         spec = WriteSpec.from_json(record["spec"])
     except ObjectNotFoundError:
         return "it has a log without a version 0", State.STRANGE, None
-    except (CorruptLogError, KeyError, TypeError, ValueError) as error:
+    except (CorruptLogError, KeyError, TypeError, ValueError, AttributeError, InvalidWriteError) as error:
         return f"its version 0 cannot be read: {error}", State.STRANGE, None
     # A marker can be missing where the store did not answer; the txn is what counts.
     settled = snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation

@@ -135,6 +135,7 @@ def prepare(
     :raises UnsafeStoreError: the store's create-only put is none.
     :raises BufferSetAsideError: this attempt comes back, and its buffer was set aside meanwhile.
     :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
+    :raises BufferInvalidError: the writer's claim, or the buffer of this very attempt, is damaged.
     """
     snapshot = log.snapshot()
     if snapshot is None:
@@ -209,7 +210,7 @@ def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
     try:
         store.create(path, json.dumps(claimed).encode())
     except ObjectExistsError:
-        owner = json.loads(store.get(path))["task"]
+        owner = read_claim(store, path)["task"]
         if owner != spec.task:
             raise DuplicateWriterError(
                 f"Two writers of this run have the key {spec.identity.key!r}: {owner} and {spec.task}. Give each its "
@@ -218,6 +219,26 @@ def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
     else:
         if prove is not None:
             prove_create_only(store, path, json.dumps({**claimed, "again": True}).encode(), prove)
+
+
+def read_claim(store: Store, path: str) -> dict[str, Any]:
+    """Return what a claim says: its ``task``, and the writer's ``app_id``.
+
+    :param store: rooted at the table.
+    :param path: of the claim, relative to the table.
+    :raises ObjectNotFoundError: there is none.
+    :raises BufferInvalidError: it is damaged.
+    """
+    try:
+        said = json.loads(store.get(path))
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict) or not isinstance(said.get("task"), str) or not isinstance(said.get("app_id"), str):
+        raise BufferInvalidError(
+            f"The claim {path} is damaged, so nobody knows which task has its writer's key in this run. Nothing was "
+            "changed. If no other task of the run has that key, delete the file and clear the task."
+        )
+    return said
 
 
 def standing(store: Store, identity: WriterIdentity) -> Standing:

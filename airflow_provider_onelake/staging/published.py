@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.partitions import Partitioning
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.identity import WriterIdentity
 
@@ -61,8 +62,11 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, new
     :param newest: the table's newest version.
     """
     for marker in markers(log.store, identity.directory):
-        if marker.get("version") is not None and marker["writer"]["generation"] == generation:
-            return Publishing(int(marker["version"]), PublishedWriter.from_json(marker["writer"]))
+        if marker.get("version") is None or "writer" not in marker:
+            continue
+        record = PublishedWriter.from_json(marker["writer"])
+        if (record.app_id, record.generation) == (identity.app_id, generation):
+            return Publishing(int(marker["version"]), record)
     version = newest
     while version >= 0 and (commit := log.commit(version)) is not None:
         if commit.txns.get(identity.app_id) == generation:
@@ -135,16 +139,18 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
             raise LogGapError(f"More than {_MOST_FOLLOWED} versions of {log.table} are not followed.")
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
-        if not found.record.rows or len(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version)):
+        live = total_rows(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
+        if found.record.rows is None or live == found.record.rows:
             return Aftermath(Fate.LIVE)
-        unknown = "none of its files is live: they were compacted, or its rows were replaced or deleted, long ago"
+        unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
     original = {object_path(add) for add in commits[0].adds if add["path"].startswith(prefix)}
     holding, fate, story = original, Fate.LIVE, []
     for commit in commits[1:]:
         taken = [file for file in commit.removes if object_path(file) in holding]
         back = original & {object_path(add) for add in commit.adds}
-        holding = (holding - {object_path(file) for file in taken}) | _moved(commit, taken) | back
+        moved = _moved(commit, taken, snapshot.partitioning)
+        holding = (holding - {object_path(file) for file in taken}) | moved | back
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
             by = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown operation"
@@ -152,6 +158,8 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
             story.append(f"{some} {verb} by {by} in version {commit.version}")
     if holding and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
+    if original and not holding and fate is Fate.LIVE:
+        story.append("its files are gone, and no commit says what became of its rows")
     return Aftermath(fate, tuple(story))
 
 
@@ -163,13 +171,15 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
     return Fate.DELETED, "changed or deleted"
 
 
-def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]]) -> set[str]:
+def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Partitioning) -> set[str]:
     """Return the files into which a commit wrote rows of those that it removed."""
     rewrites = not commit.writers and commit.operation not in ("WRITE", *_UNDOING)
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
         return set()
-    partitions = [file.get("partitionValues") for file in taken]
-    return {object_path(add) for add in commit.adds if None in partitions or add.get("partitionValues") in partitions}
+    if not all(partitioning.named_by(file) for file in taken):
+        return {object_path(add) for add in commit.adds}
+    partitions = {partitioning.partition(file["partitionValues"]) for file in taken}
+    return {object_path(add) for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions}
 
 
 def files_to_take_back(

@@ -28,7 +28,12 @@ _FORMS = (
     "s3://bucket/path, gs://bucket/path."
 )
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
-_FABRIC_HOST = re.compile(r"^(?:(?P<region>[a-z0-9]+)-)?onelake\.(?:dfs|blob)\.fabric\.microsoft\.com$")
+_GLOBAL = "onelake"
+# The global host, those of the regions, and those of workspaces with a private link of their own.
+_FABRIC_HOST = re.compile(
+    r"^(?:(?P<shared>(?:[a-z0-9]+-)?onelake)\.(?:dfs|blob)"
+    r"|(?P<private>(?P<guid>[0-9a-f]{32})\.z(?P<zone>[0-9a-f]{2}))\.(?:dfs|blob|onelake))\.fabric\.microsoft\.com$"
+)
 _ADLS_HOST = re.compile(
     r"^(?P<account>[a-z0-9]{3,24})\.(?:dfs|blob)\.core\.(?P<cloud>windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)$"
 )
@@ -36,6 +41,8 @@ _CONTAINER = re.compile(r"^[a-z0-9](?:-?[a-z0-9]){2,62}$")
 _BUCKET = re.compile(r"^[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]$")
 # Spark, Hadoop globs, URLs and the stores disagree on how these are spelled inside a path.
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"]')
+# ABFS, by which Spark reads and writes, takes no other character in the name of a workspace.
+_WORKSPACE = re.compile(r"[A-Za-z0-9._~-]+")
 _LAKEHOUSE_SUFFIX = ".lakehouse"
 _HINTS = {
     "wasb": "Hadoop has no wasb any more: use abfss://container@account.dfs.core.windows.net/path.",
@@ -60,13 +67,15 @@ class TableAddress:
     :param kind: of store.
     :param path: below the authority; absolute for a local one, without a leading slash for the others.
     :param authority: OneLake's workspace, ``container@account.cloud``, the bucket, or nothing for a local one.
-    :param region: of a OneLake host, if the address named one. It is no part of the identity: the data are the same.
+    :param host: of OneLake, up to ``.dfs``, where the address named another than the global one:
+        ``westeurope-onelake``, or that of a workspace's private link. It is no part of the identity: the data are the
+        same.
     """
 
     kind: Kind
     path: str
     authority: str = ""
-    region: str | None = attrs.field(default=None, eq=False)
+    host: str | None = attrs.field(default=None, eq=False)
 
     @classmethod
     def parse(cls, text: str) -> TableAddress:
@@ -113,7 +122,7 @@ class TableAddress:
             case "gcs":
                 return f"gs://{self.authority}/{self.path}".rstrip("/")
             case _:
-                return f"abfss://{self._azure_authority}/{self.path}"
+                return f"abfss://{self._azure_authority(self.host)}/{self.path}"
 
     @property
     def deltalake_uri(self) -> str:
@@ -126,18 +135,30 @@ class TableAddress:
             case "gcs":
                 return f"gs://{self.authority}/{quote(self.path)}".rstrip("/")
             case _:
-                return f"abfss://{self._azure_authority}/{quote(self.path)}"
+                # deltalake 1.6 does not know the hosts of private links: its options have the endpoint.
+                return f"abfss://{self._azure_authority(None if self.is_private else self.host)}/{quote(self.path)}"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the address names the host of a workspace's private link."""
+        return self.host is not None and "." in self.host
+
+    @property
+    def blob_endpoint(self) -> str:
+        """Where OneLake or the storage account speaks the Blob API."""
+        if self.kind == "onelake":
+            return f"https://{self.host or _GLOBAL}.blob.fabric.microsoft.com"
+        account, _, cloud = self.authority.partition("@")[2].partition(".")
+        return f"https://{account}.blob.core.{cloud}"
 
     @property
     def store_url(self) -> str:
         """What obstore calls it: a URL, percent-encoded."""
         return f"file://{quote(self.path)}" if self.kind == "local" else self.deltalake_uri
 
-    @property
-    def _azure_authority(self) -> str:
+    def _azure_authority(self, host: str | None) -> str:
         if self.kind == "onelake":
-            host = "onelake.dfs.fabric.microsoft.com"
-            return f"{quote(self.authority)}@{f'{self.region}-' if self.region else ''}{host}"
+            return f"{self.authority}@{host or _GLOBAL}.dfs.fabric.microsoft.com"
         container, _, rest = self.authority.partition("@")
         account, _, cloud = rest.partition(".")
         return f"{container}@{account}.dfs.core.{cloud}"
@@ -166,17 +187,46 @@ class TableAddress:
 
     def __str__(self) -> str:
         """Return the shortest spelling that :meth:`parse` takes back."""
-        if self.kind == "onelake" and self.region is None:
-            return f"onelake://{quote(self.authority)}/{quote(self.path)}"
+        if self.kind == "onelake" and self.host is None:
+            return f"onelake://{self.authority}/{quote(self.path)}"
+        if self.is_private:
+            return f"abfss://{self._azure_authority(self.host)}/{quote(self.path)}"
         return self.deltalake_uri
 
 
-def resolve_table(table: str, lakehouse: str | None) -> TableAddress:
+def one_host(host: str) -> str:
+    """Return the one name of a host that has several: OneLake's global one for all of OneLake's.
+
+    :param host: of an Azure address; another's is returned as it is.
+    """
+    return f"{_GLOBAL}.dfs.fabric.microsoft.com" if _FABRIC_HOST.match(host.lower()) else host
+
+
+def parse_alias(alias: str, root: TableAddress) -> TableAddress:
+    """Parse a lakehouse's other spelling.
+
+    :param alias: by its GUIDs where ``root`` has names, by its names where ``root`` has GUIDs.
+    :param root: the lakehouse.
+    :returns: its normal form.
+    :raises AddressError: malformed, or none.
+    """
+    other = TableAddress.parse_root(alias)
+    if not other.kind == root.kind == "onelake" or _is_guid(other.authority) == _is_guid(root.authority):
+        _refuse(
+            alias,
+            f"it is no other spelling of the lakehouse {root}",
+            "write it by GUIDs where the lakehouse has names, by names where that has GUIDs, or leave it out",
+        )
+    return other
+
+
+def resolve_table(table: str, lakehouse: str | None, alias: str | None = None) -> TableAddress:
     """Find the table that a DAG author names, and hold it inside the connection's lakehouse.
 
     :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
     :param lakehouse: the connection's lakehouse; without one every address is taken.
-    :returns: the table's address.
+    :param alias: the lakehouse's other spelling, by GUIDs or by names. Default: none is known.
+    :returns: the table's address, spelled as the lakehouse is where it was spelled as the alias.
     :raises AddressError: malformed, relative without a lakehouse, or outside the lakehouse.
     """
     if not table or not table.strip():
@@ -195,6 +245,8 @@ def resolve_table(table: str, lakehouse: str | None) -> TableAddress:
     if absolute:
         address = TableAddress.parse(table)
         inside = address.relative_to(root)
+        if inside is None and alias is not None and (inside := address.relative_to(parse_alias(alias, root))):
+            address = root.child(inside)
     else:
         inside = table.removesuffix("/")
         address = TableAddress.parse(str(root.child(inside)))
@@ -202,6 +254,8 @@ def resolve_table(table: str, lakehouse: str | None) -> TableAddress:
         reason = f"a path outside the lakehouse {root}"
         if address.kind == root.kind == "onelake" and _is_guid(address.authority) != _is_guid(root.authority):
             reason += ", or at least one cannot tell: one is spelled with names, the other with GUIDs"
+            if alias is None:
+                reason += ", and the connection has no lakehouse_alias"
         _refuse(table, reason, "use a connection of that lakehouse, or a path inside this one, such as Tables/trips")
     _check_names(table, inside.split("/"))
     if address.kind == "local":
@@ -283,7 +337,7 @@ def _parse_https(text: str, host: str, path: str, *, root: bool) -> TableAddress
 
 def _azure(text: str, container: str, host: str, path: str, *, root: bool) -> TableAddress:
     if found := _FABRIC_HOST.match(host):
-        return _onelake(text, container, path, found["region"], root=root)
+        return _onelake(text, container, path, found, root=root)
     if found := _ADLS_HOST.match(host):
         if not _CONTAINER.match(container):
             _refuse(
@@ -296,16 +350,24 @@ def _azure(text: str, container: str, host: str, path: str, *, root: bool) -> Ta
     _refuse(
         text,
         f"the host {shown_name(host)!r} is neither OneLake's nor a storage account's",
-        "expected [<region>-]onelake.dfs.fabric.microsoft.com or <account>.dfs.core.windows.net",
+        "expected [<region>-]onelake.dfs.fabric.microsoft.com, <workspace GUID without dashes>.z<its first two "
+        "characters>.dfs.fabric.microsoft.com or <account>.dfs.core.windows.net",
     )
 
 
-def _onelake(text: str, workspace: str, path: str, region: str | None, *, root: bool) -> TableAddress:
+def _onelake(text: str, workspace: str, path: str, host: re.Match[str] | None, *, root: bool) -> TableAddress:
     workspace = unquote(workspace)
     if not workspace:
         _refuse(text, "the workspace is missing", "write onelake://workspace/item.Lakehouse/Tables/name")
     if "@" in workspace or _UNSAFE.search(workspace) or workspace != workspace.strip():
         _refuse(text, f"{shown_name(workspace)!r} is no name of a workspace", "use its name or its GUID")
+    if not _WORKSPACE.fullmatch(workspace):
+        _refuse(
+            text,
+            f"the workspace's name {shown_name(workspace)!r} holds more than letters, digits and . _ ~ -, which ABFS "
+            "does not take, so Spark cannot reach it",
+            "write onelake://<workspace GUID>/<item GUID>/…; both stand in the portal's address of the lakehouse",
+        )
     item, *below = _clean(text, unquote(path), empty_allowed=True).split("/")
     if not item:
         _refuse(text, "the item is missing", "write onelake://workspace/item.Lakehouse/Tables/name")
@@ -320,7 +382,24 @@ def _onelake(text: str, workspace: str, path: str, region: str | None, *, root: 
         item = _lakehouse_item(text, item)
     else:
         workspace, item = workspace.lower(), item.lower()
-    return TableAddress("onelake", "/".join([item, *below]), workspace, region)
+    named_host = None if host is None else host["shared"] or _private_host(text, workspace, host)
+    return TableAddress("onelake", "/".join([item, *below]), workspace, None if named_host == _GLOBAL else named_host)
+
+
+def _private_host(text: str, workspace: str, host: re.Match[str]) -> str:
+    if not host["guid"].startswith(host["zone"]):
+        _refuse(
+            text,
+            f"no workspace has the private link {host['private']}",
+            f"after .z come the first two characters of the workspace's GUID: {host['guid']}.z{host['guid'][:2]}",
+        )
+    if _is_guid(workspace) and workspace.replace("-", "") != host["guid"]:
+        _refuse(
+            text,
+            "the host is the private link of another workspace",
+            "write the host of this workspace's own, or onelake.dfs.fabric.microsoft.com",
+        )
+    return host["private"]
 
 
 def _lakehouse_item(text: str, item: str) -> str:

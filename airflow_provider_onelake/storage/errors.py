@@ -13,6 +13,7 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     StoreFullError,
     StoreNotFoundError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 
@@ -50,11 +51,29 @@ _REFUSALS = (
     "AuthorizationHeaderMalformed",
     "InvalidAuthenticationInfo",
 )
+# Wrong requests by their status that may be right the next time: S3 answers so when the connection was slow.
+_PASSING = ("RequestTimeout", "IncompleteBody", "PriorRequestNotComplete")
+_PASSING_STATUS = (404, 408, 425, 429)
+# A 409 says that something else is going on at this moment, such as another request. These last.
+_LASTING_CONFLICTS = (
+    "BlobImmutableDueToPolicy",
+    "DirectoryIsNotEmpty",
+    "InvalidBlobType",
+    "PublicAccessNotPermitted",
+    "ResourceTypeMismatch",
+    "SnapshotsPresent",
+)
+_NAMES_ARE_OFF = "FriendlyNameSupportDisabled"
 _STATUS = re.compile(r"status code\W+(\d{3})")
 _SAFE = "What is staged or published stays, and nothing is done twice: try again, or clear this task."
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 # Of what S3 and Blob storage answer, the part that is for people.
 _ANSWER = re.compile(r"<\?xml[^>]*>.*?<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>.*?</Error>")
+# The same of OneLake, which answers in JSON.
+_JSON_ANSWER = re.compile(
+    r'\{\s*"error"\s*:\s*\{\s*"code"\s*:\s*"([^"]*)"\s*,\s*"message"\s*:\s*"((?:[^"\\]|\\.)*)".*\}'
+)
+_LONGEST = 1000
 _QUERY = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"')]+")
 
 
@@ -64,7 +83,11 @@ def plain_text(error: Exception) -> str:
     :param error: obstore's or deltalake's.
     """
     text = _ESCAPES.sub("", str(error)).partition("\n\nDebug source")[0]
-    return _QUERY.sub(r"\1", _ANSWER.sub(r"\1: \2", " ".join(text.replace("↳", " ").split())))
+    line = " ".join(text.replace("↳", " ").split())
+    for answer in (_ANSWER, _JSON_ANSWER):
+        line = answer.sub(r"\1: \2", line)
+    line = _QUERY.sub(r"\1", line)
+    return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
 def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read") -> OneLakeError:
@@ -108,6 +131,18 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
             f"Not allowed to {doing} {where}: the connection's identity lacks {_right(name, doing)}, or the store "
             f"refused its sign-in. Mend the connection, or the identity's rights. ({text})"
         )
+    if _NAMES_ARE_OFF in raw:
+        return StoreRefusedError(
+            f"{name} is not to be had by names: the tenant allows GUIDs only, and for both the workspace and the item. "
+            "Write the connection's lakehouse, or the table's address, as onelake://<workspace GUID>/<item GUID>; both "
+            f"stand in the portal's address of the lakehouse. Nothing was done. ({text})"
+        )
+    status = _status(text)
+    if status is not None and _is_refused(status, raw):
+        return StoreRefusedError(
+            f"The store refused to {doing} {where}, and trying again changes nothing. What is staged or published "
+            f"stays. It says: {text}"
+        )
     return StoreUnavailableError(f"{name} did not answer for {path}. {_SAFE} ({text})")
 
 
@@ -125,6 +160,13 @@ def _right(name: str, doing: Doing) -> str:
 def _status(text: str) -> int | None:
     found = _STATUS.search(text)
     return int(found[1]) if found else None
+
+
+def _is_refused(status: int, answer: str) -> bool:
+    """Say whether an answer means that the same request will never be taken."""
+    if status == 409:
+        return any(code in answer for code in _LASTING_CONFLICTS)
+    return 400 <= status < 500 and status not in _PASSING_STATUS and not any(code in answer for code in _PASSING)
 
 
 def _is_there(text: str) -> bool:

@@ -30,7 +30,7 @@ _UNSAFE = {
 
 
 def problems_of(store: Store, path: str, name: str) -> list[str]:
-    """Try everything that a commit needs at a scratch path: create-only put, read, list, delete.
+    """Try everything that a commit needs at a scratch path: create-only put, read, list, list from an offset, delete.
 
     :param store: rooted at the table or the lakehouse.
     :param path: of the scratch object; nobody else's. It is gone afterwards.
@@ -58,6 +58,13 @@ def problems_of(store: Store, path: str, name: str) -> list[str]:
     with _noting(found, f"{name} cannot be listed"):
         if not any(info.path == path for info in store.list(path.rpartition("/")[0])):
             found.append(f"{name} does not list what was just written.")
+        # All but the last character of the path: it sorts just before the object, so that nothing else is listed.
+        elif not any(info.path == path for info in store.list(path.rpartition("/")[0], start_after=path[:-1])):
+            found.append(
+                f"{name} lists nothing from an offset, where what was just written should be: whoever looks for new "
+                "versions there finds none, and deltalake finds no table. OneLake has done so by names and not by "
+                "GUIDs: write onelake://<workspace GUID>/<item GUID>."
+            )
     with _noting(found, f"{name} cannot be deleted from, so {path} was left there"):
         store.delete(path)
         with contextlib.suppress(ObjectNotFoundError):

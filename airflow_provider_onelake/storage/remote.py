@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow_provider_onelake.exceptions import UnsupportedStoreError
 from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.deletes import BlobDeletes
 from airflow_provider_onelake.storage.sign_in import azure_provider, check_kind, s3_provider
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as ObstoreStore
 
@@ -26,12 +30,13 @@ _ONCE: RetryConfig = {"max_retries": 0}
 
 def open_remote(
     address: TableAddress, credentials: Credentials | None, patience: float
-) -> tuple[ObstoreStore, ObstoreStore]:
-    """Open a store twice: once for requests that are tried again, once for create-only puts, which are not.
+) -> tuple[ObstoreStore, ObstoreStore, Callable[[str], None] | None]:
+    """Open a store: for requests that are tried again, for create-only puts, which are not, and for deletes.
 
     :param address: of the table.
     :param credentials: of the same kind of store. Default: what the environment of this process offers.
     :param patience: seconds from the first try of a request after which it is not tried again.
+    :returns: obstore's store twice, and what deletes an object, ``None`` where obstore does.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
     :raises CredentialsError: the credentials are another store's, or need an extra that is not installed.
     """
@@ -44,9 +49,9 @@ def open_remote(
     again = _again(patience)
     if isinstance(credentials, S3Credentials) or address.kind == "s3":
         s3 = credentials if isinstance(credentials, S3Credentials) else S3Credentials()
-        return _s3(address, s3, again), _s3(address, s3, _ONCE)
+        return _s3(address, s3, again), _s3(address, s3, _ONCE), None
     azure = credentials if isinstance(credentials, AzureCredentials) else AzureCredentials()
-    return _azure(address, azure, again), _azure(address, azure, _ONCE)
+    return _azure(address, azure, again), _azure(address, azure, _ONCE), _deletes(address, azure, patience)
 
 
 def _again(patience: float) -> RetryConfig:
@@ -86,23 +91,32 @@ def _s3(address: TableAddress, credentials: S3Credentials, retries: RetryConfig)
 def _azure(address: TableAddress, credentials: AzureCredentials, retries: RetryConfig) -> ObstoreStore:
     from obstore.store import AzureStore
 
-    if address.kind == "onelake":
-        container = address.authority
-        account = f"{address.region}-onelake" if address.region else "onelake"
-        endpoint = f"https://{account}.blob.fabric.microsoft.com"
-    else:
-        container, _, rest = address.authority.partition("@")
-        account, _, cloud = rest.partition(".")
-        endpoint = f"https://{account}.blob.core.{cloud}"
+    container, account = _container_and_account(address)
     return AzureStore(
         container,
         prefix=address.path or None,
         account_name=account,
-        endpoint=credentials.endpoint or endpoint,
+        endpoint=credentials.endpoint or address.blob_endpoint,
         client_options=_client(allow_http=credentials.allow_http),
         retry_config=retries,
         credential_provider=azure_provider(credentials),
     )
+
+
+def _deletes(address: TableAddress, credentials: AzureCredentials, patience: float) -> BlobDeletes | None:
+    if credentials.sign_in == "account_key":
+        return None
+    endpoint = credentials.endpoint or address.blob_endpoint
+    container, _ = _container_and_account(address)
+    directory = "/".join(filter(None, (endpoint.rstrip("/"), quote(container), quote(address.path))))
+    return BlobDeletes(directory, azure_provider(credentials), str(address), patience=patience, silence=SILENCE)
+
+
+def _container_and_account(address: TableAddress) -> tuple[str, str]:
+    if address.kind == "onelake":
+        return address.authority, "onelake"
+    container, _, rest = address.authority.partition("@")
+    return container, rest.partition(".")[0]
 
 
 def _given(values: dict[str, str | None]) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def deltalake_options(
         assert credentials is None or isinstance(credentials, S3Credentials)
         return trying | _s3_options(address.authority, credentials or S3Credentials())
     assert credentials is None or isinstance(credentials, AzureCredentials)
-    return trying | _azure_options(credentials or AzureCredentials())
+    return trying | _azure_options(address, credentials or AzureCredentials())
 
 
 def _s3_options(bucket: str, credentials: S3Credentials) -> dict[str, str]:
@@ -150,12 +150,12 @@ def _s3_options(bucket: str, credentials: S3Credentials) -> dict[str, str]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _azure_options(credentials: AzureCredentials) -> dict[str, str]:
+def _azure_options(address: TableAddress, credentials: AzureCredentials) -> dict[str, str]:
     now = azure_provider(credentials)()
     given = {
         "azure_storage_account_key": now.get("access_key"),
         "azure_storage_token": now.get("token"),
-        "azure_endpoint": credentials.endpoint,
+        "azure_endpoint": credentials.endpoint or (address.blob_endpoint if address.is_private else None),
         "azure_allow_http": "true" if credentials.allow_http else None,
     }
     return {name: value for name, value in given.items() if value is not None}

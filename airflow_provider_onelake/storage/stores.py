@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -101,8 +101,30 @@ PATIENCE = 150.0
 """Seconds for which a request that gets no answer is tried again, unless a connection says otherwise: an outage of two
 minutes is ridden out."""
 
-# Waits between the tries of a create, in seconds: the bound of the first, and of every later one.
+# Waits between the tries of a request that obstore does not repeat: the bound of the first, and of every later one.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
+
+
+class Tries:
+    """Waits between the tries of one request, longer each time, until patience has an end.
+
+    :param patience: in seconds.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._deadline = time.monotonic() + patience
+        self._bound = _FIRST_WAIT
+
+    def wait(self) -> bool:
+        """Wait before another try.
+
+        :returns: whether there is to be one.
+        """
+        if time.monotonic() >= self._deadline:
+            return False
+        time.sleep(random.uniform(0.0, self._bound))  # noqa: S311 - jitter, no secret
+        self._bound = min(2 * self._bound, _LONGEST_WAIT)
+        return True
 
 
 class ObjectStore:
@@ -112,15 +134,22 @@ class ObjectStore:
     :param name: what messages call it.
     :param creating: obstore's store for create-only puts: one that never tries again by itself. Default: ``store``.
     :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: none.
+    :param deleting: deletes an object, where obstore's way to do so is not the store's. Default: obstore does.
     """
 
     def __init__(
-        self, store: ObstoreStore, name: str, creating: ObstoreStore | None = None, patience: float = 0.0
+        self,
+        store: ObstoreStore,
+        name: str,
+        creating: ObstoreStore | None = None,
+        patience: float = 0.0,
+        deleting: Callable[[str], None] | None = None,
     ) -> None:
         self._store = store
         self._name = name
         self._creating = store if creating is None else creating
         self._patience = patience
+        self._deleting = deleting
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
@@ -148,8 +177,7 @@ class ObjectStore:
         object then stands there already, its bytes tell whether it is this one: whoever has to know that it was the one
         puts bytes of its own, as every commit does (protocol, rule 14).
         """
-        deadline = time.monotonic() + self._patience
-        bound, again = _FIRST_WAIT, False
+        trying, again = Tries(self._patience), False
         while True:
             try:
                 return self._put(self._creating, path, data, mode="create")
@@ -158,10 +186,9 @@ class ObjectStore:
                     return None
                 raise
             except StoreUnavailableError:
-                if time.monotonic() >= deadline:
+                if not trying.wait():
                     raise
-            time.sleep(random.uniform(0.0, bound))  # noqa: S311 - jitter, no secret
-            bound, again = min(2 * bound, _LONGEST_WAIT), True
+            again = True
 
     def put(self, path: str, data: bytes) -> None:
         """See :meth:`Store.put`."""
@@ -184,14 +211,17 @@ class ObjectStore:
 
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`."""
+        if self._deleting is not None:
+            return self._deleting(path)
         import obstore
 
         try:
             obstore.delete(self._store, path)
         except FileNotFoundError:
-            return
+            return None
         except Exception as error:
             raise as_store_error(error, path, self._name, "delete") from error
+        return None
 
     def _put(self, store: ObstoreStore, path: str, data: bytes, *, mode: Literal["create", "overwrite"]) -> None:
         import obstore
@@ -229,8 +259,8 @@ def open_store(address: TableAddress, credentials: Credentials | None = None, pa
     from airflow_provider_onelake.storage.remote import open_remote
 
     seconds = PATIENCE if patience is None else patience
-    again, once = open_remote(address, credentials, seconds)
-    return ObjectStore(again, str(address), creating=once, patience=seconds)
+    again, once, deleting = open_remote(address, credentials, seconds)
+    return ObjectStore(again, str(address), creating=once, patience=seconds, deleting=deleting)
 
 
 def _open_local(address: TableAddress) -> Store:

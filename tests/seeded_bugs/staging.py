@@ -53,7 +53,7 @@ BUGS = [
         "staging.buffers",
         '        store.create(f"{path}/{CLOSED}", json.dumps({"reason"',
         '        store.put(f"{path}/{CLOSED}", json.dumps({"reason"',
-        ("staging/test_buffers.py::test_what_is_closed_already_is_not_set_aside",),
+        ("staging/test_buffers.py::test_rule_13_a_closed_buffer_says_what_became_of_it",),
     ),
     # -- what was published --------------------------------------------------------------------------------------------
     Bug(

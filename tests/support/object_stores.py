@@ -1,4 +1,7 @@
-"""A lakehouse on each kind of store: a local directory, a bucket of a real S3 server, a workspace of a Blob server."""
+"""A lakehouse on each kind of store: a local directory, a bucket of a real S3 server, a workspace of a Blob server.
+
+Where a test asks for it, on a server that is as strict as OneLake, too (tests/support/onelake.py).
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,9 @@ from tests.support.proxy import Proxy
 from tests.support.tables import SCHEMA
 
 KINDS = ("local", "s3", "azure")
+WITH_ONELAKE = (*KINDS, "onelake")
+"""Spark is not spoken to by the strict OneLake, so only tests without it ask for this one."""
+
 BUCKET = "lakes"
 WORKSPACE = "taxi"
 
@@ -77,8 +83,9 @@ class Lake:
             login, password = self.credentials.access_key, self.credentials.secret_key
             extra |= {"endpoint": self.credentials.endpoint, "region": REGION, "allow_http": True}
         elif isinstance(self.credentials, AzureCredentials):
-            password = self.credentials.account_key
+            password = self.credentials.account_key or self.credentials.token
             extra |= {"endpoint": self.credentials.endpoint, "allow_http": "true"}
+            extra |= {"sign_in": self.credentials.sign_in}
         return json.dumps({"conn_type": "onelake", "login": login, "password": password, "extra": extra})
 
 
@@ -145,6 +152,8 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
         case "azure":
             server = request.getfixturevalue("blob_server")
             return Lake("azure", f"onelake://{WORKSPACE}/{name}.Lakehouse", azure_credentials(server))
+        case "onelake":
+            return request.getfixturevalue("onelake").lake()
         case _:
             root = tmp_path / name
             root.mkdir()

@@ -118,6 +118,13 @@ class Unlisted(PassingOn):
         return (info for info in super().list(prefix, start_after) if info.path != self.path)
 
 
+class OffsetBlind(PassingOn):
+    """Lists nothing from an offset, as OneLake has done by names."""
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        return iter(()) if start_after is not None else super().list(prefix)
+
+
 def through(store: Store, log: DeltaLog, clock: Clock | None = None) -> DeltaLog:
     """Another process's view of a table, through another store."""
     return DeltaLog(store, log.table, clock or log.clock)

@@ -22,8 +22,10 @@ from airflow_provider_onelake.staging.spec import Mode, PublishMode
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.clocks import HeldClock
-from tests.support.object_stores import Lake
+from tests.support.object_stores import WITH_ONELAKE, Lake
 from tests.support.tables import LOAD, foreign_append, stage, writer_spec
+
+pytestmark = pytest.mark.parametrize("lake", WITH_ONELAKE, indirect=True)
 
 TABLE = "Tables/t"
 OVERWRITE: Mapping[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}

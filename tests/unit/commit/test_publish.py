@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -867,3 +868,41 @@ def test_a_writer_that_began_before_others_committed_publishes_on_top_of_them(lo
     assert buffer.read_version == 0
     assert committer(log).publish([buffer]).version == 2
     assert table_ids(log) == [10, 20]
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])
+@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE])
+def test_rule_17_nothing_is_published_into_a_table_that_was_made_again_while_a_writer_staged(
+    tmp_path: Path, versions: int, mode: Mode
+) -> None:
+    log = make_table(tmp_path, partition_by=())
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1}}])
+    spec = writer_spec(mode=mode)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    shutil.rmtree(tmp_path / LOG_DIRECTORY)
+    new = make_table(tmp_path)
+    for _ in range(versions - 1):
+        foreign_commit(new, [{"commitInfo": {"timestamp": 1}}])
+    buffer = finish(log, task, spec, HERE)
+    with pytest.raises(BufferDoesNotFitError, match="replaced by another"):
+        Committer(log).publish([buffer])
+    assert ids(tmp_path) == []
+
+
+def test_to_make_sure_of_the_table_costs_a_publication_one_request_however_many_races_it_loses(tmp_path: Path) -> None:
+    costs = []
+    for races in (0, 1, 5):
+        writer = make_table(tmp_path / str(races))
+        counted = Counted(writer.store)
+
+        def wins(log: DeltaLog = writer) -> int:
+            return foreign_append(log, {"2019-03": [1]})
+
+        log = through(LoserHeld(counted, *[wins] * races), writer)
+        buffer = stage(log, writer_spec(), HERE)
+        counted.calls.clear()
+        assert Committer(log, backoff=Backoff(first=0.0, longest=0.0)).publish([buffer]).lost_races == races
+        costs.append(counted.calls["get"])
+    # The entry that the table is known by, the next version, the marker; and for each race, the winner and what follows.
+    assert costs == [3, 5, 13]

@@ -591,3 +591,39 @@ def test_a_rerun_that_left_nothing_is_missing_and_what_was_published_before_is_n
     assert report.missing == ("a",)
     with pytest.raises(MissingWritersError, match="What a published before, in version 1, is still in the table"):
         report.raise_for_failures()
+
+
+# -- what is damaged -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_damaged_marker_leaves_it_to_the_txn_whether_a_writers_rows_are_in_the_table(
+    log: DeltaLog, content: bytes, is_published: bool
+) -> None:
+    buffer = staged(log, "a", 1)
+    if is_published:
+        Committer(log).publish([buffer])
+    log.store.put(f"{buffer.path}/{CLOSED}", content)
+    report = settle(log, "a")
+    assert statuses(report) == {"a": "already_published" if is_published else "missing"}
+    assert table_ids(log) == [1] * is_published
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_damaged_buffer_is_a_missing_writer_with_the_reason(log: DeltaLog, version: int) -> None:
+    buffer = staged(log, "a", 1)
+    log.store.put(f"{buffer.path}/{version_path(version)}", b'{"add":')
+    staged(log, "b", 2)
+    report = settle(log, "a", "b")
+    assert statuses(report) == {"a": "missing", "b": "published"}
+    assert f"Version {version} of the buffer {buffer.path} is not JSON" in str(report.outcomes[0].error)
+
+
+@pytest.mark.parametrize("timestamp", ["2019-01-01T00:00:00Z", 10**17, {}, None])
+def test_a_winner_whose_time_cannot_be_read_has_the_stores(log: DeltaLog, timestamp: Any) -> None:
+    mine = staged(log, "a", 1, mode=Mode.OVERWRITE_PARTITIONS)
+    foreign_append(log, {"2019-01": [7]}, timestamp=timestamp)
+    assert mine.read_version == 0
+    assert statuses(settle(log, "a")) == {"a": "published"}
+    assert table_ids(log) == [1, 7]

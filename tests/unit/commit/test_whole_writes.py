@@ -20,6 +20,7 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import ConflictError, RowsRestoredAwayError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.staging.buffers import Buffer
@@ -315,6 +316,14 @@ def test_the_files_of_a_later_winner_are_known_again_after_they_were_compacted_b
     assert table_ids(log) == [3, 10, 20, 21]
 
 
+def test_a_writer_formed_on_top_of_another_one_of_its_load_is_later_whatever_coarse_clocks_say(log: DeltaLog) -> None:
+    z = stage(log, writer_spec("z", **PARTITIONS), {"p1": [10]})
+    committer(log).publish([z])
+    finished_at(log, stage(log, writer_spec("a", **PARTITIONS), {"p1": [11]}), z.finished)
+    assert statuses(settle(log, "z", "a")) == {"z": "superseded", "a": "published"}
+    assert table_ids(log) == [3, 11]
+
+
 # -- what became of published rows ---------------------------------------------------------------------------------
 
 
@@ -362,6 +371,33 @@ def test_reconcile_tells_what_became_of_rows_since(
     (outcome,) = report.outcomes
     assert outcome.status == status
     assert outcome.aftermath == (() if story is None else (f"{story} in version 3",))
+
+
+def test_a_compaction_is_followed_however_it_spells_the_partition(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec(), {None: [10]})])
+    published = log.commit(2)
+    assert published is not None
+    info, add = append_files(log.store, "", {"": [10]}, operation="OPTIMIZE")
+    add["add"]["dataChange"] = False
+    moved = {**published.adds[0], "dataChange": False, "deletionTimestamp": 1}
+    foreign_commit(log, [info, {"remove": moved}, add])
+    foreign_commit(log, [{"commitInfo": {"operation": "DELETE"}}, {"remove": {**add["add"], "dataChange": True}}])
+    (outcome,) = settle(log, "w").outcomes
+    assert (outcome.status, outcome.aftermath) == (
+        "deleted",
+        ("its rows were changed or deleted by DELETE in version 4",),
+    )
+
+
+def test_where_the_log_was_cleaned_up_rows_that_are_not_where_they_were_are_told(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec(), {"p1": [10, 11], "p2": [12]})])
+    DeltaTable(log.table).delete("id = 12")
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(3):
+        log.store.delete(version_path(version))
+    (outcome,) = settle(log, "w").outcomes
+    assert outcome.status == "already_published"
+    assert outcome.aftermath == ("2 of its 3 rows are where they were; where the others are, nobody knows",)
 
 
 def test_rows_that_are_replaced_after_a_compaction_moved_them_are_followed(log: DeltaLog) -> None:

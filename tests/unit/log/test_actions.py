@@ -72,13 +72,32 @@ def test_a_deletion_vector_is_told_by_storage_place_and_offset() -> None:
     assert file_key({"path": "a", "deletionVector": {**VECTOR, "offset": 0}}) == ("a", "uab^-aqEH.-t@S}K{vb[*k^@0")
 
 
+def test_a_file_is_told_by_the_spelling_of_its_path() -> None:
+    assert file_key({"path": "month=\u00e9/a"}) != file_key({"path": "month=%C3%A9/a"})
+
+
 def test_rows_are_those_that_no_deletion_vector_marks() -> None:
     add = {"path": "a", "stats": '{"numRecords": 10}'}
     assert row_count(add) == 10
     assert row_count({**add, "deletionVector": VECTOR}) == 4
 
 
-@pytest.mark.parametrize("add", [{}, {"stats": None}, {"stats": ""}, {"stats": "{}"}])
+@pytest.mark.parametrize(
+    "add",
+    [
+        {},
+        {"stats": None},
+        {"stats": ""},
+        {"stats": "{}"},
+        {"stats": "no JSON"},
+        {"stats": "[1]"},
+        {"stats": 17},
+        {"stats": '{"numRecords": "many"}'},
+        {"stats": '{"numRecords": {}}'},
+        {"stats": '{"numRecords": 3}', "deletionVector": {"storageType": "u", "pathOrInlineDv": "x"}},
+    ],
+    ids=str,
+)
 def test_rows_are_unknown_where_statistics_do_not_say_and_one_unknown_makes_the_total_unknown(
     add: dict[str, Any],
 ) -> None:

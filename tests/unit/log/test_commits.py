@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
-from tests.support.tables import foreign_commit, make_table
+from tests.support.tables import SCHEMA, foreign_commit, make_table
 
 FINISHED = datetime(2019, 2, 1, 3, 4, 5, 678901, UTC)
 WRITER = PublishedWriter(
@@ -27,6 +27,8 @@ WRITER = PublishedWriter(
     rows=3,
     fingerprint="f",
 )
+METADATA = {"id": "x", "schemaString": SCHEMA, "partitionColumns": ["month"], "configuration": {}}
+PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
 INFO: dict[str, Any] = {"timestamp": 1_549_000_000_123, "operation": "WRITE"}
 
 
@@ -77,7 +79,25 @@ def test_a_writers_record_comes_back_and_fields_of_later_formats_are_passed_over
     assert PublishedWriter.from_json({**WRITER.to_json(), "from": "the future"}) == WRITER
 
 
-@pytest.mark.parametrize("record", [None, "text", {"format": 1, "spec": {}}, []])
+@pytest.mark.parametrize(
+    "record",
+    [
+        None,
+        "text",
+        {"format": 1, "spec": {}},
+        [],
+        {"writers": None},
+        {"writers": "w"},
+        {"writers": ["w"]},
+        {"writers": [{"writer": "w"}]},
+        {"writers": [{**WRITER.to_json(), "finished": "yesterday"}]},
+        {"writers": [{**WRITER.to_json(), "finished": "2019-02-01T00:00:00"}]},
+        {"writers": [{**WRITER.to_json(), "generation": "2"}]},
+        {"writers": [{**WRITER.to_json(), "rows": "many"}]},
+        {"writers": [WRITER.to_json()], "replaces": [7]},
+    ],
+    ids=str,
+)
 def test_a_foreign_field_of_our_name_makes_no_commit_of_ours(record: Any) -> None:
     found = commit(add(), staged=record)
     assert (found.writers, found.staged) == ((), {})
@@ -115,8 +135,8 @@ def test_data_change_is_of_rows_not_of_files(actions: list[dict[str, Any]], chan
         pytest.param([add()], {"isBlindAppend": False}, False, id="says no"),
         pytest.param([add()], {}, False, id="does not say"),
         pytest.param([add(), remove()], {"isBlindAppend": True}, False, id="removes rows"),
-        pytest.param([add(), {"metaData": {"id": "x"}}], {"isBlindAppend": True}, False, id="changes the table"),
-        pytest.param([add(), {"protocol": {"minReaderVersion": 1}}], {"isBlindAppend": True}, False, id="protocol"),
+        pytest.param([add(), {"metaData": METADATA}], {"isBlindAppend": True}, False, id="changes the table"),
+        pytest.param([add(), {"protocol": PROTOCOL}], {"isBlindAppend": True}, False, id="protocol"),
     ],
 )
 def test_a_blind_append_only_adds(actions: list[dict[str, Any]], info: dict[str, Any], blind: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,6 +212,108 @@ def test_a_table_dropped_and_made_again_is_not_taken_for_the_old_one(tmp_path: P
     assert after.version == 0
     assert after.table_id != before.table_id
     assert after.txns == {}
+
+
+def made_again(path: Path, newest: int) -> DeltaLog:
+    """The table, dropped and made again with as many versions, partitioned otherwise."""
+    shutil.rmtree(path / "_delta_log")
+    new = local_log(path)
+    create_table(new, SCHEMA, [])
+    for _ in range(newest):
+        foreign_commit(new, [{"txn": {"appId": "new", "version": 1, "lastUpdated": 1}}])
+    return new
+
+
+@pytest.mark.parametrize("newest", [3, 4, 7], ids=["of the old version", "longer", "far longer"])
+@pytest.mark.parametrize("after", ["a doubt", "two minutes", "polls"])
+def test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one(
+    tmp_path: Path, newest: int, after: str
+) -> None:
+    writer, clock = with_versions(tmp_path, 3), HeldClock()
+    log = through(writer.store, writer, clock)
+    before = log.snapshot()
+    assert log.commit(2) is not None
+    new = made_again(tmp_path, newest).snapshot()
+    if after == "a doubt":
+        log.doubt()
+    elif after == "two minutes":
+        clock.forward(minutes=2)
+    else:
+        for _ in range(12):
+            clock.forward(seconds=6)
+            log.snapshot()
+    assert before is not None
+    assert log.snapshot() == new != before
+    # The commits that were kept are the old table's.
+    found = log.commit(2)
+    assert found is not None
+    assert found.txns == {"new": 1}
+
+
+def test_a_table_dropped_while_its_snapshot_is_young_is_gone_once_it_is_doubted(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 3)
+    log.snapshot()
+    remove_entries(tmp_path, 3)
+    log.doubt()
+    assert log.snapshot() is None
+
+
+def test_making_sure_costs_one_request_and_only_where_it_is_asked_for_or_a_minute_has_passed(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 3), HeldClock()
+    store = Counted(writer.store)
+    log = through(store, writer, clock)
+    log.snapshot()
+    costs = []
+    for doubted, seconds in ((False, 0), (True, 0), (False, 50), (False, 20), (False, 20)):
+        store.calls.clear()
+        clock.forward(seconds=seconds)
+        if doubted:
+            log.doubt()
+        log.snapshot()
+        costs.append(dict(store.calls))
+    assert costs == [{"get": 1}, {"get": 2}, {"get": 1}, {"get": 2}, {"get": 1}]
+
+
+def test_a_table_that_appears_is_stood_on_at_once(tmp_path: Path) -> None:
+    writer = local_log(tmp_path)
+    store = Counted(writer.store)
+    log = through(store, writer, HeldClock())
+    assert log.snapshot() is None
+    make_table(tmp_path)
+    assert log.snapshot() is not None
+    store.calls.clear()
+    log.doubt()
+    log.snapshot()
+    assert dict(store.calls) == {"get": 2}
+
+
+def test_a_snapshot_of_a_checkpoint_alone_is_read_anew_where_it_is_doubted(tmp_path: Path) -> None:
+    old = with_versions(tmp_path, 3)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    remove_entries(tmp_path, 3)
+    log = through(old.store, old)
+    before = log.snapshot()
+    log.doubt()
+    assert same(log.snapshot(), before)
+    new = made_again(tmp_path, 3).snapshot()
+    log.doubt()
+    assert log.snapshot() == new
+
+
+def test_a_snapshot_of_a_checkpoint_knows_the_entry_of_its_version(tmp_path: Path) -> None:
+    old = with_versions(tmp_path, 3)
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    remove_entries(tmp_path, 2)
+    store = Counted(old.store)
+    log = through(store, old)
+    log.snapshot()
+    store.calls.clear()
+    log.doubt()
+    before = log.snapshot()
+    assert dict(store.calls) == {"get": 2}
+    new = made_again(tmp_path, 3).snapshot()
+    log.doubt()
+    assert log.snapshot() == new != before
 
 
 def test_a_table_dropped_is_gone(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import io
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError
 from airflow_provider_onelake.log.actions import of_kind, version_path
@@ -26,7 +27,7 @@ from airflow_provider_onelake.log.replay import (
 )
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.stores import Counted, through
-from tests.support.tables import append_files, foreign_append, foreign_commit, make_table
+from tests.support.tables import append_files, foreign_append, foreign_commit, local_log, make_table
 from tests.support.v2_checkpoints import write_v2_checkpoint
 from tests.support.vectors import delete_rows, deletion_vector, ids_without_deleted
 
@@ -192,8 +193,8 @@ def test_a_snapshot_does_not_read_sidecars(tmp_path: Path) -> None:
     write_v2_checkpoint(tmp_path, "json", sidecars=5)
     store = Counted(log.store)
     assert through(store, log).snapshot() is not None
-    # The hint, which there is none of, and the top-level file.
-    assert store.calls["get"] == 2
+    # The hint, which there is none of, the top-level file, and the entry by which the table is known again.
+    assert store.calls["get"] == 3
 
 
 @pytest.mark.parametrize(("kind", "sidecars"), [form for form in FORMS if form[1]])
@@ -317,14 +318,105 @@ def test_what_only_readers_of_checkpoints_need_is_left_out(tmp_path: Path) -> No
     kind = pa.struct(
         {
             "path": pa.string(),
+            "partitionValues": pa.map_(pa.string(), pa.string()),
+            "size": pa.int64(),
             "stats": pa.string(),
             "stats_parsed": pa.struct({"numRecords": pa.int64()}),
             "partitionValues_parsed": pa.struct({"month": pa.string()}),
         }
     )
-    body = {"path": "a", "stats": "{}", "stats_parsed": {"numRecords": 1}, "partitionValues_parsed": {"month": "x"}}
+    verbatim = {"path": "a", "partitionValues": {}, "size": 1, "stats": "{}"}
+    body = {**verbatim, "stats_parsed": {"numRecords": 1}, "partitionValues_parsed": {"month": "x"}}
     buffer = io.BytesIO()
     pq.write_table(pa.table({"add": pa.array([body], kind)}), buffer)
     log.store.put("_delta_log/c.parquet", buffer.getvalue())
     found = list(read_checkpoint(log.store, Checkpoint(1, ("_delta_log/c.parquet",)), ["add"]))
-    assert found == [("add", {"path": "a", "stats": "{}", "dataChange": False})]
+    assert found == [("add", {**verbatim, "dataChange": False})]
+
+
+@pytest.mark.parametrize("spelled", ["month=\u00e9/a.parquet", "month=%C3%A9/a.parquet", "month=%c3%a9/a.parquet"])
+def test_a_remove_that_spells_its_path_otherwise_leaves_the_file_live_for_deltalake_and_for_us(
+    tmp_path: Path, spelled: str
+) -> None:
+    log = make_table(tmp_path)
+    actions = append_files(log.store, "", {"\u00e9": [1]})
+    (add,) = of_kind(actions, "add")
+    raw = add["path"] = unquote(add["path"])
+    foreign_commit(log, actions)
+    path = spelled.replace("a.parquet", raw.rpartition("/")[2])
+    foreign_commit(log, [{"remove": {"path": path, "dataChange": True, "deletionTimestamp": 1}}])
+    live = everything(log, 2)
+    assert len(live) == len(DeltaTable(log.table).file_uris()) == (path != raw)
+
+
+# -- checkpoints that are damaged, or hold what Python does not know -------------------------------------------------
+
+
+@pytest.mark.parametrize("year", [12_100, -5])
+def test_a_date_beyond_pythons_years_in_a_checkpoints_statistics_is_passed_over(tmp_path: Path, year: int) -> None:
+    days = (year - 1970) * 365
+    table = pa.table({"day": pa.array([days], pa.int32()).cast(pa.date32())})
+    properties = {"delta.checkpoint.writeStatsAsStruct": "true"}
+    write_deltalake(str(tmp_path), table, configuration=properties)
+    (add,) = local_log(tmp_path).live_files(lambda _: True, 0)
+    log = with_checkpoint(local_log(tmp_path), drop_until=0)
+    (checkpoint,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    assert pq.read_schema(checkpoint).field("add").type.get_field_index("stats_parsed") >= 0
+    said = {key: value for key, value in add.items() if value is not None}
+    assert list(log.live_files(lambda _: True, 0)) == [{**said, "dataChange": False}]
+
+
+def test_only_the_count_of_statistics_kept_in_columns_is_decoded(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    statistics = pa.struct({"numRecords": pa.int64(), "minValues": pa.struct({"day": pa.date32()})})
+    kind = pa.struct(
+        {"path": pa.string(), "partitionValues": pa.map_(pa.string(), pa.string()), "size": pa.int64()}
+        | {"stats_parsed": statistics}
+    )
+    body = {"path": "a", "partitionValues": {}, "size": 1}
+    far = pa.array([10**7], pa.int32()).cast(pa.date32())
+    parsed = pa.StructArray.from_arrays(
+        [pa.array([3]), pa.StructArray.from_arrays([far], fields=list(statistics.field("minValues").type))],
+        fields=list(statistics),
+    )
+    known = [pa.array([body[field.name]], field.type) for field in list(kind)[:3]]
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"add": pa.StructArray.from_arrays([*known, parsed], fields=list(kind))}), buffer)
+    log.store.put("_delta_log/c.parquet", buffer.getvalue())
+    found = list(read_checkpoint(log.store, Checkpoint(1, ("_delta_log/c.parquet",)), ["add"]))
+    assert found == [("add", {**body, "stats": '{"numRecords": 3}', "dataChange": False})]
+
+
+@pytest.mark.parametrize("lost", ["metaData", "add"])
+def test_a_checkpoint_that_lacks_what_every_one_has_is_passed_over(tmp_path: Path, lost: str) -> None:
+    log = make_table(tmp_path)
+    foreign_append(log, {"2019-01": [1]})
+    DeltaTable(log.table).create_checkpoint()
+    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    pq.write_table(pq.read_table(path).drop_columns([lost]), path)
+    reader = through(log.store, log)
+    snapshot = reader.snapshot()
+    assert snapshot is not None
+    assert snapshot.metadata
+    assert len(everything(reader, 1)) == 1
+
+
+def test_a_checkpoint_with_a_damaged_page_is_passed_over(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    for number in range(5):
+        foreign_append(log, {"2019-01": [number], None: [number]})
+    before, snapshot = everything(log, 5), log.snapshot()
+    assert snapshot is not None
+    DeltaTable(log.table).create_checkpoint()
+    (path,) = (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    # With checksums, as Spark writes them; without, a byte may read as another one.
+    pq.write_table(pq.read_table(path), path, write_page_checksum=True)
+    whole = path.read_bytes()
+    pages = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for place in range(4, pages, max(1, pages // 300)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :])
+        reader = through(log.store, log)
+        found = reader.snapshot()
+        assert found is not None
+        assert (found.version, found.table_id, found.txns) == (5, snapshot.table_id, snapshot.txns)
+        assert everything(reader, 5).keys() == before.keys()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ import pytest
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import of_kind, version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import deltalake_referee
@@ -246,6 +247,17 @@ def test_under_another_definition_the_rewrite_is_dropped(log: DeltaLog, change: 
     publication = publish(log, shadow)
     assert publication.status is Status.DROPPED
     assert all(said in dropped.reason for dropped in publication.dropped)
+
+
+def test_nothing_is_rewritten_in_a_table_that_was_made_again_while_spark_worked(log: DeltaLog) -> None:
+    shadow = rewritten(log)
+    shutil.rmtree(table(log) / LOG_DIRECTORY)
+    new = make_table(table(log))
+    for _ in range(5):
+        foreign_commit(new, [{"commitInfo": {"timestamp": 1}}])
+    publication = publish(log, shadow)
+    assert publication.status is Status.DROPPED
+    assert ids(table(log)) == []
 
 
 def test_row_tracking_switched_on_drops_the_rewrite_which_kept_no_ids(log: DeltaLog) -> None:

@@ -37,6 +37,8 @@ class NoPlan:
         (ONELAKE, f"SELECT * FROM delta.`{ONELAKE}/`"),
         (ONELAKE, ONELAKE.replace("@onelake", "@westeurope-onelake")),
         (ONELAKE.replace("@onelake", "@westeurope-onelake"), ONELAKE),
+        (ONELAKE, ONELAKE.replace("onelake.dfs", f"{'0f' * 16}.z0f.dfs")),
+        (ONELAKE.replace("onelake.dfs", f"{'0f' * 16}.z0f.dfs"), ONELAKE),
         (ONELAKE, ONELAKE.replace("abfss:", "abfs:")),
         (ONELAKE, ONELAKE.replace(".dfs.", ".blob.").replace("abfss:", "wasbs:")),
         (ONELAKE, ONELAKE.replace("onelake.dfs", "OneLake.dfs").replace(".Lakehouse", ".lakehouse")),

@@ -29,9 +29,11 @@ from airflow_provider_onelake.staging.buffers import (
 )
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.clocks import HeldClock
-from tests.support.tables import append_files, foreign_append, make_table, stage, writer_spec
+from tests.support.tables import SCHEMA, append_files, foreign_append, make_table, stage, writer_spec
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]}
+# Enough for a remove, a metaData and a protocol.
+ANY_BODY = {"path": "x", "id": "x", "schemaString": SCHEMA, "minReaderVersion": 1, "minWriterVersion": 2}
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_a_table_that_is_no_buffer_of_this_format_is_left_alone(log: DeltaLog) -
     buffer = opened(log)
     entry = f"{buffer.path}/{version_path(0)}"
     later = log.store.get(entry).replace(b'"staged":{"format":1', b'"staged":{"format":2')
-    plain = dump_actions([{"commitInfo": {"operation": "CREATE TABLE"}}, {"metaData": {"id": "x"}}])
+    plain = dump_actions([{"commitInfo": {"operation": "CREATE TABLE"}}, {"metaData": ANY_BODY}])
     for content in (later, plain):
         log.store.put(entry, content)
         with pytest.raises(BufferInvalidError, match="no buffer of this format"):
@@ -218,7 +220,7 @@ def test_rule_1_every_file_is_a_change_of_data_without_a_deletion_vector(
 def test_rule_1_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str) -> None:
     buffer = opened(log)
     actions = append_files(log.store, buffer.path, {"2019-01": [1]}, (buffer.spec.attempt, 1))
-    log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions([*actions, {kind: {"path": "x", "id": "x"}}]))
+    log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions([*actions, {kind: ANY_BODY}]))
     with pytest.raises(BufferInvalidError, match=f"it has a {kind} action"):
         read_buffer(log.store, buffer.path)
 
@@ -294,11 +296,53 @@ def test_rule_13_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
     assert json.loads(Path(log.table, buffer.path, "_closed.json").read_text()) == {"reason": "set aside"}
 
 
-def test_what_is_closed_already_is_not_set_aside(log: DeltaLog) -> None:
-    buffer = opened(log)
-    close(log.store, buffer.path, {"version": 7})
-    set_aside(log.store, buffer.path, "a newer attempt")
-    assert closed(log.store, buffer.path) == {"version": 7}
+DAMAGED_MARKERS = [
+    b"",
+    b"{",
+    b"[]",
+    b"\xff",
+    b'{"version": "x"}',
+    b'{"version": 1, "writer": "w"}',
+    b'{"version": 1, "writer": {"generation": 1}}',
+]
+
+
+@pytest.mark.parametrize("marker", DAMAGED_MARKERS)
+def test_rule_13_a_damaged_marker_closes_the_buffer_and_says_nothing_more(log: DeltaLog, marker: bytes) -> None:
+    buffer = stage(log, writer_spec(), ROWS)
+    log.store.put(f"{buffer.path}/_closed.json", marker)
+    assert closed(log.store, buffer.path) == {"reason": "its marker is damaged"}
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]\n", b'{"add":{"path":"a"}}\n', b'{"commitInfo":{"staged":"x"}}\n'])
+def test_a_damaged_buffer_is_named_with_what_to_do(log: DeltaLog, version: int, content: bytes) -> None:
+    buffer = stage(log, writer_spec(), ROWS)
+    log.store.put(f"{buffer.path}/{version_path(version)}", content)
+    with pytest.raises(BufferInvalidError, match=buffer.path):
+        read_buffer(log.store, buffer.path)
+
+
+def test_a_buffer_whose_terms_are_damaged_is_told_by_its_directory(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), ROWS)
+    entry = Path(log.table, buffer.path, version_path(0))
+    whole = entry.read_text()
+    for damaged in (whole.replace('"dag":"taxi"', '"dag":"tax1"'), whole.replace('"attempt":"', '"attempt":"x')):
+        assert damaged != whole
+        entry.write_text(damaged)
+        with pytest.raises(BufferInvalidError, match=r"damaged \(it says that it lies at staged/w-"):
+            read_buffer(log.store, buffer.path)
+    for damaged in (
+        whole.replace('"mode":"append"', '"mode":"appent"'),
+        whole.replace('"generation":1', '"generation":-1'),
+        whole.replace('"readVersion":0', '"readVersion":"x"'),
+        whole.replace('"identity":{', '"identity":{"more":1,'),
+        whole.replace('"metaData"', '"metaDate"'),
+    ):
+        assert damaged != whole
+        entry.write_text(damaged)
+        with pytest.raises(BufferInvalidError, match=r"is damaged .*clear the writer's task"):
+            read_buffer(log.store, buffer.path)
 
 
 def test_attempts_are_found_in_whatever_state(log: DeltaLog) -> None:

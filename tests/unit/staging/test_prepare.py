@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
+    BufferInvalidError,
     BufferSetAsideError,
     DuplicateWriterError,
     InvalidWriteError,
@@ -532,3 +533,61 @@ def test_rule_17_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> 
     finish(log, task, writer_spec(attempt=task.path.rsplit("/", 1)[-1]), {"2019-01": [1]})
     change_metadata(log, id="another table")
     assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+# -- what is damaged -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"task": 7, "app_id": "x"}', b"\xff"])
+def test_a_damaged_claim_is_named_with_what_to_do(log: DeltaLog, content: bytes) -> None:
+    spec = writer_spec()
+    claim = f"{spec.identity.directory}/_claim-1.json"
+    log.store.put(claim, content)
+    with pytest.raises(BufferInvalidError, match=f"{claim} is damaged.*delete the file and clear the task"):
+        prepare(log, spec)
+    log.store.delete(claim)
+    assert isinstance(prepare(log, spec), Stage)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+def test_the_txn_tells_what_a_damaged_marker_does_not(log: DeltaLog, content: bytes) -> None:
+    buffer = published(log)
+    log.store.put(f"{buffer.path}/{CLOSED}", content)
+    found = find_published(log, buffer.spec.identity, 1, 1)
+    assert found is not None
+    assert (found.version, found.record.buffer) == (1, buffer.path)
+    assert isinstance(prepare(log, writer_spec()), Skip)
+    assert ids(Path(log.table)) == [1]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]"])
+def test_a_buffer_whose_marker_is_damaged_and_that_the_table_does_not_know_is_staged_again(
+    log: DeltaLog, content: bytes
+) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    log.store.put(f"{buffer.path}/{CLOSED}", content)
+    with pytest.raises(BufferSetAsideError, match="its marker is damaged"):
+        prepare(log, buffer.spec)
+    again = published(log)
+    assert again.path != buffer.path
+    assert ids(Path(log.table)) == [1]
+
+
+def test_a_marker_of_another_writer_says_nothing_of_this_one(log: DeltaLog) -> None:
+    buffer = published(log)
+    marker = Path(log.table, buffer.path, CLOSED)
+    marker.write_text(
+        marker.read_text().replace("onelake/test/", "onelake/tesu/").replace('"version": 1', '"version": 7')
+    )
+    found = find_published(log, buffer.spec.identity, 1, 1)
+    assert found is not None
+    assert found.version == 1
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_damaged_buffer_of_an_earlier_attempt_is_not_reused_and_stops_nobody(log: DeltaLog, version: int) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    log.store.put(f"{buffer.path}/{version_path(version)}", b'{"commitInfo":')
+    again = prepare(log, writer_spec())
+    assert isinstance(again, Stage)
+    assert again.path != buffer.path

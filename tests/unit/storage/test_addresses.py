@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.exceptions import AddressError
-from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
+from airflow_provider_onelake.storage.addresses import TableAddress, parse_alias, resolve_table
 from airflow_provider_onelake.storage.shown import shown
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WS, ITEM = "0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c", "a1b2c3d4-e5f6-4789-8abc-def012345678"
 ONELAKE = "onelake.dfs.fabric.microsoft.com"
+PRIVATE = f"{WS.replace('-', '')}.z0f"
 
 SAME_TABLE = [
     pytest.param(
@@ -39,16 +40,11 @@ SAME_TABLE = [
             f"abfss://{WS}@{ONELAKE}/{ITEM}/Tables/trips",
             f"https://{ONELAKE}/{WS.upper()}/{ITEM.upper()}/Tables/trips",
             f"onelake://{WS}/{ITEM}/Tables/trips",
+            f"abfss://{WS}@{PRIVATE}.dfs.fabric.microsoft.com/{ITEM}/Tables/trips",
+            f"https://{PRIVATE.upper()}.blob.fabric.microsoft.com/{WS}/{ITEM}/Tables/trips",
+            f"https://{PRIVATE}.onelake.fabric.microsoft.com/{WS}/{ITEM}/Tables/trips",
         ],
         id="onelake-guids",
-    ),
-    pytest.param(
-        [
-            f"abfss://My%20Taxis@{ONELAKE}/raw.Lakehouse/Tables/trips",
-            f"https://{ONELAKE}/My%20Taxis/raw.Lakehouse/Tables/trips",
-            "onelake://My Taxis/raw.Lakehouse/Tables/trips",
-        ],
-        id="onelake-blank-in-workspace",
     ),
     pytest.param(
         [
@@ -88,11 +84,18 @@ def test_every_spelling_of_a_table_is_one_address(spellings: list[str]) -> None:
             "/lake/Tables/a b", "file:///lake/Tables/a b", "file:///lake/Tables/a%20b", "/lake/Tables/a b", id="local"
         ),
         pytest.param(
-            "onelake://My Taxis/raw.Lakehouse/Tables/trips",
-            f"abfss://My%20Taxis@{ONELAKE}/raw.Lakehouse/Tables/trips",
-            f"abfss://My%20Taxis@{ONELAKE}/raw.Lakehouse/Tables/trips",
-            f"abfss://My%20Taxis@{ONELAKE}/raw.Lakehouse/Tables/trips",
+            "onelake://My-Taxis/raw.Lakehouse/Tables/my trips",
+            f"abfss://My-Taxis@{ONELAKE}/raw.Lakehouse/Tables/my trips",
+            f"abfss://My-Taxis@{ONELAKE}/raw.Lakehouse/Tables/my%20trips",
+            f"abfss://My-Taxis@{ONELAKE}/raw.Lakehouse/Tables/my%20trips",
             id="onelake",
+        ),
+        pytest.param(
+            f"https://{PRIVATE}.blob.fabric.microsoft.com/{WS}/{ITEM}/Tables/trips",
+            f"abfss://{WS}@{PRIVATE}.dfs.fabric.microsoft.com/{ITEM}/Tables/trips",
+            f"abfss://{WS}@{ONELAKE}/{ITEM}/Tables/trips",
+            f"abfss://{WS}@{ONELAKE}/{ITEM}/Tables/trips",
+            id="onelake-private-link",
         ),
         pytest.param(
             f"https://westeurope-{ONELAKE}/taxi/raw.Lakehouse/Tables/dbo/trips",
@@ -159,6 +162,19 @@ def test_each_library_gets_its_own_spelling(text: str, spark: str, store: str, d
         pytest.param(f"onelake://{WS}/raw.Lakehouse/Tables/t", "GUIDs for both", id="guid-workspace-named-item"),
         pytest.param(f"onelake://taxi/{ITEM}/Tables/t", "GUIDs for both", id="named-workspace-guid-item"),
         pytest.param(f"onelake://{WS}/{ITEM}.Lakehouse/Tables/t", "takes no type", id="guid-with-suffix"),
+        pytest.param("onelake://My Taxis/raw.Lakehouse/Tables/t", "ABFS does not take", id="blank-in-workspace"),
+        pytest.param(f"abfss://My%20Taxis@{ONELAKE}/raw.Lakehouse/Tables/t", "<workspace GUID>", id="encoded-blank"),
+        pytest.param("onelake://Sales&EU/raw.Lakehouse/Tables/t", "ABFS does not take", id="ampersand-in-workspace"),
+        pytest.param(
+            f"abfss://{WS}@{PRIVATE[:-2]}ff.dfs.fabric.microsoft.com/{ITEM}/Tables/t",
+            "first two characters",
+            id="private-link-of-no-workspace",
+        ),
+        pytest.param(
+            f"abfss://{ITEM}@{PRIVATE}.dfs.fabric.microsoft.com/{ITEM}/Tables/t",
+            "another workspace",
+            id="private-link-of-another-workspace",
+        ),
         pytest.param(f"https://{ONELAKE}/taxi/raw.Lakehouse/Tables/t?sig=1", "query string", id="query"),
         pytest.param(f"https://{ONELAKE}/taxi/raw.Lakehouse/Tables/t#x", "fragment", id="fragment"),
         pytest.param(f"abfss://{ONELAKE}/raw.Lakehouse/Tables/t", "container before the @", id="no-container"),
@@ -222,6 +238,37 @@ def test_a_relative_name_lives_inside_the_lakehouse(lakehouse: str) -> None:
 def test_a_path_outside_the_lakehouse_is_refused(table: str, lakehouse: str) -> None:
     with pytest.raises(AddressError, match="outside the lakehouse"):
         resolve_table(table, lakehouse)
+
+
+def test_an_address_keeps_the_host_that_it_names() -> None:
+    for host in (PRIVATE, "westeurope-onelake"):
+        address = TableAddress.parse(f"abfss://{WS}@{host}.dfs.fabric.microsoft.com/{ITEM}/Tables/trips")
+        assert (address.host, TableAddress.parse(str(address)).host) == (host, host)
+        assert address.blob_endpoint == f"https://{host}.blob.fabric.microsoft.com"
+        assert resolve_table("Tables/trips", f"abfss://{WS}@{host}.dfs.fabric.microsoft.com/{ITEM}").host == host
+
+
+NAMES, GUIDS = "onelake://taxi/raw.Lakehouse", f"onelake://{WS}/{ITEM}"
+
+
+@pytest.mark.parametrize(("lakehouse", "alias"), [(NAMES, GUIDS), (GUIDS, NAMES)])
+def test_a_table_by_either_spelling_is_one_where_both_are_known(lakehouse: str, alias: str) -> None:
+    for spelled in ("Tables/trips", f"{lakehouse}/Tables/trips", f"{alias}/Tables/trips"):
+        address = resolve_table(spelled, lakehouse, alias)
+        assert str(address) == f"{lakehouse}/Tables/trips"
+    with pytest.raises(AddressError, match="outside the lakehouse"):
+        resolve_table(f"{alias.replace('a1b2', 'ffff').replace('raw', 'other')}/Tables/t", lakehouse, alias)
+
+
+def test_without_the_other_spelling_it_is_said_which_field_has_it() -> None:
+    with pytest.raises(AddressError, match=r"one cannot tell.*lakehouse_alias"):
+        resolve_table(f"{GUIDS}/Tables/t", NAMES)
+
+
+@pytest.mark.parametrize("alias", ["onelake://taxi/other.Lakehouse", "s3://bucket", "/lake"])
+def test_what_is_no_other_spelling_is_refused(alias: str) -> None:
+    with pytest.raises(AddressError, match="no other spelling"):
+        parse_alias(alias, TableAddress.parse_root(NAMES))
 
 
 @pytest.mark.parametrize(

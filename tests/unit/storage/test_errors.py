@@ -10,6 +10,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectExistsError,
     ObjectNotFoundError,
     StoreNotFoundError,
+    StoreRefusedError,
     StoreUnavailableError,
 )
 from airflow_provider_onelake.storage.errors import Doing, as_store_error, plain_text
@@ -32,6 +33,16 @@ def test_of_an_answer_in_xml_the_code_and_the_message_are_left() -> None:
     )
     error = obstore_errors.GenericError(f"{DONE}403 Forbidden: {answer}")
     assert plain_text(error) == f"{DONE}403 Forbidden: SignatureDoesNotMatch: The signature does not match."
+
+
+def test_of_an_answer_in_json_the_code_and_the_message_are_left() -> None:
+    answer = '{"error":{"code":"BadRequest","message":"WorkspaceId is \\"missing\\"","innererror":{"token":"hush"}}}'
+    error = obstore_errors.GenericError(f"{DONE}400 Bad Request: {answer}")
+    assert plain_text(error) == f'{DONE}400 Bad Request: BadRequest: WorkspaceId is \\"missing\\"'
+
+
+def test_a_long_answer_is_cut() -> None:
+    assert len(plain_text(obstore_errors.GenericError(f"{DONE}400 Bad Request: {'<p>' * 5000}"))) < 1100
 
 
 @pytest.mark.parametrize(
@@ -100,6 +111,35 @@ def test_of_an_answer_in_xml_the_code_and_the_message_are_left() -> None:
             id="deltalake: refused",
         ),
         pytest.param(obstore_errors.GenericError(f"{DONE}503 Slow Down: "), "write", StoreUnavailableError, id="busy"),
+        pytest.param(
+            obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>InvalidUri</Code>"),
+            "write",
+            StoreRefusedError,
+            id="a wrong request",
+        ),
+        pytest.param(
+            obstore_errors.GenericError(f"{DONE}400 Bad Request: <Code>RequestTimeout</Code>"),
+            "write",
+            StoreUnavailableError,
+            id="S3: too slow",
+        ),
+        pytest.param(
+            obstore_errors.GenericError(f"{DONE}429 Too Many Requests: "), "read", StoreUnavailableError, id="too many"
+        ),
+        pytest.param(
+            obstore_errors.AlreadyExistsError(
+                f"Object at location k already exists: {DONE}409 Conflict: <Code>BlobImmutableDueToPolicy</Code>"
+            ),
+            "write",
+            StoreRefusedError,
+            id="Azure: immutable",
+        ),
+        pytest.param(
+            OSError("Kernel error\n ↳ Server returned non-2xx status code\n  ↳ 400 Bad Request"),
+            "read",
+            StoreRefusedError,
+            id="deltalake: a wrong request",
+        ),
     ],
 )
 def test_what_a_store_says_becomes_a_named_error(error: Exception, doing: Doing, expected: type[Exception]) -> None:

@@ -11,7 +11,7 @@ from obstore.store import LocalStore
 from airflow_provider_onelake.exceptions import AccessDeniedError
 from airflow_provider_onelake.storage.preflight import problems_of, unsafe_log_stores
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.stores import PassingOn
+from tests.support.stores import OffsetBlind, PassingOn
 
 
 class Broken(PassingOn):
@@ -22,7 +22,7 @@ class Broken(PassingOn):
         self.__dict__.update(otherwise)
 
 
-def refuse(*_: object) -> Any:
+def refuse(*_: object, **__: object) -> Any:
     raise AccessDeniedError("Access was refused.")
 
 
@@ -39,7 +39,7 @@ def refuse(*_: object) -> Any:
         pytest.param({"get": refuse}, ["it cannot be read: Access was refused."], id="no right to read"),
         pytest.param({"list": refuse}, ["it cannot be listed: Access was refused."], id="no right to list"),
         pytest.param({"get": lambda path: b"x"}, ["it gave back other bytes than were written."], id="other bytes"),
-        pytest.param({"list": lambda prefix: iter(())}, ["it does not list what was just written."], id="unlisted"),
+        pytest.param({"list": lambda *_, **__: iter(())}, ["it does not list what was just written."], id="unlisted"),
         pytest.param(
             {"delete": refuse},
             ["it cannot be deleted from, so s/x was left there: Access was refused."],
@@ -65,6 +65,12 @@ def test_a_second_create_that_passes_is_named(tmp_path: Path) -> None:
     assert problems_of(store, "s/x", "it") == [
         "it let a second create-only put through, so commits to it would be lost."
     ]
+
+
+def test_a_list_from_an_offset_that_has_no_rows_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (problem,) = problems_of(OffsetBlind(Broken(tmp_path)), "s/x", "it")
+    assert problem.startswith("it lists nothing from an offset")
+    assert "GUID" in problem
 
 
 def test_log_stores_that_lose_commits_are_named_with_why() -> None:

@@ -105,6 +105,17 @@ def test_a_token_that_is_about_to_end_is_renewed_in_the_middle_of_the_work(
     assert list(dict.fromkeys(listening.signed)) == ["Bearer token-1", "Bearer token-2", "Bearer token-3"]
 
 
+def test_deltalake_is_told_the_host_of_a_private_link_which_it_does_not_know() -> None:
+    workspace = "0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c"
+    host = f"{workspace.replace('-', '')}.z0f"
+    private = TableAddress.parse(f"abfss://{workspace}@{host}.dfs.fabric.microsoft.com/{workspace}/Tables/t")
+    given = AzureCredentials(sign_in="token", token="t")
+    assert deltalake_options(private, given)["azure_endpoint"] == f"https://{host}.blob.fabric.microsoft.com"
+    assert "azure_endpoint" not in deltalake_options(ONELAKE, given)
+    emulated = AzureCredentials(sign_in="token", token="t", endpoint="https://127.0.0.1:1")
+    assert deltalake_options(private, emulated)["azure_endpoint"] == "https://127.0.0.1:1"
+
+
 def test_deltalake_gets_a_token_of_now(identity: Identity) -> None:
     credentials = AzureCredentials(**PRINCIPAL)
     tokens = [deltalake_options(ONELAKE, credentials)["azure_storage_token"] for _ in range(2)]
