@@ -143,8 +143,7 @@ class DeltaLog:
 
         :returns: the version; -1 where there is none.
         """
-        hint = self._last_checkpoint_hint()
-        versions = self.versions_after(-1 if hint is None else hint - 1)
+        versions = self._files_from(self._last_checkpoint_hint() or 0).versions
         return versions[-1] if versions else -1
 
     def live_files(

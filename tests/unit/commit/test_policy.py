@@ -181,6 +181,11 @@ def test_rule_20_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
     assert outcomes(settled(batch, LAST, ours(MINE, mine))) == ["superseded"]
 
 
+def test_a_winner_of_which_nobody_knows_when_it_finished_is_not_replaced(batch: Batch) -> None:
+    assert outcomes(settled(batch, LAST, met(None, REPLACED))) == ["superseded"]
+    assert outcomes(settled(batch, LAST_BY_PART, met(None))) == ["set_aside"]
+
+
 @pytest.mark.parametrize("policy", [Policy.FAIL, LAST_BY_PART, FIRST_BY_PART])
 def test_a_winner_that_does_not_say_where_it_removed_rows_is_refused(batch: Batch, policy: Policy) -> None:
     with pytest.raises(ConflictError, match="a partition that it does not name"):
