@@ -23,17 +23,31 @@ from tests.seeded_bugs.bug import REPOSITORY, Bug
 # What the tests import of others, and takes seconds. Neither the package nor its tests, and nothing that starts threads.
 _HEAVY = (
     "_pytest.assertion.rewrite",
+    "aiosqlite",
     "attrs",
+    "cryptography.fernet",
     "deltalake",
+    "fsspec",
     "httpx",
     "hypothesis",
+    "jinja2",
+    "jsonschema",
+    "libcst",
+    "msgspec",
     "obstore.store",
+    "opentelemetry.metrics",
     "pandas",
     "pendulum",
+    "pyarrow.dataset",
     "pyarrow.parquet",
+    "pydantic",
     "pytest_asyncio.plugin",
+    "rich.console",
+    "sqlalchemy.orm",
     "sqlglot",
+    "structlog",
     "tenacity",
+    "upath",
     "xdist.plugin",
 )
 _TIMEOUT = 120
@@ -135,6 +149,8 @@ def _in_child(bug: Bug | None, nodes: Sequence[str]) -> dict[str, Any]:
     watcher = _Watcher()
     shown = io.StringIO()
     with tempfile.TemporaryDirectory(prefix="seeded-bug-") as scratch, redirect_stdout(shown), redirect_stderr(shown):
+        # What a process of its own would delete at its end: the home of its Airflow.
+        tempfile.tempdir = scratch
         if bug is not None:
             os.environ["TESTS_PATIENCE"] = "5"
             bug.seed()

@@ -5,6 +5,81 @@ from __future__ import annotations
 from tests.seeded_bugs.bug import Bug
 
 BUGS = [
+    # -- claims --------------------------------------------------------------------------------------------------------
+    Bug(
+        "a generation counts as skipped because an older one was",
+        "staging.claims",
+        'any(match[1] == "skipped" and int(match[2]) == newest for match in marks)',
+        'any(match[1] == "skipped" for match in marks)',
+        ("staging/test_standing.py::test_a_generation_is_not_skipped_because_an_older_one_was",),
+    ),
+    Bug(
+        "a generation is given twice where claims were lost",
+        "staging.claims",
+        "generation = max(newest.generation if newest is not None else 0, stored) + 1",
+        "generation = (newest.generation if newest is not None else 0) + 1",
+        ("staging/test_claims.py::test_where_claims_were_lost_the_table_s_word_counts",),
+    ),
+    Bug(
+        "a retry of a deed is a generation of its own",
+        "staging.claims",
+        "if newest.deed is not None and newest.deed.id == deed.id:",
+        "if newest.deed is not None and newest.deed is deed:",
+        ("staging/test_claims.py::test_every_try_of_a_deed_has_its_generation_and_the_next_deed_the_next",),
+    ),
+    Bug(
+        "a zombie that never got as far as its claim claims now",
+        "staging.claims",
+        "if followed or (last is not None and deed.precedes(last)):",
+        "if followed:",
+        ("staging/test_claims.py::test_so_is_one_that_never_got_as_far_as_its_claim",),
+    ),
+    Bug(
+        "two tasks of one run share a key",
+        "staging.claims",
+        "if last is not None and last.run_id == deed.run_id and last.task != deed.task and is_rival(last):",
+        "if last is not None and last.run_id != deed.run_id and last.task != deed.task and is_rival(last):",
+        ("staging/test_claims.py::test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it",),
+    ),
+    # -- preparing -----------------------------------------------------------------------------------------------------
+    Bug(
+        "a clear is skipped though the source is another",
+        "staging.prepare",
+        "(spec.fingerprint and found.record.fingerprint == spec.fingerprint)):",
+        "(spec.fingerprint or found.record.fingerprint == spec.fingerprint)):",
+        (
+            "staging/test_prepare.py::test_rule_10_skip_with_another_source_is_an_error_that_offers_the_ways_out",
+            "staging/test_prepare.py::test_rule_10_a_retry_of_what_was_published_from_another_source_is_an_error",
+        ),
+    ),
+    Bug(
+        "a buffer of other work is used again",
+        "staging.prepare",
+        "    if not same_work(buffer.spec, spec):\n        return _OTHER_WORK\n",
+        "",
+        ("staging/test_prepare.py::test_rule_7_a_buffer_of_other_work_is_not_reused",),
+    ),
+    Bug(
+        "an attempt of other work that is still at work is not fenced off",
+        "staging.prepare",
+        "        _fence_off(log, path, spec)\n",
+        "",
+        ("staging/test_prepare.py::test_rule_7_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off",),
+    ),
+    Bug(
+        "an attempt that comes back begins anew",
+        "staging.prepare",
+        "        return Stage(mine.path, mine.read_version)\n",
+        "        return None\n",
+        ("staging/test_prepare.py::test_an_attempt_that_comes_back_does_not_evolve_the_table_again",),
+    ),
+    Bug(
+        "a run older than the table remembers is appended",
+        "staging.prepare",
+        "if log.clock.now() - run > timedelta(days=interval_days(text, 0)):",
+        "if log.clock.now() - run < timedelta(days=interval_days(text, 0)):",
+        ("staging/test_prepare.py::test_rule_12_where_txns_expire_an_older_run_is_refused_and_never_appended",),
+    ),
     # -- buffers -------------------------------------------------------------------------------------------------------
     Bug(
         "a buffer is complete though one of its files has another size",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.staging.prepare import Skip, Standing, claim, prepare, standing
+from airflow_provider_onelake.staging.claims import Standing, claim, standing
+from airflow_provider_onelake.staging.prepare import Skip, prepare
 from tests.support.tables import LOAD, make_table, stage, writer_spec
 
 
