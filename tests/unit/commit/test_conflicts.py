@@ -114,6 +114,9 @@ def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(l
     (conflict,) = found(log, batch(log, **OVERWRITE), winner(removed))
     assert conflict.partition is None
     assert "a partition that it does not name" in conflict.describe(newest(log).partitioning)
+    half = [removed, {"remove": file("2019-02", "b")}]
+    for actions in (half, half[::-1]):
+        assert where(found(log, batch(log, **OVERWRITE), winner(*actions))) == [None]
     compacted = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
     assert found(log, batch(log, **OVERWRITE), winner(compacted)) == []
     assert found(log, batch(log), winner(removed)) == []

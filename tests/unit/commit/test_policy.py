@@ -177,6 +177,13 @@ def test_rule_20_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
     mine = batch.finished[1]
     assert outcomes(settled(batch, LAST, ours(MINE, mine + "x"))) == ["superseded"]
     assert outcomes(settled(batch, LAST, ours(MINE, "a" + mine))) == ["replaced"]
+    # Itself is not earlier than itself.
+    assert outcomes(settled(batch, LAST, ours(MINE, mine))) == ["superseded"]
+
+
+def test_a_winner_of_which_nobody_knows_when_it_finished_is_not_replaced(batch: Batch) -> None:
+    assert outcomes(settled(batch, LAST, met(None, REPLACED))) == ["superseded"]
+    assert outcomes(settled(batch, LAST_BY_PART, met(None))) == ["set_aside"]
 
 
 @pytest.mark.parametrize("policy", [Policy.FAIL, LAST_BY_PART, FIRST_BY_PART])

@@ -181,7 +181,7 @@ def test_a_foreign_overwrite_that_left_older_rows_replaced_nothing_whole(log: De
 
 def test_writes_count_in_one_order_also_where_one_was_placed_before_another(log: DeltaLog) -> None:
     """Three overwrites are published in the order 3, 1, 2, and count in the order 1, 2, 3."""
-    rows: list[dict[str | None, list[int]]] = [{"p1": [10], "p2": [11]}, {"p1": [20]}, {"p2": [30]}]
+    rows: list[dict[str | None, list[int]]] = [{"p1": [10], "p2": [11]}, {"p1": [20], "p2": [21]}, {"p2": [30]}]
     buffers = []
     for number, staged in enumerate(rows):
         spec = writer_spec("w", attrs.evolve(LOAD, run=str(number)), **(TABLE if number == 0 else PARTITIONS))

@@ -144,6 +144,13 @@ def test_rule_23_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait(tmp_
     assert [commit.version for commit in through(log.store, log).commits_since(3)] == [4, 5]
 
 
+def test_rule_23_a_gap_met_at_the_first_load_says_that_a_later_version_exists(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 5)
+    (tmp_path / version_path(3)).unlink()
+    with pytest.raises(LogGapError, match=r"Version 3 of .* is missing from its log, though version 5 exists"):
+        through(log.store, log).snapshot()
+
+
 def test_rule_23_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 5)
     DeltaTable(str(tmp_path)).create_checkpoint()
@@ -404,6 +411,16 @@ def test_the_hint_spares_listing_and_reading_what_the_checkpoint_sums_up(tmp_pat
     assert snapshot.version == 21
     # The hint, the checkpoint, the one version after it.
     assert dict(store.calls) == {"get": 3, "list": 1}
+
+
+def test_a_hint_that_is_newer_than_the_version_asked_for_costs_no_listing(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    for row in range(3):
+        foreign_append(log, {"2019-01": [row]})
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    store = Counted(log.store)
+    assert len(through(store, log).live_files(lambda add: True, until=2)) == 2
+    assert store.calls["list"] == 1
 
 
 def test_a_damaged_entry_is_named(tmp_path: Path) -> None:

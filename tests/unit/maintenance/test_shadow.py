@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
@@ -141,6 +142,14 @@ def test_whatever_is_more_than_moving_rows_is_refused(
     optimize_by_hand(Path(log.table, shadow.path), spoil)
     with pytest.raises(BufferInvalidError, match=said):
         read_rewrite(log.store, shadow)
+
+
+def test_rows_that_nobody_counted_before_or_after_are_refused(log: DeltaLog) -> None:
+    shadow = shadow_of(log)
+    optimize_by_hand(Path(log.table, shadow.path), lambda actions: _each(actions, "add", stats="{}"))
+    uncounted = {key: {**file, "stats": None} for key, file in shadow.inputs.items()}
+    with pytest.raises(BufferInvalidError, match="had None rows and has None now"):
+        read_rewrite(log.store, attrs.evolve(shadow, inputs=uncounted))
 
 
 def test_half_an_entry_is_refused(log: DeltaLog) -> None:

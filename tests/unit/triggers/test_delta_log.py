@@ -196,6 +196,19 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
     await triggerer.crash()
 
 
+async def test_a_poll_that_a_watcher_failed_in_lets_nobody_keep_how_far_it_came() -> None:
+    kept: list[feed.Seen] = []
+
+    async def keep(seen: feed.Seen) -> None:
+        kept.append(seen)
+
+    source = feed.LogFeed("trips", "onelake_default", 0.01)
+    poll = feed.Poll(source, 3, reached={keep: feed.Seen(3)})
+    for failed, expected in ((1, []), (0, [feed.Seen(3)])):
+        await source.advance([SimpleNamespace(outcome=SimpleNamespace(failed=failed), broker_payload=poll)])  # type: ignore[list-item]
+        assert kept == expected
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_commit_is_lost_or_out_of_order_however_often_the_triggerer_dies(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
@@ -589,8 +602,8 @@ async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -
 def test_another_filter_or_table_is_another_watermark_and_another_pause_is_not() -> None:
     mine = watcher()
     others = [watcher(operation="WRITE"), watcher(writer="a"), DeltaLogTrigger(table="other", poll_interval=0.01)]
-    others.append(watcher(onelake_conn_id="other"))
-    assert len({mine.watermark, *(other.watermark for other in others)}) == 5
+    others += [watcher(onelake_conn_id="other"), watcher(partition="month = '1'"), watcher(data_change_only=True)]
+    assert len({mine.watermark, *(other.watermark for other in others)}) == 7
     assert DeltaLogTrigger(table="trips", poll_interval=9, after=3, asset="x").watermark == mine.watermark
     assert feed.feed_of(mine.serialize()[1]).table == "trips"
 

@@ -113,14 +113,28 @@ def test_writers_count_whether_they_committed_before_or_after(tmp_path: Path) ->
 
 def test_an_older_generation_of_a_writer_does_not_count(tmp_path: Path) -> None:
     make_table(tmp_path)
-    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions")
     app_id = LOAD.writer("a").app_id
-    watch = LogWatch(local_log(tmp_path), Awaited(writers={app_id: 2}))
-    watch.poll()
-    assert watch.met is None
+    early, late = (LogWatch(local_log(tmp_path), Awaited(writers={app_id: 2})) for _ in range(2))
+    early.poll()
+    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions")
+    for watch in (early, late):
+        watch.poll()
+        assert watch.met is None
     publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions", generation=2)
+    for watch in (early, late):
+        watch.poll()
+        assert watch.met is not None
+
+
+def test_all_the_writers_are_waited_for(tmp_path: Path) -> None:
+    make_table(tmp_path)
+    app_ids = [LOAD.writer(key).app_id for key in ("a", "b")]
+    watch = LogWatch(local_log(tmp_path), Awaited(writers=dict.fromkeys(app_ids, 1)))
     watch.poll()
-    assert watch.met is not None
+    for key, met in (("a", False), ("b", True)):
+        publish(tmp_path, key, {"2019-01": [1]})
+        watch.poll()
+        assert (watch.met is not None) is met
 
 
 def test_a_partition_counts_when_rows_are_added_to_it(tmp_path: Path) -> None:
