@@ -17,7 +17,7 @@ _BATCH = 20
 _PARTS = ("foreign", "shared")
 _CONFLICT = re.compile(r"DELTA_(?:CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)[A-Z_]*")
 _WINNER = re.compile(r"a concurrent ([A-Z]+)")
-# Between two statements: the writers need the cores too.
+# Between two statements.
 _PAUSE = 0.5
 
 
@@ -72,6 +72,10 @@ class ForeignWriter(Thread):
         assert not self.is_alive(), "the foreign writer is stuck in a statement"
         self._spark.stop()
 
+    def pause(self) -> None:
+        """Leave the cores to the writers for a moment."""
+        self._told_to_end.wait(_PAUSE)
+
     @property
     def rows(self) -> list[Row]:
         """The rows that it has left in the table."""
@@ -123,4 +127,4 @@ class ForeignWriter(Thread):
                 self.done[kind] += 1
                 return
             finally:
-                self._told_to_end.wait(_PAUSE)
+                self.pause()
