@@ -109,6 +109,10 @@ class DuplicateWriterError(TerminalError):
     """Two writers of one run have the same key."""
 
 
+class OrphanWriterError(TerminalError):
+    """The run published rows under a writer's name that no task has any more, and appending may double them."""
+
+
 class RerunRefusedError(TerminalError):
     """What ``on_rerun`` asks for would lose or repeat rows (protocol, rules 9 to 12)."""
 

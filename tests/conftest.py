@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.support.airflow_home import use_own_home
+from tests.support.contexts import _nothing_kept
 from tests.support.groups import pytest_xdist_make_scheduler
 from tests.support.object_stores import blob_server, lake, proxy, s3_server
 from tests.support.onelake import onelake
@@ -12,6 +13,7 @@ from tests.support.spark_server import connect_server
 from tests.support.store_spark import store_cluster, store_spark, to_stores
 
 __all__ = [
+    "_nothing_kept",
     "blob_server",
     "connect_server",
     "lake",

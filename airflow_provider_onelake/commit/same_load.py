@@ -14,8 +14,8 @@ from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.log.commits import STAGED, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.claims import standing
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.prepare import standing
 from airflow_provider_onelake.staging.published import Publishing, find_published
 
 

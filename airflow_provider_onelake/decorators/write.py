@@ -12,6 +12,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, KeywordParameters, Ta
 
 from airflow_provider_onelake.engines.base import ONLY_CONNECT
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.operators.roll import OUR_LABEL
 from airflow_provider_onelake.operators.terms import check_rendered, terminal_errors_fail
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FunctionSource
@@ -122,13 +123,13 @@ def onelake_write_task(python_callable: Callable[..., Any] | None = None, **kwar
 
     :param python_callable: the function, with a parameter ``spark``.
     :param kwargs: of the :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, and ``view``, the
-        name by which ``where`` and ``steps`` read the data frame. ``writer`` defaults to a hash of the function's name
-        and the author's arguments.
+        name by which ``where`` and ``steps`` read the data frame. ``writer`` defaults to the task's id; a mapped task
+        needs one, or a ``map_index_template`` that says it.
     :returns: the decorator, or the decorated function.
     :raises InvalidWriteError: the function has no parameter ``spark``, or takes arguments that have no name.
     """
     # Airflow asks the mapped task, which knows what is written here, not the operator's defaults.
-    kwargs.setdefault("map_index_template", "{{ writer | default(task.writer or '', true) }}")
+    kwargs.setdefault("map_index_template", OUR_LABEL)
 
     def decorate(function: Callable[..., Any]) -> TaskDecorator:
         return task_decorator_factory(

@@ -1,10 +1,11 @@
-"""What Airflow knows about a running task, in the core's words: the load, the attempt, the generation."""
+"""What Airflow knows about a running task, in the core's words: the load, the attempt, the deed."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import attrs
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.definitions.mappedoperator import MappedOperator
 
+    from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.staging.identity import Load
 
-_GENERATION = "onelake_generation"
+_DEED = "onelake_deed"
+"""The key of its deed among what a task instance keeps: over retries and clears, until its run is deleted."""
 
 
 @attrs.frozen
@@ -29,8 +32,6 @@ class TaskRun:
     :param run: what names the run, the same for every rerun of it: see :func:`run_name` (protocol, rule 8).
     :param run_id: Airflow's id of the run.
     :param attempt: Airflow's id of the try, new for every one (protocol, rule 6).
-    :param generation: rises with a clear, and with a later run of the same partition, not with a retry (protocol,
-        rule 9).
     :param label: what people call the task: ``load.write[3]``.
     :param map_index: of a mapped task, else -1.
     """
@@ -40,7 +41,6 @@ class TaskRun:
     run: str
     run_id: str
     attempt: str
-    generation: int
     label: str
     map_index: int
 
@@ -52,16 +52,14 @@ class TaskRun:
         :returns: this try.
         """
         ti, task = context["ti"], context["task"]
-        map_index = ti.map_index if ti.map_index is not None else -1
         return cls(
             dag=ti.dag_id,
             group=write_group(task),
             run=run_name(context),
             run_id=ti.run_id,
             attempt=str(ti.id),
-            generation=_generation(context),
-            label=ti.task_id if map_index < 0 else f"{ti.task_id}[{map_index}]",
-            map_index=map_index,
+            label=_label(ti),
+            map_index=ti.map_index if ti.map_index is not None else -1,
         )
 
     def load(self, namespace: str) -> Load:
@@ -133,27 +131,65 @@ def _tells_all(key: str, key_format: str) -> bool:
     return re.search("%[Yy]", key_format) is not None and date.strftime(key_format) == key
 
 
-def _generation(context: Context) -> int:
-    ti, task = context["ti"], context["task"]
-    # A clear sets max_tries to the tries so far plus the task's retries; a retry leaves it alone.
-    cleared = max(1, ti.max_tries - (task.retries or 0) + 1)
-    if not shares_its_name(context):
-        return cleared
-    # Kept, as a run that somebody queues again gets another start while its tasks live.
-    kept = context["task_state_store"]
-    known = str(kept.get(_GENERATION) or "").split("/")
-    if known[0] == str(cleared):
-        return int(known[1])
-    began = context["dag_run"].start_date
-    if began is None:
-        raise TransientError(
-            f"The run {ti.run_id} has no start, as it was queued again just now: nothing was touched; a retry goes on."
+def deed_of(context: Context) -> Deed:
+    """Return the deed that a try belongs to: the task's first start or last clear (protocol, rule 9).
+
+    The task instance keeps it. A clear is told from a retry by ``max_tries``: a clear sets it to the tries so far plus
+    the DAG's ``retries``, and a retry leaves it alone, whatever ``retries`` is by then. A run that is deleted and made
+    again keeps nothing, so its tasks begin anew.
+
+    :param context: of the running task.
+    :returns: the same for every retry, and for a try that comes back from the triggerer.
+    :raises TransientError: the run is one of several of its partition, and nobody knows when it began.
+    """
+    from airflow_provider_onelake.staging.claims import Deed
+
+    ti, run, kept = context["ti"], context["dag_run"], context["task_state_store"]
+    retries, clears = context["task"].retries or 0, run.clear_number or 0
+    known = kept.get(_DEED)
+    known = known if isinstance(known, Mapping) else {}
+    if known and not _cleared(known, ti, retries, clears):
+        deed = Deed.from_json(known["deed"])
+        assert deed is not None
+    else:
+        if run.start_date is None and shares_its_name(context):
+            # The runs of a partition are told apart by when they began.
+            raise TransientError(
+                f"The run {ti.run_id} has no start, as it was queued again just now: nothing was touched; a retry goes "
+                "on."
+            )
+        deed = Deed(
+            id=str(ti.id),
+            task=_label(ti),
+            run_id=ti.run_id,
+            chain=str(known.get("chain") or ti.id),
+            first_try=ti.try_number,
+            began=round(run.start_date.timestamp() * 1000) if run.start_date is not None else None,
         )
-    # The runs of a partition are told apart by when they began, by the scheduler's clock. A clear of a run that has
-    # ended begins it anew.
-    generation = round(began.timestamp() * 1000) * 1000 + cleared
-    kept.set(_GENERATION, f"{cleared}/{generation}")
-    return generation
+    now: dict[str, Any] = {
+        "deed": attrs.asdict(deed),
+        "chain": deed.chain,
+        "max_tries": ti.max_tries,
+        "try_number": ti.try_number,
+        "clears": clears,
+    }
+    if now != known:
+        kept.set(_DEED, now)
+    return deed
+
+
+def _cleared(known: Mapping[str, Any], ti: Any, retries: int, clears: int) -> bool:
+    """Say whether a task was cleared since it was last seen."""
+    if known["max_tries"] != ti.max_tries:
+        return True
+    # A clear after `retries` was lowered may arrive at the same number. Then, by that number, a try since the last one
+    # that was seen was the first after a clear; and the run counts its clears.
+    before = ti.max_tries - retries
+    return clears > int(known["clears"]) and int(known["try_number"]) <= before < ti.try_number
+
+
+def _label(ti: Any) -> str:
+    return str(ti.task_id) if ti.map_index is None or ti.map_index < 0 else f"{ti.task_id}[{ti.map_index}]"
 
 
 def write_group(task: BaseOperator | MappedOperator) -> str:

@@ -16,7 +16,8 @@ from airflow_provider_onelake.storage.clock import instant_of, whole_number
 
 # The field of ``commitInfo`` in which our commits and our buffers describe themselves.
 STAGED = "staged"
-FORMAT = 1
+FORMAT = 2
+"""Of these descriptions. 1 was that of 0.1.0: its default keys and generations meant something else."""
 
 
 @attrs.frozen
@@ -225,6 +226,14 @@ class Commit:
         return self._record[0]
 
     @property
+    def strange_format(self) -> object:
+        """The format in which another release of this package described the commit; ``None`` for every other commit."""
+        record = self.info.get(STAGED)
+        if not isinstance(record, dict) or "writers" not in record or record.get("format") == FORMAT:
+            return None
+        return record.get("format", "unknown")
+
+    @property
     def writers(self) -> tuple[PublishedWriter, ...]:
         """The buffers that the commit published; empty for everybody else's commits."""
         return self._record[1]
@@ -233,6 +242,8 @@ class Commit:
     def _record(self) -> tuple[Mapping[str, Any], tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
         if not isinstance(record, dict) or not isinstance(record.get("writers"), list):
+            return {}, ()
+        if record.get("format") != FORMAT:
             return {}, ()
         replaces = record.get("replaces", [])
         if not isinstance(replaces, list) or not all(isinstance(text, str) for text in replaces):

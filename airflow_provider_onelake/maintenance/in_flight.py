@@ -26,12 +26,11 @@ from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     InvalidWriteError,
     LogGapError,
-    ObjectNotFoundError,
 )
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.staging.buffers import CLOSED, closed, read_open_buffer
+from airflow_provider_onelake.staging.claims import app_id_of
 from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, Load
-from airflow_provider_onelake.staging.prepare import read_claim
 from airflow_provider_onelake.staging.spec import Mode
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
         claims[directory] = claim
         if now - max(info.modified for info in objects) >= age or any(m[:2] == ("skipped", generation) for m in marks):
             continue
-        app_id = known.get(directory) or _app_id(log, claim)
+        app_id = known.get(directory) or app_id_of(log.store, claim)
         if app_id is None or snapshot.txns.get(app_id, 0) >= generation:
             continue
         closed_paths, pending = _buffers(objects)
@@ -203,16 +202,8 @@ def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
     yield Formed(buffer.read_version, where)
 
 
-def _app_id(log: DeltaLog, claim: str) -> str | None:
-    try:
-        app_id: str = read_claim(log.store, claim)["app_id"]
-    except ObjectNotFoundError:
-        return None
-    return app_id
-
-
 def _load_id(log: DeltaLog, claim: str) -> str | None:
-    app_id = _app_id(log, claim)
+    app_id = app_id_of(log.store, claim)
     return _load_in(app_id) if app_id is not None else None
 
 

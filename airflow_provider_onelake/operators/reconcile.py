@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from airflow.sdk import BaseOperator, TaskInstanceState, TriggerRule
+from airflow.sdk import BaseOperator, TriggerRule
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -17,8 +16,8 @@ from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink, show
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators.outlets import check_outlets, tell_outlets
+from airflow_provider_onelake.operators.roll import Names, Roll, is_writer, names_of, take_roll
 from airflow_provider_onelake.operators.terms import check_choice, terminal_errors_fail
-from airflow_provider_onelake.operators.write import WRITER_XCOM, OneLakeWriteOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,25 +25,9 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.report import Report
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.identity import Load
+    from airflow_provider_onelake.staging.orphans import Orphan
 
-_NOT_EXPECTED = (TaskInstanceState.SKIPPED, TaskInstanceState.REMOVED)
 _CHOOSING = ("publish", "on_conflict", "on_missing_writer")
-
-
-@attrs.frozen
-class Roll:
-    """The writers of a load, as Airflow knows them.
-
-    :param named: keys of the writers that said who they are.
-    :param skipped: those of them whose rows were in the table before.
-    :param unnamed: labels and states of tasks that failed or never ran before they could, or whose key another has.
-    :param generations: of those that said who they are, by key.
-    """
-
-    named: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    unnamed: tuple[str, ...] = ()
-    generations: Mapping[str, int] = attrs.field(factory=dict, eq=False)
 
 
 class OneLakeReconcileOperator(BaseOperator):
@@ -63,7 +46,9 @@ class OneLakeReconcileOperator(BaseOperator):
     :param write_task_ids: ids of the writers' tasks. Default: all the write tasks directly upstream.
     :param publish: what the writers were given: ``each`` or ``together``. Default: ``each`` (templated).
     :param on_conflict: whose rows are seen where two writes replaced the same partition: ``last_writer_wins`` (the one
-        that finished last), ``first_writer_wins`` or ``fail``. Default: ``last_writer_wins`` (templated).
+        that finished last), ``first_writer_wins`` or ``fail``. A write is one thing: all of it is settled alike; with
+        ``last_writer_wins_per_partition`` and ``first_writer_wins_per_partition`` each of its partitions is, so that it
+        may be there by half. Default: ``last_writer_wins`` (templated).
     :param on_missing_writer: ``publish_others`` or ``publish_nothing``. Default: ``publish_others`` (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
     :param outlets: assets that the load updates, made by :func:`~airflow_provider_onelake.assets.tables.table_asset`.
@@ -121,21 +106,32 @@ class OneLakeReconcileOperator(BaseOperator):
             if not roll.named and not roll.unnamed:
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
                 context["ti"].xcom_push(key="partitions", value=[])
-                return {"table": self.table, "version": None, "missing": [], "writers": [], "skipped": []}
+                return {
+                    "table": self.table,
+                    "version": None,
+                    "missing": [],
+                    "writers": [],
+                    "skipped": [],
+                    "orphans": [],
+                }
             log = self.hook.delta_log(self.table)
             metrics = Metrics.of(context["ti"], self.hook.address(self.table))
             show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
+            load = self._load(context, tasks)
+            roll, generations = self._begun(log, load, roll)
             # Runs of one partition are one load; each publishes its own.
-            own = roll.generations if shares_its_name(context) else None
-            report, txns, partitions = self._reconcile(log, self._load(context, tasks), roll, own, metrics)
+            own = generations if shares_its_name(context) else None
+            report, txns, partitions = self._reconcile(log, load, roll, own, metrics)
+            left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)
             if (version := report.version) is not None:
                 show(self, context["ti"], CommitLink, lambda: self.hook.commit_page(self.table, version))
-            result = {**report.to_json(), "skipped": list(roll.skipped)}
+            result = {**report.to_json(), "skipped": list(roll.skipped), "orphans": [attrs.asdict(one) for one in left]}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
             context["ti"].xcom_push(key="partitions", value=partitions)
             report.raise_for_failures()
+            self._check_doubled(log, load, left, report)
             tell_outlets(context, self.outlets, log, report)
         return result
 
@@ -184,6 +180,50 @@ class OneLakeReconcileOperator(BaseOperator):
         txns = {app_id: stored[app_id] for app_id in app_ids if app_id in stored}
         return report, txns, touched_partitions(log, report)
 
+    def _begun(self, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int]]:
+        """Look up in the claims which generation each writer began; one that got no claim has not begun.
+
+        What a writer published before is not what it was to write now, so it must not stand for it.
+        """
+        from airflow_provider_onelake.staging.claims import generation_of, standing
+
+        generations: dict[str, int] = {}
+        for key in roll.named:
+            generation = generation_of(log.store, load.writer(key), roll.deeds[key]) if key in roll.deeds else None
+            if generation is not None:
+                generations[key] = generation
+        late = [
+            key
+            for key in roll.named
+            # Without any claim, they were lost with a full VACUUM, or nothing was begun: the table's word counts.
+            if key in roll.deeds and key not in generations and standing(log.store, load.writer(key)).generation
+        ]
+        return roll.without(late), generations
+
+    def _orphans(self, log: DeltaLog, load: Load, names: Names, named: Iterable[str]) -> list[Orphan]:
+        """Find and tell of what the run published under names that are gone."""
+        from airflow_provider_onelake.staging.orphans import orphans
+
+        snapshot = log.snapshot()
+        assert snapshot is not None
+        found = [
+            orphan
+            for orphan in orphans(log, load, {*names.keys, *named}, {*names.groups, load.group}, snapshot)
+            # Where a task has not said its key, it may be that one.
+            if names.complete or orphan.group != load.group
+        ]
+        for orphan in found:
+            self.log.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
+        return found
+
+    @staticmethod
+    def _check_doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], report: Report) -> None:
+        from airflow_provider_onelake.staging.orphans import doubled
+
+        published = [(one.writer, one.version) for one in report.outcomes if one.version is not None]
+        if (error := doubled(log, load, found, published)) is not None:
+            raise error
+
     def _writers(self) -> list[Any]:
         dag = self.get_dag()
         assert dag is not None
@@ -206,56 +246,3 @@ class OneLakeReconcileOperator(BaseOperator):
                 "them into one OneLakeWriteTaskGroup."
             )
         return Load(namespace=self.hook.namespace, dag=context["ti"].dag_id, group=groups.pop(), run=run_name(context))
-
-
-def is_writer(task: Any) -> bool:
-    """Say whether a task, mapped or not, is a writer.
-
-    :param task: of a DAG.
-    """
-    kind = getattr(task, "operator_class", type(task))
-    return isinstance(kind, type) and issubclass(kind, OneLakeWriteOperator)
-
-
-def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
-    """Find out who was to write, from what the writers said of themselves and from the states of their tasks.
-
-    :param context: of the running task.
-    :param task_ids: of the writers' tasks.
-    :returns: who they are.
-    """
-    ti = context["ti"]
-    states = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id]).get(ti.run_id, {})
-    entries = _pull(ti, task_ids, WRITER_XCOM)
-    said = {entry["task"]: entry["writer"] for entry in entries}
-    generations = {entry["writer"]: entry["generation"] for entry in entries}
-    skipped = {r["writer"] for r in _pull(ti, task_ids, "return_value") if r.get("status") == "skipped"}
-    unnamed = []
-    taken = Counter(said.values())
-    for label, state in _labels(states, task_ids).items():
-        if state in _NOT_EXPECTED:
-            said.pop(label, None)
-        elif label not in said:
-            unnamed.append(f"{label} ({state})")
-        elif taken[said[label]] > 1 and state == TaskInstanceState.FAILED:
-            # Its key is another's, so its rows are not among those that the key stands for.
-            unnamed.append(f"{label} ({state}: its key {said[label]!r} is another writer's)")
-    named = dict.fromkeys(said.values())
-    return Roll(tuple(named), tuple(key for key in named if key in skipped), tuple(unnamed), generations)
-
-
-def _pull(ti: Any, task_ids: Sequence[str], key: str) -> list[dict[str, Any]]:
-    # Asked for a list of tasks, Airflow answers with a flat list over their map indexes, and None for a task with none.
-    return [value for value in ti.xcom_pull(task_ids=list(task_ids), key=key) or [] if isinstance(value, dict)]
-
-
-def _labels(states: dict[str, Any], task_ids: Sequence[str]) -> dict[str, str | None]:
-    """Turn Airflow's ``task_3`` for the mapped ``task[3]`` into what people call it."""
-    labels: dict[str, str | None] = {}
-    for name, state in states.items():
-        task_id, _, index = name.rpartition("_")
-        if name not in task_ids and task_id in task_ids and index.isdigit():
-            labels[f"{task_id}[{index}]"] = state
-        else:
-            labels[name] = state
-    return labels

@@ -53,10 +53,14 @@ def describe_publication(publication: Publication) -> dict[str, Any]:
         "rows_outside": 0,
     }
     if publication.entry is not None and publication.batch is not None:
+        placed = publication.batch.placed[0]
+        if publication.entry.rows == 0 and any(placed.inside.values()) and publication.settlements:
+            # A commit that says so has the txn of the writer, and none of its files.
+            result["status"] = "set_aside"
         result |= {
             "rows_published": publication.entry.rows,
             "files_removed": publication.entry.files_removed,
-            "rows_outside": publication.batch.placed[0].rows_outside,
+            "rows_outside": placed.rows_outside,
         }
     return result
 

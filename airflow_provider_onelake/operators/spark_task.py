@@ -147,7 +147,8 @@ class SparkTaskOperator(BaseOperator):
         """
         from airflow_provider_onelake.engines.base import DurableEngine, StageJob
         from airflow_provider_onelake.staging.buffers import attempts, closed, read_open_buffer
-        from airflow_provider_onelake.staging.prepare import claim, same_work
+        from airflow_provider_onelake.staging.claims import claim
+        from airflow_provider_onelake.staging.prepare import same_work
 
         engine = self.engine()
         if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:

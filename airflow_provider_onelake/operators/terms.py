@@ -12,9 +12,8 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake import __version__
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
-from airflow_provider_onelake.sources import FunctionSource, Source
+from airflow_provider_onelake.sources import Source
 from airflow_provider_onelake.spark_files import SourceFile
 
 logger = logging.getLogger(__name__)
@@ -25,10 +24,20 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "rows_outside": ("set_aside", "refuse"),
     "on_rerun": ("skip", "replace", "append"),
     "schema_evolution": ("none", "add_columns"),
-    "on_conflict": ("last_writer_wins", "first_writer_wins", "fail"),
+    "on_conflict": (
+        "last_writer_wins",
+        "first_writer_wins",
+        "last_writer_wins_per_partition",
+        "first_writer_wins_per_partition",
+        "fail",
+    ),
     "on_missing_writer": ("publish_others", "publish_nothing"),
 }
 """What each choosing parameter may be. The core has its own word on it; here it is said when the DAG is parsed."""
+
+FINGERPRINT_FORMAT = 1
+"""To be raised where the staging job makes other rows of equal terms; not with every release, as a clear of what an
+earlier one published would be refused as other work."""
 
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
@@ -128,19 +137,6 @@ def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | No
     return names
 
 
-def default_writer(source: Source, where: str | None, partition: Sequence[str | None]) -> str:
-    """Name a writer after what it does, never after its map index: that shifts when the list changes.
-
-    :param source: rendered.
-    :param where: its filter, rendered.
-    :param partition: what says where its rows lie.
-    :returns: a key, equal for equal work.
-    """
-    # A function is known by its name: its code may be mended between a run and its clear.
-    work = source.name() if isinstance(source, FunctionSource) else source.job()
-    return f"writer-{_digest([work, where, *partition])[:12]}"
-
-
 def fingerprint(source: Source, files: Iterable[SourceFile], **work: Any) -> str:
     """Digest everything that decides a writer's rows (protocol, rule 7).
 
@@ -150,7 +146,7 @@ def fingerprint(source: Source, files: Iterable[SourceFile], **work: Any) -> str
     :returns: equal for equal rows.
     """
     seen = [(file.path, file.size, file.modified) for file in files]
-    return _digest({"source": source.job(), "files": seen, "package": __version__, **work})
+    return _digest({"source": source.job(), "files": seen, "format": FINGERPRINT_FORMAT, **work})
 
 
 def _digest(value: object) -> str:

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
-from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
+from airflow_provider_onelake.operators.roll import (
+    OUR_LABEL,
+    WRITER_XCOM,
+    default_key,
+    label_key,
+    names_of,
+    no_key,
+    rivals,
+    settled_by,
+)
 from airflow_provider_onelake.operators.source_files import seen_files
 from airflow_provider_onelake.operators.source_templates import SourceTemplates
 from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
@@ -18,7 +28,6 @@ from airflow_provider_onelake.operators.terms import (
     check_choice,
     check_rendered,
     check_steps,
-    default_writer,
     fingerprint,
     is_final,
     partition_columns,
@@ -32,12 +41,11 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.staging.identity import WriterIdentity
     from airflow_provider_onelake.staging.spec import WriteSpec
 
-WRITER_XCOM = "writer"
-"""The XCom in which every writer says who it is, before it does anything that can fail."""
-
-_CHOOSING = ("mode", "publish", "rows_outside", "on_rerun", "schema_evolution")
+_CHOOSING = ("mode", "publish", "rows_outside", "on_rerun", "schema_evolution", "on_conflict")
+_ON_CONFLICT = "last_writer_wins"
 _TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
 
 
@@ -52,11 +60,14 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     Published ``together``, it does not run again: reconcile refuses it, and clearing the writer does.
 
     Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, what is not given here is the
-    group's.
+    group's, and the group's ``reconcile`` settles conflicts. A writer without a group, and without an
+    :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator` directly behind it, settles them
+    itself, by ``on_conflict``: it succeeds only where its rows are in the table, or were set aside by that policy.
 
-    The result, in XCom: ``status`` (``published``, ``staged``, ``skipped`` or ``conflicted``, which reconcile settles),
-    ``version``, ``writer``, ``rows``, ``files``, ``bytes``, ``partitions``, ``finished``, ``buffer``, ``reruns`` (of a
-    job that reads its table) and more.
+    The result, in XCom: ``status`` (``published``, ``already_published``, ``skipped``, ``set_aside``; before a
+    reconciliation also ``staged`` or ``conflicted``), ``version``, ``writer``, ``rows``, ``files``, ``bytes``,
+    ``partitions``, ``finished``, ``buffer``, ``decisions`` (how conflicts were settled), ``reruns`` (of a job that
+    reads its table) and more.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param source: what is read: a ``FileSource`` or a ``SqlSource`` (its fields are templated).
@@ -67,8 +78,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         them. Columns that directories spell stay those of the whole source. Default: the source's path (templated).
     :param max_bytes: the most that the source's files may come to when the task starts; else it fails before Spark is
         asked. Files count that this machine can see, or that are in the connection's lakehouse. Default: anything.
-    :param writer: the writer's key, unique among the writers of the group. Default: a hash of the source, filter and
-        partition (templated).
+    :param writer: the writer's key, unique among the writers of the group: a clear knows by it what it wrote, so it is
+        never changed. Default: the task's id, inside of its group; of a mapped task what its ``map_index_template``
+        says, and without one the key is needed (templated).
     :param mode: ``append``, ``overwrite`` (the whole table), ``overwrite_partitions`` (those that get rows) or
         ``replace_where``. Default: ``append`` (templated).
     :param replace_where: with that mode, the predicate on partition columns that the rows replace (templated).
@@ -79,6 +91,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         Default: no.
     :param publish: ``each`` (this task commits) or ``together`` (reconcile commits all writers in one version).
         Default: ``each`` (templated).
+    :param on_conflict: for a writer without a group: whose rows are seen where two writes replaced the same partition;
+        see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. In a group it is the
+        group's. Default: ``last_writer_wins`` (templated).
     :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. An append is replaced
         only while all its files are live as they were. Default: ``skip`` for appends, ``replace`` for overwrites
         (templated).
@@ -118,6 +133,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "rows_outside",
         "publish",
         "on_rerun",
+        "on_conflict",
         "partition_by",
         "generated_columns",
         "table_properties",
@@ -152,6 +168,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         allow_empty: bool | None = None,
         publish: str | None = None,
         on_rerun: str | None = None,
+        on_conflict: str | None = None,
         partition_by: str | Sequence[str] | Mapping[str, str] | None = None,
         generated_columns: Mapping[str, str] | None = None,
         table_properties: Mapping[str, str] | None = None,
@@ -163,7 +180,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         spark_conn_id: str | None = None,
         spark_timeout: float | timedelta | None = None,
         deferrable: bool | None = None,
-        map_index_template: str | None = "{{ writer | default(task.writer or '', true) }}",
+        map_index_template: str | None = OUR_LABEL,
         **kwargs: Any,
     ) -> None:
         super().__init__(map_index_template=map_index_template, deferrable=deferrable, **kwargs)
@@ -182,6 +199,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         self.allow_empty = bool(group.get("allow_empty") if allow_empty is None else allow_empty)
         self.publish = publish or group.get("publish") or "each"
         self.on_rerun = on_rerun or group.get("on_rerun")
+        self.on_conflict: str | None = on_conflict or group.get("on_conflict")
         self.partition_by = group.get("partition_by") if partition_by is None else partition_by
         self.generated_columns = generated_columns or group.get("generated_columns") or {}
         self.table_properties = table_properties or group.get("table_properties") or {}
@@ -216,6 +234,26 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         if self.mode == "replace_where" and not self.replace_where:
             raise InvalidWriteError("mode='replace_where' needs the predicate `replace_where`.")
 
+    def resolve_template_files(self) -> None:
+        """Read the templates that are files; Airflow asks for it once the DAG is complete.
+
+        :raises InvalidWriteError: nobody would publish what the writer stages.
+        """
+        if self.get_dag() is not None and self.publish == "together":
+            self._check_published()
+        super().resolve_template_files()
+
+    def _check_published(self) -> str | None:
+        """Return who settles the writer; refuse one that leaves its rows to a reconciliation that is not there."""
+        settler = settled_by(self)
+        if settler is None and self.publish == "together":
+            raise InvalidWriteError(
+                f"{self.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
+                "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
+                "publish='each'. Nothing was staged."
+            )
+        return settler
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Stage, and publish.
 
@@ -223,28 +261,52 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         :returns: what happened, for XCom.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
+        from airflow_provider_onelake.staging.claims import begin
+
         with terminal_errors_fail():
             self._check_rendered()
-            run = TaskRun.of(context)
-            partition = (self.covers, self.replace_where)
-            writer = self.writer or default_writer(self.source, self.where, partition)
+            run, deed = TaskRun.of(context), deed_of(context)
+            key = self._key(context, run)
             # The label of the mapped task, by map_index_template.
-            context["writer"] = writer  # type: ignore[typeddict-unknown-key]
-            identity = {"writer": writer, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
-            context["ti"].xcom_push(
-                key=WRITER_XCOM, value={**identity, "generation": run.generation, "map_index": run.map_index}
-            )
+            context["writer"] = key  # type: ignore[typeddict-unknown-key]
+            identity = {"writer": key, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
+            context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, "deed": deed.id, "map_index": run.map_index})
+            settler = self._check_published()
             files = seen_files(self.source, self.hook)
             self._check_size(files)
             log = self.hook.delta_log(self.table)
             self.begin(context)
-            spec = self._spec(run, self.hook.namespace, writer, files)
-            self.log.info("Writer %s of %s: generation %d, attempt %s", writer, log.table, run.generation, run.attempt)
-            done = Writing(self, log).run(spec)
+            who = run.load(self.hook.namespace).writer(key)
+            generation = begin(log, who, deed, prove=self.preflight, is_rival=rivals(context))
+            spec = self._spec(run, who, generation, files)
+            self._check_orphans(context, log, spec)
+            self.log.info("Writer %s of %s: generation %d, attempt %s", key, log.table, generation, run.attempt)
+            policy = (self.on_conflict or _ON_CONFLICT) if settler is None else None
+            done = Writing(self, log, policy).run(spec)
             self.metrics.written(done)
             self.show_commit(done["version"])
             self._lineage = lineage_of(lambda: self._lineage_of(log, done))
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
+
+    def _key(self, context: Context, run: TaskRun) -> str:
+        """Return the writer's key: given, or what the task is called."""
+        if self.writer:
+            return self.writer
+        if run.map_index < 0:
+            return default_key(self)
+        key = label_key(self, context)
+        if key is None:
+            raise InvalidWriteError(no_key(self.task_id))
+        return key
+
+    def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec) -> None:
+        """Look for what the run published under a name that is gone, before Spark is asked."""
+        from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
+
+        if not is_new_beside_others(log, spec.identity):
+            return
+        names = names_of(context, spec.identity.load.group, {spec.task: spec.identity.key})
+        check_no_orphans(log, spec, names.keys, names.groups, complete=names.complete)
 
     def _check_rendered(self) -> None:
         """Refuse what templates must not become, take defaults for what became nothing, and the plan's files."""
@@ -293,14 +355,14 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         )
         return found.with_snapshot(log.snapshot()).with_publications(self._publications)
 
-    def _spec(self, run: TaskRun, namespace: str, writer: str, files: Collection[SourceFile]) -> WriteSpec:
+    def _spec(self, run: TaskRun, who: WriterIdentity, generation: int, files: Collection[SourceFile]) -> WriteSpec:
         from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
 
         on_rerun = {"on_rerun": OnRerun(self.on_rerun)} if self.on_rerun else {}
         return WriteSpec(
-            identity=run.load(namespace).writer(writer),
+            identity=who,
             attempt=run.attempt,
-            generation=run.generation,
+            generation=generation,
             task=run.label,
             mode=Mode(self.mode),
             replace_where=self.replace_where,

@@ -14,6 +14,7 @@ from airflow_provider_onelake.operators.terms import partition_columns
 from airflow_provider_onelake.sources import FunctionSource
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.policy import Policy
     from airflow_provider_onelake.engines.base import StageJob, StageResult
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
@@ -33,10 +34,12 @@ class Writing:
 
     :param task: whose parameters, rendered and checked, say what is written.
     :param log: of the table.
+    :param on_conflict: the policy by which the writer settles its conflicts; ``None`` leaves them to a reconciliation.
     """
 
     task: OneLakeWriteOperator
     log: DeltaLog
+    on_conflict: str | None = None
 
     def run(self, spec: WriteSpec) -> dict[str, Any]:
         """Stage and publish, again where the rows were computed from what another commit has changed since.
@@ -44,12 +47,11 @@ class Writing:
         :param spec: of the attempt.
         :returns: what happened, for XCom.
         :raises BufferSetAsideError: the rows were staged, and somebody decided meanwhile not to publish them.
+        :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
         """
-        from airflow_provider_onelake.staging.prepare import claim
+        from airflow_provider_onelake.commit.policy import Policy
 
         if self.log.snapshot() is None:
-            # Before Spark looks at the source: it may be large, and the table not one to write to.
-            claim(self.log.store, spec, self.log.table if self.task.preflight else None)
             self._create(spec)
         self._check_partitioned_as_asked()
         rerun = self._reruns(spec)
@@ -60,6 +62,9 @@ class Writing:
             result, buffer = self._write(_rerun_of(spec, rerun))
         if rerun:
             result["reruns"] = rerun
+        if result["status"] == "conflicted" and self.on_conflict is not None and buffer is not None:
+            self.task.check_not_stopped()
+            result |= self._publish(buffer, Policy(self.on_conflict))
         if result["status"] == "conflicted":
             logger.warning(
                 "%s: writer %s is in conflict and left to reconcile: %s",
@@ -110,10 +115,7 @@ class Writing:
             check_not_set_aside(self.log.store, buffer)
             return {"status": "staged", "version": None, **result}, buffer
         self.task.check_not_stopped()
-        result |= self._publish(buffer)
-        if result["status"] == "set_aside":
-            check_not_set_aside(self.log.store, buffer)
-        return result, buffer
+        return result | self._publish(buffer), buffer
 
     def _create(self, spec: WriteSpec) -> None:
         """Create the table from its given columns, or from what the rows look like; of several writers one does it."""
@@ -160,13 +162,19 @@ class Writing:
         follow_up = self.task.hook.committer(self.log, self.task.table).after_commit
         return add_columns(self.log, analysis.schema_json, generated=self._generated(), after_commit=follow_up)
 
-    def _publish(self, buffer: Buffer) -> dict[str, Any]:
+    def _publish(self, buffer: Buffer, policy: Policy | None = None) -> dict[str, Any]:
+        from airflow_provider_onelake.staging.prepare import check_not_set_aside
+
         committer = self.task.hook.committer(self.log, self.task.table, self.task.observe)
-        publication = committer.publish([buffer])
+        publication = committer.publish([buffer], policy)
         result = describe_publication(publication)
         if publication.conflicts:
             return result
+        if result["status"] == "set_aside":
+            check_not_set_aside(self.log.store, buffer)
         table, key = self.log.table, buffer.spec.identity.key
+        for decision in result["decisions"]:
+            logger.warning("%s: writer %s: %s", table, key, decision)
         if result["rows_outside"] != 0:
             logger.warning(
                 "%s: writer %s staged %s rows outside of what it covers; they stay in %s, unpublished",

@@ -191,8 +191,14 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
         raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
     actions = _actions(data, path, 0)
     record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
-    if not isinstance(record, dict) or record.get("format") != FORMAT or "spec" not in record:
-        raise BufferInvalidError(f"{path} is no buffer of this format (wanted {FORMAT}); it is left alone.")
+    if not isinstance(record, dict) or "spec" not in record:
+        raise BufferInvalidError(f"{path} is no buffer of this package's; it is left alone.")
+    if record.get("format") != FORMAT:
+        raise BufferInvalidError(
+            f"The buffer {path} has format {record.get('format')}, of another release of this package; this one reads "
+            f"and publishes format {FORMAT}. It is left alone, and nothing of it is published: clear its writer, which "
+            "stages its rows again."
+        )
     try:
         opened = OpenBuffer(
             path,

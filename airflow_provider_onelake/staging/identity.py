@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import attrs
 
@@ -14,6 +14,10 @@ STAGED_DIRECTORY = "staged"
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe=":+")
 
 
 def _named(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
@@ -39,7 +43,12 @@ class Load:
     @property
     def id(self) -> str:
         """The load's name in the table's log."""
-        return "/".join(quote(part, safe=":+") for part in (self.namespace, self.dag, self.group, self.run))
+        return "/".join(map(_quoted, (self.namespace, self.dag, self.group, self.run)))
+
+    @property
+    def prefix(self) -> str:
+        """What the ``txn`` ids of all writers of the load's DAG begin with."""
+        return f"onelake/{_quoted(self.namespace)}/{_quoted(self.dag)}/"
 
     def writer(self, key: str) -> WriterIdentity:
         """Return one of the load's writers.
@@ -63,7 +72,19 @@ class WriterIdentity:
     @property
     def app_id(self) -> str:
         """The ``txn`` application id under which the table knows the writer."""
-        return f"onelake/{self.load.id}/{quote(self.key, safe=':+')}"
+        return f"onelake/{self.load.id}/{_quoted(self.key)}"
+
+    @classmethod
+    def from_app_id(cls, app_id: str) -> WriterIdentity | None:
+        """Read an identity back from its ``txn`` id; ``None`` for an id that is not one of ours.
+
+        :param app_id: as it stands in the table's log.
+        """
+        ours, *parts = app_id.split("/")
+        if ours != "onelake" or len(parts) != 5 or not all(part.strip() for part in map(unquote, parts)):
+            return None
+        *load, key = map(unquote, parts)
+        return cls(Load(*load), key)
 
     @property
     def directory(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,14 +15,13 @@ from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     BufferLostError,
     BufferSetAsideError,
-    DuplicateWriterError,
     InvalidWriteError,
     LogGapError,
-    ObjectExistsError,
     RerunRefusedError,
     TableNotFoundError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
@@ -37,20 +35,20 @@ from airflow_provider_onelake.staging.buffers import (
     seal_if_empty,
     set_aside,
 )
+from airflow_provider_onelake.staging.claims import claim
+from airflow_provider_onelake.staging.gone import rows_gone
 from airflow_provider_onelake.staging.published import WAYS, files_to_take_back, find_published, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
-from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.staging.identity import WriterIdentity
     from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
-_MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
 _OTHER_WORK = "its source, code or terms are others now"
+_RETENTION = "delta.deletedFileRetentionDuration"
 _TXN_RETENTION = "delta.setTransactionRetentionDuration"
 
 
@@ -86,27 +84,6 @@ class Stage:
 
     path: str
     read_version: int
-
-
-@attrs.frozen
-class Standing:
-    """How far a writer has come.
-
-    :param generation: the newest that has begun, 0 for none.
-    :param skipped: whether that generation found its rows in the table.
-    """
-
-    generation: int
-    skipped: bool
-
-    def is_in(self, snapshot: Snapshot, identity: WriterIdentity) -> bool:
-        """Say whether the rows of the newest generation are in the table.
-
-        :param snapshot: of the table.
-        :param identity: of the writer.
-        """
-        stored = snapshot.txns.get(identity.app_id)
-        return stored is not None and (stored >= self.generation or self.skipped)
 
 
 def prepare(
@@ -188,72 +165,14 @@ def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
     return read_buffer(log.store, path)
 
 
-def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
-    """Claim a writer's key for one task and generation, create-only.
-
-    :param store: rooted at the table.
-    :param spec: of the attempt.
-    :param prove: what messages call the table, to prove by a first claim that the store is one to commit to.
-        Default: nothing is proven.
-    :raises UnsafeStoreError: the store's create-only put is none.
-    :raises DuplicateWriterError: another task of the run has the key.
-    :raises ZombieWriterError: a newer generation has claimed it.
-    """
-    newest = standing(store, spec.identity)
-    if newest.generation > spec.generation:
-        raise ZombieWriterError(
-            f"Writer {spec.identity.key!r} has been rerun since (generation {newest.generation}, this attempt is of "
-            f"{spec.generation}). Nothing was staged; the newer one carries on."
-        )
-    path = f"{spec.identity.directory}/_claim-{spec.generation}.json"
-    claimed = {"task": spec.task, "app_id": spec.identity.app_id}
-    try:
-        store.create(path, json.dumps(claimed).encode())
-    except ObjectExistsError:
-        owner = read_claim(store, path)["task"]
-        if owner != spec.task:
-            raise DuplicateWriterError(
-                f"Two writers of this run have the key {spec.identity.key!r}: {owner} and {spec.task}. Give each its "
-                "own `writer`. This one staged nothing; the other carries on."
-            ) from None
-    else:
-        if prove is not None:
-            prove_create_only(store, path, json.dumps({**claimed, "again": True}).encode(), prove)
-
-
-def read_claim(store: Store, path: str) -> dict[str, Any]:
-    """Return what a claim says: its ``task``, and the writer's ``app_id``.
-
-    :param store: rooted at the table.
-    :param path: of the claim, relative to the table.
-    :raises ObjectNotFoundError: there is none.
-    :raises BufferInvalidError: it is damaged.
-    """
-    try:
-        said = json.loads(store.get(path))
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or not isinstance(said.get("task"), str) or not isinstance(said.get("app_id"), str):
-        raise BufferInvalidError(
-            f"The claim {path} is damaged, so nobody knows which task has its writer's key in this run. Nothing was "
-            "changed. If no other task of the run has that key, delete the file and clear the task."
-        )
-    return said
-
-
-def standing(store: Store, identity: WriterIdentity) -> Standing:
-    """Return how far a writer has come.
-
-    :param store: rooted at the table.
-    :param identity: of the writer.
-    """
-    marks = [match for info in store.list(identity.directory) if (match := _MARK.search(info.path))]
-    newest = max((int(match[2]) for match in marks), default=0)
-    return Standing(newest, any(match[1] == "skipped" and int(match[2]) == newest for match in marks))
-
-
 def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     spec.range(snapshot)
+    if snapshot.retention_days <= 0:
+        raise InvalidWriteError(
+            f"{log.table} sets {_RETENTION}={snapshot.configuration.get(_RETENTION)}, so a VACUUM may delete staged "
+            "files at once, and nothing could be published (protocol, rule 4). Nothing was staged: set it to a time "
+            "that is more than twice as long as a writer and its reconcile take."
+        )
     if spec.mode is Mode.APPEND:
         if spec.on_rerun is OnRerun.REPLACE and snapshot.append_only:
             raise InvalidWriteError(
@@ -291,6 +210,12 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     found = find_published(log, spec.identity, stored, snapshot.version)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
+    if found is None and (fmt := _strange_format(log, spec, stored, snapshot)) is not None:
+        raise RerunRefusedError(
+            f"Writer {spec.identity.key!r} is in {log.table} already, published in format {fmt} by another release of "
+            f"this package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same. Nothing "
+            f"was staged: {WAYS}."
+        )
     # An attempt that comes back is the same work, whatever its source says by now.
     mine = retried and found is not None and found.record.buffer == spec.buffer
     if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
@@ -299,6 +224,9 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
             f"code, so it cannot be skipped. Nothing was staged: {WAYS}."
         )
     why_not = undone(log, found, snapshot)
+    if why_not is None and not retried:
+        # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
+        why_not = rows_gone(log, found, snapshot)
     if why_not is not None:
         raise RerunRefusedError(
             f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {why_not}, so "
@@ -306,6 +234,16 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         )
     why = ": an earlier attempt published it" if retried else ", with the same source and code"
     return Skip(found.version, f"already in version {found.version}{why}")
+
+
+def _strange_format(log: DeltaLog, spec: WriteSpec, stored: int, snapshot: Snapshot) -> object:
+    """Return the format of the commit that published a writer, where it is not ours."""
+    version = snapshot.version
+    while version >= 0 and (commit := log.commit(version)) is not None:
+        if commit.txns.get(spec.identity.app_id) == stored:
+            return commit.strange_format
+        version -= 1
+    return None
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:

@@ -14,7 +14,8 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
-from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator, is_writer
+from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.roll import check_mapped_key, is_writer
 from airflow_provider_onelake.operators.terms import check_choice, is_final
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
@@ -28,6 +29,7 @@ _FOR_WRITERS = (
     "allow_empty",
     "publish",
     "on_rerun",
+    "on_conflict",
     "partition_by",
     "generated_columns",
     "table_properties",
@@ -147,7 +149,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 task.pool = self.pool
         # A writer that differs in one of these would be settled by the wrong rules.
         for task in writers:
-            for name in ("table", "publish", "onelake_conn_id"):
+            check_mapped_key(task)
+            for name in ("table", "publish", "on_conflict", "onelake_conn_id"):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
                 if own is not None and own != getattr(self, name):
                     raise InvalidWriteError(f"{task.task_id}: {name}={own!r}; in a write group it is the group's.")

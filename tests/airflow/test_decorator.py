@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pendulum
 import pytest
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowSkipException
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.airflow_dags import load_dag, run_dag, states, xcom
 from tests.support.spark import Server
@@ -103,12 +101,8 @@ def test_it_is_staged_published_and_settled_like_any_writer(lakehouse: Path) -> 
     assert '"isBlindAppend":false' in entry
 
 
-def test_a_clear_skips_the_same_function_and_refuses_a_changed_one(
-    lakehouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rerun_skips_the_same_function_and_refuses_a_changed_one(lakehouse: Path) -> None:
     run_dag(numbers(lakehouse), logical_date=JANUARY)
-    first = TaskRun.of
-    monkeypatch.setattr(TaskRun, "of", lambda context: attrs.evolve(first(context), generation=2))
 
     same = run_dag(numbers(lakehouse), logical_date=JANUARY)
     assert {xcom(same, "load.made", map_index=n)["status"] for n in (0, 1)} == {"skipped"}

@@ -7,17 +7,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pendulum
 import pytest
 from airflow.sdk import DAG
+from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import SparkQueryError, SparkUnavailableError
-from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.airflow_dags import run_dag, states, xcom
+from tests.support.airflow_dags import run_again, run_dag, states, xcom
 from tests.support.engines import FakeEngine
 from tests.support.tables import foreign_append, ids, local_log, make_table
 
@@ -66,6 +65,16 @@ def fail_for(where: str, error: Exception) -> Any:
     return before
 
 
+def fail_once(error: Exception) -> Any:
+    errors = [error]
+
+    def before(job: Any) -> None:
+        if errors:
+            raise errors.pop()
+
+    return before
+
+
 def test_both_writers_rows_are_in_the_table(lakehouse: Path, engine: FakeEngine) -> None:
     run = run_dag(taxi(), logical_date=JANUARY)
 
@@ -80,13 +89,15 @@ def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engin
 
     labels = {ti.rendered_map_index for ti in run.get_task_instances() if ti.task_id == "load.write"}
     assert labels == {"vendor-1", "vendor-2"}
-    assert xcom(run, "load.write", "writer", 1) == {
+    said = xcom(run, "load.write", "writer", 1)
+    # The deed is called after the try that began it.
+    assert said.pop("deed") in {str(ti.id) for ti in run.get_task_instances()}
+    assert said == {
         "writer": "vendor-2",
         "dag": "taxi",
         "group": "load",
         "run": "2019-01-01T00:00:00+00:00",
         "task": "load.write[1]",
-        "generation": 1,
         "map_index": 1,
     }
     result = xcom(run, "load.write", map_index=1)
@@ -111,7 +122,7 @@ def test_two_months_of_one_dag_object_render_their_own_templates(lakehouse: Path
     assert ids(trips(lakehouse)) == sorted(ALL * 2)
 
 
-def test_a_rerun_of_the_run_repeats_nothing(lakehouse: Path, engine: FakeEngine) -> None:
+def test_a_run_that_is_deleted_and_made_again_repeats_nothing(lakehouse: Path, engine: FakeEngine) -> None:
     run_dag(taxi(), logical_date=JANUARY)
     run = run_dag(taxi(), logical_date=JANUARY)
 
@@ -122,21 +133,40 @@ def test_a_rerun_of_the_run_repeats_nothing(lakehouse: Path, engine: FakeEngine)
     assert ids(trips(lakehouse)) == ALL
 
 
-def test_a_clear_of_a_committed_append_is_skipped(
-    lakehouse: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_an_overwrite_of_a_run_that_is_deleted_and_made_again_is_written_again(
+    lakehouse: Path, engine: FakeEngine
 ) -> None:
-    run_dag(taxi(), logical_date=JANUARY)
-    first = TaskRun.of
-    monkeypatch.setattr(TaskRun, "of", lambda context: attrs.evolve(first(context), generation=2))
-    run = run_dag(taxi(), logical_date=JANUARY)
+    run_dag(taxi(mode="overwrite", publish="together"), logical_date=JANUARY)
+    DeltaTable(str(trips(lakehouse))).delete()
+    run = run_dag(taxi(mode="overwrite", publish="together"), logical_date=JANUARY)
 
     assert states(run) == GREEN
+    assert ids(trips(lakehouse)) == ALL
+    assert set(xcom(run, "load.reconcile", "txns").values()) == {2}
+
+
+def test_a_clear_of_a_committed_append_is_skipped(lakehouse: Path, engine: FakeEngine) -> None:
+    dag = taxi()
+    run = run_dag(dag, logical_date=JANUARY)
+    assert run_again(dag, run, "load.write", 0) == "success"
+
     assert xcom(run, "load.write", map_index=0)["status"] == "skipped"
     assert ids(trips(lakehouse)) == ALL
 
 
+def test_every_clear_of_an_overwrite_is_a_generation_and_a_retry_is_none(lakehouse: Path, engine: FakeEngine) -> None:
+    dag = taxi(VENDORS[:1], retries=1, mode="overwrite")
+    engine.before = fail_once(SparkUnavailableError("no Spark answers"))
+    run = run_dag(dag, logical_date=JANUARY)
+    for generation in (1, 2, 3):
+        found = local_log(trips(lakehouse)).snapshot()
+        assert found is not None
+        assert set(found.txns.values()) == {generation}
+        assert run_again(dag, run, "load.write", 0) == "success"
+
+
 def test_airflows_clear_raises_max_tries_and_gives_a_new_id(lakehouse: Path, engine: FakeEngine) -> None:
-    """The ground that the generation and the attempt stand on (protocol, rules 6 and 9)."""
+    """The ground that the deed and the attempt stand on (protocol, rules 6 and 9)."""
     from airflow.models.taskinstance import clear_task_instances
     from airflow.utils.session import create_session
 
@@ -192,7 +222,8 @@ def test_running_the_failed_writer_again_heals_the_run(lakehouse: Path, engine: 
 
 def test_a_missing_writer_can_hold_back_the_others(lakehouse: Path, engine: FakeEngine) -> None:
     engine.before = fail_for("vendor_id = 2", SparkQueryError("no such column: vendor"))
-    run = run_dag(taxi(publish="together", on_missing_writer="publish_nothing"), logical_date=JANUARY)
+    dag = taxi(publish="together", on_missing_writer="publish_nothing")
+    run = run_dag(dag, logical_date=JANUARY)
 
     assert str(run.state) == "failed"
     assert ids(trips(lakehouse)) == []
@@ -200,8 +231,8 @@ def test_a_missing_writer_can_hold_back_the_others(lakehouse: Path, engine: Fake
     assert {w["writer"]: w["status"] for w in report["writers"]} == {"vendor-1": "held_back", "vendor-2": "missing"}
 
     engine.before = lambda job: None
-    healed = run_dag(taxi(publish="together", on_missing_writer="publish_nothing"), logical_date=JANUARY)
-    assert states(healed) == GREEN
+    for task_id, map_index in (("load.write", 1), ("load.reconcile", -1), ("load.committed", -1)):
+        assert run_again(dag, run, task_id, map_index) == "success"
     # The complete buffer was found: its Spark job did not run again.
     assert sorted(job.where for job in engine.staged) == ["vendor_id = 1", "vendor_id = 2", "vendor_id = 2"]
     assert ids(trips(lakehouse)) == ALL
@@ -216,11 +247,7 @@ def test_a_writer_that_never_began_is_named_by_its_task(lakehouse: Path, engine:
 
 
 def test_what_may_pass_is_retried(lakehouse: Path, engine: FakeEngine) -> None:
-    def before(job: Any) -> None:
-        if len(engine.staged) == 1:
-            raise SparkUnavailableError("no Spark answers")
-
-    engine.before = before
+    engine.before = fail_once(SparkUnavailableError("no Spark answers"))
     run = run_dag(taxi(retries=1), logical_date=JANUARY)
 
     assert states(run) == GREEN

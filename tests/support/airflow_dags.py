@@ -27,7 +27,7 @@ def run_dag(dag: DAG, **arguments: Any) -> Any:
     return dag.test(**arguments)
 
 
-def run_again(dag: DAG, run: Any, task_id: str) -> str:
+def run_again(dag: DAG, run: Any, task_id: str, map_index: int = -1) -> str:
     """Clear one task of a run, as a person does, and run nothing but that; returns its state."""
     from airflow.models.taskinstance import clear_task_instances
     from airflow.sdk.definitions.dag import _run_task
@@ -35,18 +35,19 @@ def run_again(dag: DAG, run: Any, task_id: str) -> str:
     from airflow.utils.state import TaskInstanceState
 
     with create_session() as session:
-        clear_task_instances([_task_instance(run, task_id, session)], session)
+        clear_task_instances([_task_instance(run, task_id, map_index, session)], session)
     with create_session() as session:
-        ti = _task_instance(run, task_id, session)
+        ti = _task_instance(run, task_id, map_index, session)
         ti.try_number += 1
         ti.state = TaskInstanceState.SCHEDULED
         session.commit()
         _run_task(ti=ti, task=dag.get_task(task_id), run_triggerer=True)
-    return states(run)[task_id]
+    return states(run)[task_id if map_index < 0 else f"{task_id}[{map_index}]"]
 
 
-def _task_instance(run: Any, task_id: str, session: Any) -> Any:
-    (found,) = [ti for ti in run.get_task_instances(session=session) if ti.task_id == task_id]
+def _task_instance(run: Any, task_id: str, map_index: int, session: Any) -> Any:
+    instances = run.get_task_instances(session=session)
+    (found,) = [ti for ti in instances if (ti.task_id, ti.map_index) == (task_id, map_index)]
     return found
 
 

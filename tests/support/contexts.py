@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import attrs
+import pytest
 
 JANUARY = datetime(2019, 1, 1, tzinfo=UTC)
 
@@ -33,8 +35,9 @@ class FakeTaskInstance:
     def xcom_pull(self, task_ids: Any, key: str) -> Any:
         return self.pulled.get(key)
 
-    def get_task_states(self, **_: Any) -> dict[str, Any]:
-        return {self.run_id: self.states}
+    def get_task_states(self, task_ids: list[str], **_: Any) -> dict[str, Any]:
+        named = {name: name if name in task_ids else name.rpartition("_")[0] for name in self.states}
+        return {self.run_id: {name: state for name, state in self.states.items() if named[name] in task_ids}}
 
 
 class Kept(dict[str, Any]):
@@ -44,16 +47,50 @@ class Kept(dict[str, Any]):
         self[key] = value
 
 
-def context_of(task: Any, logical_date: datetime | None = JANUARY, **ti: Any) -> Any:
-    """The context of a try of a task."""
+_KEPT: dict[tuple[Any, ...], Kept] = {}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> Iterator[None]:
+    """What task instances keep, they keep for one test."""
+    _KEPT.clear()
+    yield
+    _KEPT.clear()
+
+
+def context_of(task: Any, logical_date: datetime | None = JANUARY, *, clears: int = 0, **ti: Any) -> Any:
+    """The context of a try of a task; what a task instance of a run keeps, its next try finds."""
+    fake = FakeTaskInstance(task_id=task.task_id, **ti)
     return {
         "task": task,
-        "ti": FakeTaskInstance(task_id=task.task_id, **ti),
+        "ti": fake,
         "dag_run": SimpleNamespace(
-            logical_date=logical_date, run_id="manual__1", partition_date=None, partition_key=None
+            logical_date=logical_date,
+            run_id=fake.run_id,
+            partition_date=None,
+            partition_key=None,
+            start_date=JANUARY,
+            clear_number=clears,
         ),
-        "task_state_store": Kept(),
+        "task_state_store": _KEPT.setdefault((fake.dag_id, fake.task_id, fake.run_id, fake.map_index), Kept()),
     }
+
+
+def before_reconcile(make: Callable[[], Any]) -> Any:
+    """A writer of a DAG in which a reconciliation settles it."""
+    from airflow.sdk import DAG
+
+    from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+
+    with DAG("taxi", schedule=None):
+        writer = make()
+        writer >> OneLakeReconcileOperator(task_id="reconcile", table="Tables/trips")
+    return writer
+
+
+def delete_runs() -> None:
+    """Delete every run: what its task instances kept goes with it."""
+    _KEPT.clear()
 
 
 def connect(monkeypatch: Any, hook: type, **extra: Any) -> None:

@@ -15,10 +15,10 @@ from airflow_provider_onelake.decorators.write import OneLakeWriteDecoratedOpera
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
-from airflow_provider_onelake.operators.reconcile import is_writer
+from airflow_provider_onelake.operators.roll import is_writer
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.contexts import connect, context_of
+from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import ids
 
@@ -83,7 +83,7 @@ def test_in_a_group_it_is_a_writer_and_takes_what_it_is_not_given() -> None:
         def one(spark: Any, vendor: int) -> Any:
             return spark
 
-        @task.onelake_write
+        @task.onelake_write(writer="many-{{ op_kwargs.vendor }}")
         def many(spark: Any, vendor: int) -> Any:
             return spark
 
@@ -238,18 +238,29 @@ def version(number: int) -> Any:
     return cleaned
 
 
-def test_the_default_key_is_the_functions_name_and_its_arguments_not_its_code(engine: FakeEngine) -> None:
-    keys = [
-        run(written(version(number), arguments={"vendor": vendor}, publish="together"))["writer"]
-        for number, vendor in ((1, 1), (2, 1), (1, 2))
-    ]
-    assert keys[0] == keys[1]
-    assert keys[0] != keys[2]
+def test_the_default_key_is_the_task_s_id_not_its_code_nor_its_arguments(engine: FakeEngine) -> None:
+    operator = written(version(1))
+    assert run(operator)["writer"] == operator.task_id == "cleaned"
+    for changed in (written(version(2)), written(version(1), arguments={"vendor": 2})):
+        with pytest.raises(AirflowFailException, match=r"RerunRefusedError: Writer 'cleaned' is in .* another source"):
+            run(changed, ti=cleared(changed))
+
+
+def test_a_mapped_task_needs_a_key(engine: FakeEngine) -> None:
+    with DAG("taxi", schedule=None) as dag:
+        onelake_write_task(table="Tables/trips")(trips).expand(vendor=[1, 2])
+    mapped: Any = dag.get_task("trips")
+    operator = mapped.unmap({"op_kwargs": {"vendor": 1}})
+    with pytest.raises(AirflowFailException, match="trips is mapped and has no `writer`"):
+        operator.execute(context_of(operator, map_index=0))
+    assert engine.analyzed == []
 
 
 def test_a_retry_finds_the_buffer_of_the_try_before(engine: FakeEngine) -> None:
-    first = run(written(publish="together"))
-    second = run(written(publish="together"))
+    first, second = (
+        run(before_reconcile(lambda: onelake_write_task(table="Tables/trips", publish="together")(trips)().operator))
+        for _ in range(2)
+    )
     assert (first["reused"], second["reused"]) == (False, True)
     assert len(engine.staged) == 1
 

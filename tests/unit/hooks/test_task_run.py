@@ -2,35 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
+import attrs
 import pytest
 from airflow.sdk import DAG, BaseOperator, CronDataIntervalTimetable, CronPartitionTimetable, TaskGroup
 
 from airflow_provider_onelake.exceptions import TransientError
-from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
+from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of, write_group
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.contexts import Kept, context_of
+from tests.support.contexts import Kept, context_of, delete_runs
+
+
+@attrs.define
+class Instance:
+    """A task instance over its tries, as Airflow 3.3 counts: clears, retries, and ``retries`` that the DAG changes."""
+
+    retries: int = 0
+    max_tries: int = attrs.field(init=False)
+    tries: int = 1
+    clears: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.max_tries = self.retries
+
+    def retry(self) -> Self:
+        self.tries += 1
+        return self
+
+    def clear(self) -> Self:
+        self.max_tries = self.tries + self.retries
+        self.tries += 1
+        return self.clear_another()
+
+    def clear_another(self) -> Self:
+        self.clears += 1
+        return self
+
+    def change(self, retries: int) -> Self:
+        self.retries = retries
+        return self
+
+    def deed(self) -> Deed:
+        task = BaseOperator(task_id="write", retries=self.retries)
+        counters = {"max_tries": self.max_tries, "try_number": self.tries, "clears": self.clears}
+        return deed_of(context_of(task, **counters))
 
 
 @pytest.mark.parametrize(
-    ("retries", "max_tries", "generation"),
+    "steps",
     [
-        pytest.param(0, 0, 1, id="first"),
-        pytest.param(2, 2, 1, id="a-retry-leaves-max-tries-alone"),
-        pytest.param(2, 3, 2, id="cleared-after-one-try"),
-        pytest.param(2, 5, 4, id="cleared-after-a-clear-and-two-retries"),
-        pytest.param(0, 1, 2, id="cleared-without-retries"),
-        pytest.param(5, 2, 1, id="retries-were-raised-in-the-dag"),
+        pytest.param(lambda it: it, id="it comes back from the triggerer"),
+        pytest.param(lambda it: it.retry(), id="a retry"),
+        pytest.param(lambda it: it.retry().retry(), id="two retries"),
+        pytest.param(lambda it: it.change(0).retry(), id="retries lowered, and a retry"),
+        pytest.param(lambda it: it.change(5).retry(), id="retries raised, and a retry"),
+        pytest.param(lambda it: it.clear_another().retry(), id="another task was cleared"),
+        pytest.param(lambda it: it.clear_another().change(0).retry(), id="another was cleared, and retries lowered"),
     ],
 )
-def test_a_clear_raises_the_generation_and_a_retry_does_not(retries: int, max_tries: int, generation: int) -> None:
-    task = BaseOperator(task_id="write", retries=retries)
-    assert TaskRun.of(context_of(task, max_tries=max_tries)).generation == generation
+@pytest.mark.parametrize("cleared_before", [0, 2])
+def test_it_is_the_same_deed(steps: Callable[[Instance], Instance], cleared_before: int) -> None:
+    instance = Instance(retries=2)
+    for _ in range(cleared_before):
+        instance.deed()
+        instance.clear()
+    assert instance.deed() == steps(instance).deed()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(lambda it: it.clear(), id="a clear"),
+        pytest.param(lambda it: it.retry().clear(), id="a clear after a retry that never began"),
+        pytest.param(lambda it: it.clear().clear(), id="two clears"),
+        pytest.param(lambda it: it.change(1).clear(), id="a clear that leaves max_tries as it was, by fewer retries"),
+        pytest.param(lambda it: it.change(0).clear(), id="a clear with no retries any more"),
+        pytest.param(lambda it: it.change(9).clear(), id="a clear with more retries"),
+    ],
+)
+@pytest.mark.parametrize("cleared_before", [0, 2])
+def test_it_is_a_new_deed(steps: Callable[[Instance], Instance], cleared_before: int) -> None:
+    instance = Instance(retries=2)
+    for _ in range(cleared_before):
+        instance.deed()
+        instance.clear()
+    first = instance.deed()
+    second = steps(instance).deed()
+    assert first.id != second.id
+    assert first.precedes(second)
+    assert not second.precedes(first)
+    # And it stays that one.
+    assert instance.retry().deed() == second
+
+
+def test_a_run_that_is_deleted_and_made_again_is_a_new_deed() -> None:
+    first = Instance().deed()
+    delete_runs()
+    task = BaseOperator(task_id="write")
+    context = context_of(task)
+    context["dag_run"].start_date += timedelta(days=1)
+    second = deed_of(context)
+    assert first.id != second.id
+    assert first.precedes(second)
+    delete_runs()
+    # Also where its first try died before it got here.
+    assert deed_of(context_of(task, try_number=2)).id not in (first.id, second.id)
 
 
 def test_the_run_is_its_logical_date_in_utc() -> None:
@@ -40,20 +123,27 @@ def test_the_run_is_its_logical_date_in_utc() -> None:
     assert TaskRun.of(context_of(task, None)).run == "manual__1"
 
 
-def partition_run(schedule: Any, *, cleared: int = 0, kept: Any = None, **run: Any) -> TaskRun:
+def partition_context(schedule: Any, *, cleared: int = 0, kept: Any = None, **run: Any) -> Any:
     """A try of a run of the partition 2019-01, which began at noon, and whose task was cleared so often.
 
     What the task instance keeps from try to try may be given.
     """
     with DAG("taxi", schedule=schedule):
         task = BaseOperator(task_id="write", retries=2)
-    context = context_of(task, None, max_tries=2 + cleared)
+    context = context_of(task, None, max_tries=2 + cleared, try_number=1 + cleared, clears=cleared)
     began = datetime(2026, 1, 1, 12, tzinfo=UTC)
     given = {"partition_key": "2019-01", "partition_date": datetime(2019, 1, 1, tzinfo=UTC), "start_date": began, **run}
-    context["dag_run"] = SimpleNamespace(logical_date=None, run_after=began, **given)
-    if kept is not None:
-        context["task_state_store"] = kept
-    return TaskRun.of(context)
+    context["dag_run"] = SimpleNamespace(logical_date=None, run_after=began, clear_number=cleared, **given)
+    context["task_state_store"] = Kept() if kept is None else kept
+    return context
+
+
+def partition_run(schedule: Any, **run: Any) -> TaskRun:
+    return TaskRun.of(partition_context(schedule, **run))
+
+
+def partition_deed(schedule: Any, **run: Any) -> Deed:
+    return deed_of(partition_context(schedule, **run))
 
 
 MONTHS = CronPartitionTimetable("@monthly", timezone="UTC", key_format="%Y-%m")
@@ -90,15 +180,15 @@ def test_the_timetable_may_be_airflows_own_class() -> None:
     assert partition_run(Core("@monthly", timezone="UTC", key_format="%Y-%m")).run == "partition:2019-01"
 
 
-def test_a_run_that_is_queued_again_while_its_tasks_live_stays_the_same_generation() -> None:
+def test_a_run_that_is_queued_again_while_its_tasks_live_stays_the_same_deed() -> None:
     kept = Kept()
-    first = partition_run(MONTHS, kept=kept).generation
+    first = partition_deed(MONTHS, kept=kept)
     later = datetime(2026, 1, 1, 13, tzinfo=UTC)
-    assert partition_run(MONTHS, kept=kept, start_date=later).generation == first
-    assert partition_run(MONTHS, kept=kept, start_date=None).generation == first
-    assert partition_run(MONTHS, kept=kept, start_date=later, cleared=1).generation > first
+    assert partition_deed(MONTHS, kept=kept, start_date=later) == first
+    assert partition_deed(MONTHS, kept=kept, start_date=None) == first
+    assert first.precedes(partition_deed(MONTHS, kept=kept, start_date=later, cleared=1))
     with pytest.raises(TransientError, match="has no start"):
-        partition_run(MONTHS, start_date=None)
+        partition_deed(MONTHS, start_date=None)
 
 
 @pytest.mark.parametrize(
@@ -113,16 +203,17 @@ def test_a_run_that_is_queued_again_while_its_tasks_live_stays_the_same_generati
 )
 def test_a_partition_that_the_timetable_does_not_make_names_no_run(schedule: Any, date: datetime | None) -> None:
     assert partition_run(schedule, partition_date=date).run == "manual__1"
-    assert partition_run(schedule, partition_date=date).generation == 1
+    # So it needs no start to be told from others.
+    assert partition_deed(schedule, partition_date=date, start_date=None).began is None
 
 
-def test_a_later_run_of_a_partition_is_a_later_generation_and_so_is_a_clear() -> None:
+def test_a_later_run_of_a_partition_is_a_later_deed_whatever_its_tries() -> None:
     later = datetime(2026, 1, 1, 12, 0, 0, 1000, tzinfo=UTC)
-    first = partition_run(MONTHS).generation
-    assert partition_run(MONTHS).generation == first
-    assert first < partition_run(MONTHS, cleared=1).generation < partition_run(MONTHS, start_date=later).generation
-    # In Delta it is a long; readers of its log that know doubles only must not round it.
-    assert first < 2**53
+    first, cleared = (partition_deed(MONTHS, cleared=times) for times in (0, 1))
+    second = attrs.evolve(partition_deed(MONTHS, start_date=later), run_id="other")
+    assert first.precedes(second)
+    assert cleared.precedes(second)
+    assert not second.precedes(first)
 
 
 def test_the_attempt_is_the_uuid_of_the_try() -> None:

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.commits import FORMAT, Commit, PublishedWriter
 from tests.support.tables import SCHEMA, foreign_commit, make_table
 
 FINISHED = datetime(2019, 2, 1, 3, 4, 5, 678901, UTC)
@@ -70,7 +70,7 @@ def test_a_commit_says_version_time_operation_txns_partitions_rows_and_user_meta
 def test_a_commit_of_ours_says_its_writers_and_when_the_last_of_them_finished() -> None:
     later = datetime(2019, 3, 1, tzinfo=UTC)
     records = [WRITER.to_json(), {**WRITER.to_json(), "writer": "v", "finished": later.isoformat()}]
-    found = commit(add(), staged={"format": 1, "writers": records})
+    found = commit(add(), staged={"format": FORMAT, "writers": records})
     assert [writer.writer for writer in found.writers] == ["w", "v"]
     assert found.finished == later
 
@@ -84,17 +84,19 @@ def test_a_writers_record_comes_back_and_fields_of_later_formats_are_passed_over
     [
         None,
         "text",
-        {"format": 1, "spec": {}},
+        {"format": FORMAT, "spec": {}},
         [],
-        {"writers": None},
-        {"writers": "w"},
-        {"writers": ["w"]},
-        {"writers": [{"writer": "w"}]},
-        {"writers": [{**WRITER.to_json(), "finished": "yesterday"}]},
-        {"writers": [{**WRITER.to_json(), "finished": "2019-02-01T00:00:00"}]},
-        {"writers": [{**WRITER.to_json(), "generation": "2"}]},
-        {"writers": [{**WRITER.to_json(), "rows": "many"}]},
-        {"writers": [WRITER.to_json()], "replaces": [7]},
+        {"writers": []},
+        {"format": 1, "writers": []},
+        {"format": FORMAT, "writers": None},
+        {"format": FORMAT, "writers": "w"},
+        {"format": FORMAT, "writers": ["w"]},
+        {"format": FORMAT, "writers": [{"writer": "w"}]},
+        {"format": FORMAT, "writers": [{**WRITER.to_json(), "finished": "yesterday"}]},
+        {"format": FORMAT, "writers": [{**WRITER.to_json(), "finished": "2019-02-01T00:00:00"}]},
+        {"format": FORMAT, "writers": [{**WRITER.to_json(), "generation": "2"}]},
+        {"format": FORMAT, "writers": [{**WRITER.to_json(), "rows": "many"}]},
+        {"format": FORMAT, "writers": [WRITER.to_json()], "replaces": [7]},
     ],
     ids=str,
 )

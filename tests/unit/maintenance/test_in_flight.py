@@ -14,8 +14,9 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
 from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.prepare import claim, prepare
+from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned

@@ -23,6 +23,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine
+from tests.support.tables import LOAD
 
 
 @pytest.fixture
@@ -299,7 +300,7 @@ def test_a_file_in_a_store_that_changed_is_noticed(bucket: ObjectStore, lake: Pa
 
     def digest() -> str:
         files = seen_files(task.source, task.hook)
-        return task._spec(TaskRun.of(context_of(task)), "test", "w", files).fingerprint
+        return task._spec(TaskRun.of(context_of(task)), LOAD.writer("w"), 1, files).fingerprint
 
     first = digest()
     assert digest() == first

@@ -10,7 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator, Roll, is_writer, take_roll
+from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.roll import Roll, is_writer, take_roll
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from tests.support.contexts import connect, context_of
@@ -19,7 +20,7 @@ IDS = ["load.write", "load.write_2"]
 
 
 def said(task: str, writer: str) -> dict[str, Any]:
-    return {"task": task, "writer": writer, "generation": 1}
+    return {"task": task, "writer": writer, "deed": f"{task} first"}
 
 
 def roll(states: dict[str, str | None], writers: list[Any], results: list[Any] | None = None) -> Roll:
@@ -34,7 +35,7 @@ def test_every_writer_said_who_it_is() -> None:
         [said("load.write[0]", "a"), said("load.write[1]", "b"), said("load.write_2", "c")],
     )
     assert found == Roll(named=("a", "b", "c"))
-    assert found.generations == {"a": 1, "b": 1, "c": 1}
+    assert found.deeds == {"a": "load.write[0] first", "b": "load.write[1] first", "c": "load.write_2 first"}
 
 
 def test_a_task_that_never_began_is_named_by_its_label_and_state() -> None:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.commit.create import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators.terms import (
     check_rendered,
-    default_writer,
     fingerprint,
     partition_columns,
 )
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
-from tests.support.contexts import connect, context_of
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
-from tests.support.tables import ids
+from tests.support.tables import LOAD, ids
 
 SOURCE = FileSource("/data/x.json", format="json")
 
@@ -116,13 +116,6 @@ def test_sources_are_shown_in_the_web_ui() -> None:
     }
 
 
-def test_the_default_key_is_what_the_writer_does_not_its_map_index() -> None:
-    key = default_writer(SOURCE, "vendor_id = 1", (None, None))
-    assert key == default_writer(FileSource("/data/x.json", format="json"), "vendor_id = 1", (None, None))
-    assert key != default_writer(SOURCE, "vendor_id = 2", (None, None))
-    assert key != default_writer(SOURCE, "vendor_id = 1", ("month = '2019-01'", None))
-
-
 def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Path) -> None:
     file = tmp_path / "x.json"
     file.write_text("{}")
@@ -142,9 +135,8 @@ def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Pa
 def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
     task = write(steps={"a": "SELECT 1", "b": "SELECT 2"})
     other = write(steps={"b": "SELECT 2", "a": "SELECT 1"})
-    run = SimpleNamespace(load=lambda namespace: __import__("tests.support.tables", fromlist=["LOAD"]).LOAD)
-    run.attempt, run.generation, run.label = "a", 1, "write"
-    assert task._spec(run, "test", "w", []).fingerprint != other._spec(run, "test", "w", []).fingerprint  # type: ignore[arg-type]
+    run, who = TaskRun.of(context_of(task)), LOAD.writer("w")
+    assert task._spec(run, who, 1, []).fingerprint != other._spec(run, who, 1, []).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -170,12 +162,42 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
 
 def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     connect(monkeypatch, OneLakeHook)
-    task = write(table="no lakehouse")
+    task = write(table="no lakehouse", writer="w")
     context = context_of(task, map_index=1)
     with pytest.raises(AirflowFailException, match="no lakehouse"):
         task.execute(context)
     assert context["ti"].pushed["writer"]["writer"] == context["writer"]
     assert context["ti"].pushed["writer"]["task"] == "write[1]"
+
+
+def test_the_default_key_is_the_task_s_id_inside_of_its_group(engine: FakeEngine) -> None:
+    with DAG("taxi", schedule=None):
+        alone = write()
+        with OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"), TaskGroup("north"):
+            grouped = write()
+    assert [task.execute(context_of(task))["writer"] for task in (alone, grouped)] == ["write", "north.write"]
+
+
+def test_a_mapped_task_is_called_after_its_key_or_its_authors_label(engine: FakeEngine) -> None:
+    engine.rows = {"a": {"2019-01": [1]}}
+
+    def key(**given: Any) -> str:
+        task = write(where="a", on_rerun="append", **given)
+        return str(task.execute(context_of(task, map_index=0))["writer"])
+
+    assert key(writer="north") == "north"
+    assert key(map_index_template="of {{ task.where }}") == "of a"
+    for label in ("{{ writer }}", " ", None):
+        with pytest.raises(AirflowFailException, match="write is mapped and has no `writer`"):
+            key(map_index_template=label)
+
+
+def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fingerprint(SOURCE, [])
+    monkeypatch.setattr("airflow_provider_onelake.__version__", "99.0")
+    assert fingerprint(SOURCE, []) == first
+    monkeypatch.setattr("airflow_provider_onelake.operators.terms.FINGERPRINT_FORMAT", 99)
+    assert fingerprint(SOURCE, []) != first
 
 
 def test_rows_are_staged_and_published(engine: FakeEngine, tmp_path: Path) -> None:
@@ -186,9 +208,9 @@ def test_rows_are_staged_and_published(engine: FakeEngine, tmp_path: Path) -> No
 
 
 def test_a_retry_finds_the_buffer_of_the_try_before(engine: FakeEngine, tmp_path: Path) -> None:
-    task = write(partition_by=["month"], publish="together")
+    task = before_reconcile(lambda: write(partition_by=["month"], publish="together"))
     first = task.execute(context_of(task))
-    again = write(partition_by=["month"], publish="together")
+    again = before_reconcile(lambda: write(partition_by=["month"], publish="together"))
     second = again.execute(context_of(again))
     assert (first["reused"], second["reused"]) == (False, True)
     assert first["buffer"] == second["buffer"]

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.exceptions import BufferSetAsideError, SparkQueryError
+from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -20,7 +21,7 @@ from airflow_provider_onelake.operators.writing import MOST_RERUNS
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import closed, read_buffer, set_aside
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.contexts import connect, context_of
+from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table
 
@@ -35,7 +36,14 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
 
 
 def run(**arguments: Any) -> dict[str, Any]:
+    """The task of a writer without a group."""
     task = write(**arguments)
+    return task.execute(context_of(task))
+
+
+def run_of_a_load(**arguments: Any) -> dict[str, Any]:
+    """The task of a writer that a reconciliation settles."""
+    task = before_reconcile(lambda: write(**arguments))
     return task.execute(context_of(task))
 
 
@@ -116,9 +124,9 @@ def test_a_commit_that_changes_no_row_is_no_reason(engine: FakeEngine, log: Delt
 
 def test_a_writer_that_does_not_read_the_table_is_never_rerun(engine: FakeEngine, log: DeltaLog) -> None:
     engine.before = in_between(log, engine, times=9)
-    assert run()["status"] == "published"
+    assert run_of_a_load()["status"] == "published"
     engine.staged.clear()
-    assert run(mode="overwrite", writer="b")["status"] == "conflicted"
+    assert run_of_a_load(mode="overwrite", writer="b")["status"] == "conflicted"
     assert len(engine.staged) == 1
 
 
@@ -127,7 +135,7 @@ def test_after_the_last_rerun_the_conflict_is_left_to_reconcile(
 ) -> None:
     engine.reads_target = True
     engine.before = in_between(log, engine, times=99)
-    result = run()
+    result = run_of_a_load()
 
     assert MOST_RERUNS == 3
     assert (result["status"], result["version"], result["reruns"]) == ("conflicted", None, 3)
@@ -152,7 +160,7 @@ def test_an_empty_result_computed_from_the_table_is_remembered_as_such(engine: F
 def test_published_together_it_is_staged_once(engine: FakeEngine, log: DeltaLog) -> None:
     engine.reads_target = True
     engine.before = in_between(log, engine, times=9)
-    assert (run(publish="together")["status"], len(engine.staged)) == ("staged", 1)
+    assert (run_of_a_load(publish="together")["status"], len(engine.staged)) == ("staged", 1)
 
 
 def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog, tmp_path: Path) -> None:
@@ -174,9 +182,9 @@ def test_a_stopped_task_does_not_start_over(engine: FakeEngine, log: DeltaLog, t
 def test_the_next_try_carries_on_after_the_reruns_of_the_one_before(engine: FakeEngine, log: DeltaLog) -> None:
     engine.reads_target = True
     engine.before = in_between(log, engine, times=99)
-    assert run()["status"] == "conflicted"
+    assert run_of_a_load()["status"] == "conflicted"
     engine.before = lambda job: None
-    result = run()
+    result = run_of_a_load()
     assert (result["status"], result["reused"]) == ("published", False)
     assert ids(Path(log.table)) == [1, 2, 101, 102, 103, 104]
 
@@ -184,9 +192,9 @@ def test_the_next_try_carries_on_after_the_reruns_of_the_one_before(engine: Fake
 def test_rows_that_are_out_of_date_are_set_aside_by_the_next_try(engine: FakeEngine, log: DeltaLog) -> None:
     """Reconcile takes a writer's first complete buffer, so one that can never be published must not be in its way."""
     engine.reads_target = True
-    first = run(publish="together")
+    first = run_of_a_load(publish="together")
     foreign_append(log, {"2019-01": [100]})
-    second = run(publish="together")
+    second = run_of_a_load(publish="together")
     assert (second["reused"], second["read_version"]) == (False, 1)
     assert closed(log.store, first["buffer"]) is not None
     assert closed(log.store, second["buffer"]) is None
@@ -204,10 +212,65 @@ def test_a_writer_whose_buffer_was_closed_while_it_worked_is_not_green(
 
     engine.before = fence
     with pytest.raises(BufferSetAsideError, match="its writer was staged again"):
-        run(publish=publish)
+        run_of_a_load(publish=publish)
     assert ids(Path(log.table)) == []
     engine.before = lambda job: None
-    assert run()["status"] == "published"
+    assert run_of_a_load()["status"] == "published"
+
+
+# -- a writer without a group ------------------------------------------------------------------------------------------
+
+
+def test_it_settles_its_conflicts_itself_and_its_rows_are_there(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    foreign_append(log, {"2019-01": [7]})
+    engine.before = in_between(log, engine, times=1)
+    result = run(mode="overwrite_partitions")
+    assert (result["status"], result["version"], result["conflicts"]) == ("published", 3, [])
+    assert set(ids(Path(log.table))) >= {1, 2}
+    assert 7 not in ids(Path(log.table))
+    assert result["decisions"]
+    assert any(result["decisions"][0] in record.getMessage() for record in caplog.records)
+
+
+def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.before = in_between(log, engine, times=1)
+    result = run(mode="overwrite", on_conflict="first_writer_wins")
+    assert (result["status"], result["version"], result["rows_published"]) == ("set_aside", 2, 0)
+    assert ids(Path(log.table)) == [101]
+    assert any("rows there are set aside" in record.getMessage() for record in caplog.records)
+    # A retry finds it settled.
+    assert run(mode="overwrite", on_conflict="first_writer_wins")["status"] in ("skipped", "already_published")
+
+
+def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.before = in_between(log, engine, times=1)
+    with pytest.raises(AirflowFailException, match="ConflictError"):
+        run(mode="overwrite", on_conflict="fail")
+    assert ids(Path(log.table)) == [101]
+
+
+def test_after_the_last_rerun_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.reads_target = True
+    engine.before = in_between(log, engine, times=99)
+    with pytest.raises(AirflowFailException, match=r"ConflictError: .* computed their rows from"):
+        run()
+    assert len(engine.staged) == MOST_RERUNS + 1
+    assert ids(Path(log.table)) == [101, 102, 103, 104]
+
+
+def test_it_leaves_nothing_to_a_reconciliation_that_is_not_there(engine: FakeEngine, log: DeltaLog) -> None:
+    with pytest.raises(AirflowFailException, match="there is none behind this writer"):
+        run(publish="together")
+    with DAG("taxi", schedule=None):
+        task = write(publish="together")
+    with pytest.raises(InvalidWriteError, match="there is none behind this writer"):
+        task.resolve_template_files()
+    before_reconcile(lambda: write(publish="together")).resolve_template_files()
+    assert engine.staged == engine.analyzed == []
 
 
 # -- the table's columns -----------------------------------------------------------------------------------------------
@@ -232,11 +295,11 @@ def test_new_columns_are_added_before_the_rows_are_staged(engine: FakeEngine, lo
 
 def test_a_skipped_or_a_staged_writer_changes_no_table(engine: FakeEngine, log: DeltaLog) -> None:
     run(schema_evolution="add_columns")
-    run(schema_evolution="add_columns", writer="b", publish="together")
+    run_of_a_load(schema_evolution="add_columns", writer="b", on_rerun="append", publish="together")
     engine.analyzed.clear()
     engine.schema = json.dumps(GROWN)
     assert run(schema_evolution="add_columns")["status"] == "skipped"
-    assert run(schema_evolution="add_columns", writer="b", publish="together")["reused"]
+    assert run_of_a_load(schema_evolution="add_columns", writer="b", on_rerun="append", publish="together")["reused"]
     assert engine.analyzed == []
     assert local_log(Path(log.table)).commit(2) is None
 

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, BufferLostError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
@@ -110,15 +111,23 @@ def test_a_buffer_that_nobody_opened_is_incomplete(log: DeltaLog) -> None:
         read_open_buffer(log.store, "staged/w-1/a")
 
 
-def test_a_table_that_is_no_buffer_of_this_format_is_left_alone(log: DeltaLog) -> None:
+def test_a_table_that_is_no_buffer_is_left_alone(log: DeltaLog) -> None:
+    buffer = opened(log)
+    plain = dump_actions([{"commitInfo": {"operation": "CREATE TABLE"}}, {"metaData": {"id": "x"}}])
+    log.store.put(f"{buffer.path}/{version_path(0)}", plain)
+    with pytest.raises(BufferInvalidError, match="no buffer of this package's; it is left alone"):
+        read_open_buffer(log.store, buffer.path)
+
+
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_a_buffer_of_another_release_s_format_is_refused_and_says_what_to_do(log: DeltaLog, other: int) -> None:
     buffer = opened(log)
     entry = f"{buffer.path}/{version_path(0)}"
-    later = log.store.get(entry).replace(b'"staged":{"format":1', b'"staged":{"format":2')
-    plain = dump_actions([{"commitInfo": {"operation": "CREATE TABLE"}}, {"metaData": ANY_BODY}])
-    for content in (later, plain):
-        log.store.put(entry, content)
-        with pytest.raises(BufferInvalidError, match="no buffer of this format"):
-            read_open_buffer(log.store, buffer.path)
+    ours, theirs = (f'"staged":{{"format":{number}'.encode() for number in (FORMAT, other))
+    log.store.put(entry, log.store.get(entry).replace(ours, theirs))
+    said = f"has format {other}, of another release of this package; this one reads and publishes format {FORMAT}"
+    with pytest.raises(BufferInvalidError, match=f"{said}.*clear its writer, which stages its rows again"):
+        read_open_buffer(log.store, buffer.path)
 
 
 # -- complete ------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close, closed, set_aside
@@ -104,6 +105,16 @@ def test_an_append_only_table_takes_no_overwrite(log: DeltaLog, terms: dict[str,
         prepare(log, writer_spec(**terms))
     assert staged_files(log) == []
     assert isinstance(prepare(log, writer_spec()), Stage)
+
+
+@pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite"])
+def test_a_table_that_keeps_no_deleted_file_takes_no_write(tmp_path: Path, terms: dict[str, Any]) -> None:
+    kept = make_table(tmp_path / "t", **{"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    with pytest.raises(
+        InvalidWriteError, match=r"sets delta.deletedFileRetentionDuration=interval 0 hours, so a VACUUM"
+    ):
+        prepare(kept, writer_spec(**terms))
+    assert staged_files(kept) == []
 
 
 def test_an_unpartitioned_table_takes_no_overwrite_of_partitions(tmp_path: Path) -> None:
@@ -296,6 +307,36 @@ def test_rule_10_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, oper
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
     with pytest.raises(RerunRefusedError, match=f"{operation} in version 2 took its rows back"):
         prepare(log, writer_spec(generation=2))
+
+
+def test_rule_10_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) -> None:
+    published(log)
+    DeltaTable(log.table).delete()
+    # A retry asks for nothing new.
+    assert isinstance(prepare(log, writer_spec()), Skip)
+    with pytest.raises(
+        RerunRefusedError, match=r"but DELETE in version 2 took its rows out of the table, so it cannot"
+    ):
+        prepare(log, writer_spec(generation=2))
+
+
+def test_rule_10_rows_that_were_compacted_are_there(log: DeltaLog) -> None:
+    published(log)
+    foreign_append(log, {"2019-01": [9]})
+    DeltaTable(log.table).optimize.compact()
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+
+
+def test_what_another_release_published_is_refused_and_says_so(log: DeltaLog) -> None:
+    published(log)
+    entry = version_path(1)
+    ours, theirs = (f'"staged":{{"format":{number}'.encode() for number in (FORMAT, 1))
+    log.store.put(entry, log.store.get(entry).replace(ours, theirs))
+    log.store.delete(next(info.path for info in log.store.list("staged") if info.path.endswith(CLOSED)))
+    found = DeltaLog(log.store, log.table)
+    assert found.commit(1).writers == ()  # type: ignore[union-attr]
+    with pytest.raises(RerunRefusedError, match="published in format 1 by another release of this package"):
+        prepare(found, writer_spec(generation=2))
 
 
 def test_rule_10_a_restore_before_the_commit_does_not_matter(log: DeltaLog) -> None:

@@ -8,6 +8,7 @@ import pytest
 from airflow.sdk import DAG, BaseOperator, TaskGroup
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.sources import FileSource
@@ -187,10 +188,37 @@ def test_a_group_without_writers_is_refused() -> None:
         build(lambda: BaseOperator(task_id="other"))
 
 
-@pytest.mark.parametrize("own", [{"table": "/other"}, {"publish": "together"}, {"onelake_conn_id": "other"}], ids=str)
+@pytest.mark.parametrize(
+    "own",
+    [{"table": "/other"}, {"publish": "together"}, {"on_conflict": "fail"}, {"onelake_conn_id": "other"}],
+    ids=str,
+)
 def test_a_writer_that_differs_from_its_group_is_refused(own: dict[str, str]) -> None:
     with pytest.raises(InvalidWriteError, match="in a write group it is the group's"):
         build(lambda: OneLakeWriteOperator(task_id="write", source=SOURCE, **own))
+
+
+@pytest.mark.parametrize(
+    "expand",
+    [
+        pytest.param(lambda writer: writer.expand(where=["a", "b"]), id="expand"),
+        pytest.param(lambda writer: writer.expand_kwargs([{"writer": "a"}, {"where": "b"}]), id="expand_kwargs"),
+    ],
+)
+def test_a_mapped_writer_without_keys_is_refused(expand: Any) -> None:
+    with pytest.raises(InvalidWriteError, match=r"load\.write is mapped and has no `writer`"):
+        build(lambda: expand(OneLakeWriteOperator.partial(task_id="write", source=SOURCE)))
+
+
+def test_a_label_that_says_what_each_is_makes_keys_and_so_may_a_list_that_another_task_makes() -> None:
+    def inside() -> None:
+        label = "{{ task.where }}"
+        OneLakeWriteOperator.partial(task_id="a", source=SOURCE, map_index_template=label).expand(where=["a", "b"])
+        plan = OneLakePlanOperator(task_id="plan", source=SOURCE)
+        OneLakeWriteOperator.partial(task_id="b", source=SOURCE).expand_kwargs(plan.output)
+        OneLakeWriteOperator.partial(task_id="c", source=SOURCE).expand_kwargs([])
+
+    assert len(build(inside).tasks) == 6
 
 
 def test_an_error_inside_is_not_hidden_by_the_group() -> None:

@@ -1,0 +1,295 @@
+"""Whose a writer's key is: one create-only claim for every deliberate run of the writer (protocol, rule 9).
+
+staged/<writer>/_claim-<N>.json      which deed began generation N
+staged/<writer>/_skipped-<N>.json    generation N found its rows in the table
+
+A *deed* is a deliberate run of a task: its first start, or a clear. Its retries, and its coming back from the
+triggerer, belong to it. The number of the newest claim is the generation of the writer. It rises with every deed,
+whatever Airflow's own counters do: they begin anew with a run that is deleted and made again, and follow ``retries``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import (
+    BufferInvalidError,
+    DuplicateWriterError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.storage.preflight import prove_create_only
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.identity import WriterIdentity
+    from airflow_provider_onelake.staging.spec import WriteSpec
+    from airflow_provider_onelake.storage.stores import Store
+
+logger = logging.getLogger(__name__)
+
+_MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
+
+
+@attrs.frozen(kw_only=True)
+class Deed:
+    """A deliberate run of a task: its first start, or a clear, with all the tries that follow.
+
+    :param id: the same for all tries of the deed, and no other deed's.
+    :param task: what people call the task: ``load.write[3]``.
+    :param run_id: of the run that it belongs to.
+    :param chain: the same for all deeds of one task instance; a run that is deleted and made again has others.
+    :param first_try: the number of the try that began it: it rises from deed to deed of a chain.
+    :param began: when its run began, in milliseconds, by the scheduler's clock; ``None`` where nobody knows.
+    """
+
+    id: str
+    task: str
+    run_id: str
+    chain: str
+    first_try: int = 1
+    began: int | None = None
+
+    def precedes(self, other: Deed) -> bool:
+        """Say whether another deed is known to have begun later.
+
+        :param other: deed of the same writer.
+        """
+        if self.chain == other.chain:
+            return self.first_try < other.first_try
+        if self.run_id == other.run_id and self.task != other.task:
+            return False  # Two tasks of one run, as where a mapped list grew: neither is the other's rerun.
+        return self.began is not None and other.began is not None and self.began < other.began
+
+    @classmethod
+    def from_json(cls, value: object) -> Deed | None:
+        """Read a claim's deed; ``None`` where the claim does not say.
+
+        :param value: as it stands in the claim.
+        """
+        if not isinstance(value, Mapping) or not all(isinstance(value.get(name), str) for name in _NAMES):
+            return None
+        known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name in value}
+        return cls(**known)
+
+
+_NAMES = ("id", "task", "run_id", "chain")
+
+
+@attrs.frozen
+class Claim:
+    """Who has begun a generation of a writer.
+
+    :param generation: that was begun.
+    :param task: what people call the task that began it; empty where the claim cannot be read.
+    :param deed: of that task; ``None`` where the claim does not say.
+    """
+
+    generation: int
+    task: str
+    deed: Deed | None
+
+
+@attrs.frozen
+class Standing:
+    """How far a writer has come.
+
+    :param generation: the newest that has begun, 0 for none.
+    :param skipped: whether that generation found its rows in the table.
+    """
+
+    generation: int
+    skipped: bool
+
+    def is_in(self, snapshot: Snapshot, identity: WriterIdentity) -> bool:
+        """Say whether the rows of the newest generation are in the table.
+
+        :param snapshot: of the table.
+        :param identity: of the writer.
+        """
+        stored = snapshot.txns.get(identity.app_id)
+        return stored is not None and (stored >= self.generation or self.skipped)
+
+
+def _any_other_task(_: Deed) -> bool:
+    return True
+
+
+def begin(
+    log: DeltaLog,
+    identity: WriterIdentity,
+    deed: Deed,
+    *,
+    prove: bool = False,
+    is_rival: Callable[[Deed], bool] = _any_other_task,
+) -> int:
+    """Claim a writer's key for a deed, and return the deed's generation: a new one, or the one that it began before.
+
+    :param log: of the table, which need not be there yet.
+    :param identity: of the writer.
+    :param deed: that the attempt belongs to.
+    :param prove: whether to prove, with a first claim, that the store is one to commit to.
+    :param is_rival: says of the deed of another task of the same run, which claimed the key last, whether that task has
+        the key still. It has lost it where a mapped list changed and all was cleared. Default: it has.
+    :returns: the generation.
+    :raises UnsafeStoreError: the store's create-only put is none.
+    :raises DuplicateWriterError: another task of the run has the key.
+    :raises ZombieWriterError: a later deed has claimed the key.
+    """
+    snapshot = log.snapshot()
+    # Claims may be gone, with a full VACUUM by deltalake; the table's own word is not.
+    stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
+    while True:
+        found = claims(log.store, identity)
+        newest = max(found, key=lambda claim: claim.generation, default=None)
+        if newest is not None:
+            if newest.deed is not None and newest.deed.id == deed.id:
+                return newest.generation
+            _check_turn(identity, deed, newest, found, is_rival)
+        generation = max(newest.generation if newest is not None else 0, stored) + 1
+        path = _path(identity, generation)
+        claimed = {"task": deed.task, "app_id": identity.app_id, "deed": attrs.asdict(deed)}
+        try:
+            log.store.create(path, json.dumps(claimed).encode())
+        except ObjectExistsError:
+            continue  # Another was first, or it was ourselves and the answer was lost: look again.
+        if prove:
+            prove_create_only(log.store, path, json.dumps({**claimed, "again": True}).encode(), log.table)
+        return generation
+
+
+def _check_turn(
+    identity: WriterIdentity, deed: Deed, newest: Claim, found: Iterable[Claim], is_rival: Callable[[Deed], bool]
+) -> None:
+    """Refuse the second of two tasks with one key, and a zombie, which another deed has followed.
+
+    :param newest: claim, of another deed.
+    """
+    last = newest.deed
+    if last is not None and last.run_id == deed.run_id and last.task != deed.task and is_rival(last):
+        raise DuplicateWriterError(_duplicate(identity.key, last.task, deed.task))
+    followed = any(claim.deed is not None and claim.deed.id == deed.id for claim in found)
+    if followed or (last is not None and deed.precedes(last)):
+        by = f" by {last.task} of the run {last.run_id}" if last is not None else ""
+        raise ZombieWriterError(
+            f"Writer {identity.key!r} has been rerun since{by} (generation {newest.generation}), so this attempt of "
+            f"{deed.task} is out of date. Nothing was staged; the newer one carries on."
+        )
+
+
+def _duplicate(key: str, owner: str, task: str) -> str:
+    return (
+        f"Two writers of this run have the key {key!r}: {owner} and {task}. Give each its own `writer`. This one "
+        "staged nothing; the other carries on."
+    )
+
+
+def claims(store: Store, identity: WriterIdentity) -> list[Claim]:
+    """Return who has begun which generation of a writer, in no order.
+
+    :param store: rooted at the table.
+    :param identity: of the writer.
+    """
+    marks = [match for info in store.list(identity.directory) if (match := _MARK.search(info.path))]
+    return [_read(store, identity, int(match[2])) for match in marks if match[1] == "claim"]
+
+
+def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | None:
+    """Return the generation that a deed began, or ``None`` where it never got as far as its claim.
+
+    :param store: rooted at the table.
+    :param identity: of the writer.
+    :param deed: its id.
+    """
+    found = (claim for claim in claims(store, identity) if claim.deed is not None and claim.deed.id == deed)
+    return next((claim.generation for claim in found), None)
+
+
+def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
+    """Make sure of a writer's key for one task and generation, create-only; :func:`begin` says which generation.
+
+    :param store: rooted at the table.
+    :param spec: of the attempt.
+    :param prove: what messages call the table, to prove by a first claim that the store is one to commit to.
+        Default: nothing is proven.
+    :raises UnsafeStoreError: the store's create-only put is none.
+    :raises DuplicateWriterError: another task of the run has the key.
+    :raises ZombieWriterError: a newer generation has claimed it.
+    """
+    newest = standing(store, spec.identity)
+    if newest.generation > spec.generation:
+        raise ZombieWriterError(
+            f"Writer {spec.identity.key!r} has been rerun since (generation {newest.generation}, this attempt is of "
+            f"{spec.generation}). Nothing was staged; the newer one carries on."
+        )
+    path = _path(spec.identity, spec.generation)
+    claimed = {"task": spec.task, "app_id": spec.identity.app_id}
+    try:
+        store.create(path, json.dumps(claimed).encode())
+    except ObjectExistsError:
+        owner = _read(store, spec.identity, spec.generation).task
+        if owner not in ("", spec.task):
+            raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
+    else:
+        if prove is not None:
+            prove_create_only(store, path, json.dumps({**claimed, "again": True}).encode(), prove)
+
+
+def standing(store: Store, identity: WriterIdentity) -> Standing:
+    """Return how far a writer has come.
+
+    :param store: rooted at the table.
+    :param identity: of the writer.
+    """
+    marks = [match for info in store.list(identity.directory) if (match := _MARK.search(info.path))]
+    newest = max((int(match[2]) for match in marks), default=0)
+    return Standing(newest, any(match[1] == "skipped" and int(match[2]) == newest for match in marks))
+
+
+def app_id_of(store: Store, path: str) -> str | None:
+    """Return the app id of the writer whose claim lies at a path, or ``None`` where there is none.
+
+    :param store: rooted at the table.
+    :param path: of the claim, relative to the table.
+    :raises BufferInvalidError: it is damaged, so that nobody knows whose it is.
+    """
+    try:
+        said: Any = json.loads(store.get(path))
+    except ObjectNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, Mapping) or not isinstance(said.get("app_id"), str):
+        raise BufferInvalidError(
+            f"The claim {path} is damaged, so nobody knows which writer it is of. Nothing was changed. If no writer of "
+            "that directory is at work, delete the file; else clear the writer, which claims its key anew."
+        )
+    return str(said["app_id"])
+
+
+def _path(identity: WriterIdentity, generation: int) -> str:
+    return f"{identity.directory}/_claim-{generation}.json"
+
+
+def _read(store: Store, identity: WriterIdentity, generation: int) -> Claim:
+    """Read a claim. Of one that is damaged only the number counts: what its task was, nobody can tell."""
+    path = _path(identity, generation)
+    try:
+        said: Any = json.loads(store.get(path))
+    except ObjectNotFoundError:
+        said = None
+    except (ValueError, RecursionError):
+        logger.warning("The claim %s cannot be read; its number counts all the same", path)
+        said = None
+    if not isinstance(said, Mapping):
+        return Claim(generation, "", None)
+    task = said.get("task")
+    return Claim(generation, task if isinstance(task, str) else "", Deed.from_json(said.get("deed")))

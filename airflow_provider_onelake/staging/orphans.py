@@ -1,0 +1,189 @@
+"""Writers of a run that no task names any more: their keys or their group were renamed, or they were taken out.
+
+The table's log knows them by their ``txn``. What they appended stays in the table, so a writer that has another name
+now and appends the same rows would double them: it is refused before Spark is asked, where that can be seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
+from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
+from airflow_provider_onelake.staging.claims import claims
+from airflow_provider_onelake.staging.gone import rows_gone
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.published import find_published
+from airflow_provider_onelake.staging.spec import Mode, OnRerun
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.identity import Load
+    from airflow_provider_onelake.staging.spec import WriteSpec
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Orphan:
+    """A writer whose rows are in the table, and that no task names any more.
+
+    :param group: the write group that it belonged to.
+    :param writer: its key.
+    :param task: what people called its task; empty where nobody knows.
+    :param version: that its rows came with; ``None`` where the log no longer says.
+    :param rows: that were published; ``None`` where nobody counted them.
+    """
+
+    group: str
+    writer: str
+    task: str
+    version: int | None
+    rows: int | None
+
+    def __str__(self) -> str:
+        """Say who it is."""
+        known = [f"group {self.group}"]
+        known += [f"task {self.task}"] if self.task else []
+        known += [f"version {self.version}"] if self.version is not None else []
+        known += [f"{self.rows} rows"] if self.rows is not None else []
+        return f"{self.writer!r} ({', '.join(known)})"
+
+
+def orphans(
+    log: DeltaLog, load: Load, keys: Collection[str], groups: Collection[str], snapshot: Snapshot
+) -> list[Orphan]:
+    """Return the writers of a run whose rows are in the table, and that no task names any more.
+
+    :param log: of the table.
+    :param load: of the run.
+    :param keys: that tasks give to the writers of the load.
+    :param groups: of all writers of the DAG.
+    :param snapshot: of the table.
+    """
+    return [
+        found
+        for identity in _of_run(load, snapshot)
+        if (identity.key not in keys if identity.load == load else identity.load.group not in groups)
+        and (found := _orphan(log, identity, snapshot)) is not None
+    ]
+
+
+def is_new_beside_others(log: DeltaLog, identity: WriterIdentity) -> bool:
+    """Say whether a writer has published nothing of its run, and others have: only then it may be one that was renamed.
+
+    :param log: of the table.
+    :param identity: of the writer.
+    """
+    snapshot = log.snapshot()
+    if snapshot is None or identity.app_id in snapshot.txns:
+        return False
+    return any(True for _ in _of_run(identity.load, snapshot))
+
+
+def check_no_orphans(
+    log: DeltaLog, spec: WriteSpec, keys: Collection[str], groups: Collection[str], *, complete: bool
+) -> None:
+    """Refuse to append, under a new name, what the run may have appended under another; before Spark is asked.
+
+    Only a writer without a ``txn`` of its own can be one that was renamed. One that overwrites replaces what it meets,
+    and ``on_rerun="append"`` says that rows may be there twice.
+
+    :param log: of the table.
+    :param spec: of the attempt.
+    :param keys: that tasks give to the writers of the load.
+    :param groups: of all writers of the DAG.
+    :param complete: whether these are all keys; where some tasks have not said theirs yet, it is only warned of.
+    :raises OrphanWriterError: the run published under a name that no task has any more.
+    """
+    snapshot = log.snapshot()
+    if snapshot is None or not is_new_beside_others(log, spec.identity):
+        return
+    load, key = spec.identity.load, spec.identity.key
+    found = orphans(log, load, {*keys, key}, {*groups, load.group}, snapshot)
+    # Of another group, all is known from the DAG.
+    sure = [orphan for orphan in found if complete or orphan.group != load.group]
+    if sure and spec.mode is Mode.APPEND and spec.on_rerun is not OnRerun.APPEND:
+        raise OrphanWriterError(
+            f"This run has published {_told(sure)} in {log.table}, which no task names any more, and nothing of writer "
+            f"{key!r}. If that is a new name of it, appending would double its rows. Nothing was staged: {_WAYS}."
+        )
+    for orphan in found:
+        logger.warning("%s: this run also published %s, which no task names any more", log.table, orphan)
+
+
+_WAYS = (
+    "give the writer, or its group, the old name again; or delete those rows from the table and clear the writer; or "
+    "set on_rerun='append', which adds the rows all the same"
+)
+
+
+def doubled(
+    log: DeltaLog, load: Load, found: Iterable[Orphan], published: Iterable[tuple[str, int]]
+) -> OrphanWriterError | None:
+    """Return the error of writers that appended after an orphan for the first time, and may have doubled its rows.
+
+    :param log: of the table.
+    :param load: that was reconciled.
+    :param found: its orphans.
+    :param published: keys of its writers with the versions that their rows came with.
+    :returns: ``None`` where there are none.
+    """
+    before = [orphan for orphan in found if orphan.version is not None]
+    first = min((orphan.version for orphan in before if orphan.version is not None), default=None)
+    if first is None:
+        return None
+    new = [key for key, version in published if version > first and _appended_anew(log, load.writer(key))]
+    if not new:
+        return None
+    return OrphanWriterError(
+        f"Writer {', '.join(map(repr, new))} appended to {log.table} for the first time in this run, after "
+        f"{_told(before)}, which no task names any more. If one is a new name of the other, the rows are in the table "
+        "twice: look, delete those of one of them, and clear this task. If both are right, name both in the DAG."
+    )
+
+
+def _told(found: Iterable[Orphan]) -> str:
+    return ", ".join(str(orphan) for orphan in found)
+
+
+def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
+    """Yield the writers of a run that the table knows, of whatever group."""
+    prefix = load.prefix
+    for app_id in snapshot.txns:
+        if app_id.startswith(prefix):
+            identity = WriterIdentity.from_app_id(app_id)
+            if identity is not None and identity.load.run == load.run:
+                yield identity
+
+
+def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orphan | None:
+    """Return a writer as an orphan, or ``None`` where none of its rows is in the table any more."""
+    found = find_published(log, identity, snapshot.txns[identity.app_id], snapshot.version)
+    if found is not None and (found.record.rows == 0 or rows_gone(log, found, snapshot) is not None):
+        return None
+    newest = max(claims(log.store, identity), key=lambda claim: claim.generation, default=None)
+    return Orphan(
+        group=identity.load.group,
+        writer=identity.key,
+        task=newest.task if newest is not None else "",
+        version=found.version if found is not None else None,
+        rows=found.record.rows if found is not None else None,
+    )
+
+
+def _appended_anew(log: DeltaLog, identity: WriterIdentity) -> bool:
+    """Whether a writer published once, by an append whose terms do not allow rows to be there twice."""
+    published = [marker for marker in markers(log.store, identity.directory) if marker.get("version") is not None]
+    if len({marker["writer"]["generation"] for marker in published}) != 1:
+        return False
+    try:
+        spec = read_open_buffer(log.store, str(published[0]["writer"]["buffer"])).spec
+    except (BufferIncompleteError, BufferInvalidError):
+        return False  # Its log was cleaned up, long ago.
+    return spec.mode is Mode.APPEND and spec.on_rerun is not OnRerun.APPEND

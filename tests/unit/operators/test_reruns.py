@@ -1,0 +1,373 @@
+"""What a rerun does, case by case as docs/backfills.md has them: clears, deleted runs, lists that grow, new names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import JANUARY, connect, context_of, delete_runs
+from tests.support.engines import FakeEngine
+from tests.support.tables import ids, make_table
+
+ROWS = {"a": [1], "b": [2], "c": [3], "x": [4]}
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    fake = FakeEngine({key: {"2019-01": found} for key, found in ROWS.items()} | {None: {"2019-01": [1, 2]}})
+    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    return fake
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "Tables" / "trips")
+
+
+@pytest.fixture
+def trips(log: DeltaLog) -> Path:
+    return Path(log.table)
+
+
+@attrs.define
+class Airflow:
+    """What Airflow keeps of one run: states, XComs and counters of its task instances."""
+
+    states: dict[str, str | None] = attrs.field(factory=dict)
+    xcoms: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    tries: dict[str, tuple[int, int]] = attrs.field(factory=dict)
+    clears: int = 0
+    days: int = 0
+
+    def clear(self, *names: str) -> None:
+        """As its web UI does: XComs stay until the next try begins."""
+        self.clears += 1
+        for name in names or list(self.states):
+            number, _ = self.tries[name]
+            self.tries[name] = (number + 1, number)
+            self.states[name] = None
+
+    def delete(self) -> Airflow:
+        """Delete the run, and make it again."""
+        delete_runs()
+        return Airflow(days=self.days + 1)
+
+    def run(self, task: Any, map_index: int = -1) -> Any:
+        name = task.task_id if map_index < 0 else f"{task.task_id}_{map_index}"
+        number, max_tries = self.tries.setdefault(name, (1, task.retries))
+        self.states[name] = "running"
+        self.xcoms[name] = {}
+        context = context_of(
+            task,
+            map_index=map_index,
+            try_number=number,
+            max_tries=max_tries,
+            clears=self.clears,
+            states=self.states,
+            pulled={key: [x[key] for x in self.xcoms.values() if key in x] for key in ("writer", "return_value")},
+        )
+        context["dag_run"].start_date = JANUARY + timedelta(days=self.days)
+        self.xcoms[name] = context["ti"].pushed
+        self.states[name] = "failed"
+        result = task.execute(context)
+        self.states[name] = "success"
+        self.xcoms[name]["return_value"] = result
+        return result
+
+
+def write(**arguments: Any) -> OneLakeWriteOperator:
+    """The task of a DAG with one writer and no group."""
+    given = {"task_id": "load", "table": "Tables/trips", "source": SqlSource("SELECT 1"), **arguments}
+    with DAG("taxi", schedule=None):
+        return OneLakeWriteOperator(**given)
+
+
+def load(*keys: str, group: str = "load", **given: Any) -> DAG:
+    """A load whose writers a list names; each reads what its ``where`` says."""
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id=group, table="Tables/trips", **given):
+        OneLakeWriteOperator.partial(task_id="write", source=SqlSource("SELECT 1")).expand_kwargs(
+            [{"writer": key, "where": key} for key in keys]
+        )
+    return dag
+
+
+def run_load(airflow: Airflow, dag: DAG, *keys: str, reads: Mapping[str, str] | None = None) -> list[str]:
+    """Run the writers of a load one after the other; return their statuses."""
+    mapped: Any = next(task for task in dag.tasks if task.task_id.endswith(".write"))
+    tasks = [mapped.unmap({"writer": key, "where": (reads or {}).get(key, key)}) for key in keys]
+    return [airflow.run(task, index)["status"] for index, task in enumerate(tasks)]
+
+
+def reconcile(airflow: Airflow, dag: DAG) -> Any:
+    return airflow.run(dag.get_task("load.reconcile"))
+
+
+OVERWRITE = {"mode": "overwrite_partitions"}
+
+
+# -- a run that is deleted and made again ------------------------------------------------------------------------------
+
+
+def test_an_overwrite_of_a_run_that_is_made_again_is_written_again(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    airflow.run(write(**OVERWRITE))
+    DeltaTable(str(trips)).delete()
+    assert airflow.delete().run(write(**OVERWRITE))["status"] == "published"
+    assert ids(trips) == [1, 2]
+
+
+def test_so_it_is_after_a_clear_and_every_clear_of_the_new_run_is_one(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    airflow.run(write(**OVERWRITE))
+    airflow.clear()
+    airflow.run(write(**OVERWRITE))
+    airflow = airflow.delete()
+    for _ in range(3):
+        DeltaTable(str(trips)).delete()
+        assert airflow.run(write(**OVERWRITE))["status"] == "published"
+        assert ids(trips) == [1, 2]
+        airflow.clear()
+
+
+def test_an_append_of_a_run_that_is_made_again_is_skipped_while_its_rows_are_there(
+    engine: FakeEngine, trips: Path
+) -> None:
+    airflow = Airflow()
+    airflow.run(write())
+    assert airflow.delete().run(write())["status"] == "skipped"
+    assert (ids(trips), len(engine.staged)) == ([1, 2], 1)
+
+
+def test_an_append_whose_rows_were_deleted_is_not_called_skipped(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    airflow.run(write())
+    DeltaTable(str(trips)).delete()
+    for again in (airflow.delete(), airflow):
+        again.clear()
+        with pytest.raises(AirflowFailException, match="DELETE in version 2 took its rows out of the table"):
+            again.run(write())
+    airflow.clear()
+    assert airflow.run(write(on_rerun="append"))["status"] == "published"
+    assert ids(trips) == [1, 2]
+
+
+def test_some_rows_that_were_deleted_do_not_come_back_by_a_clear(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    engine.rows = {None: {"2019-01": [1], "2019-02": [2]}}
+    airflow.run(write())
+    DeltaTable(str(trips)).delete("id = 1")
+    airflow.clear()
+    assert airflow.run(write())["status"] == "skipped"
+    assert ids(trips) == [2]
+
+
+# -- retries that the DAG changes, and clears --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("now", [0, 9])
+def test_a_retry_is_one_whatever_the_dag_s_retries_are_by_then(engine: FakeEngine, trips: Path, now: int) -> None:
+    """The worker died after it had published, before it said so."""
+    airflow = Airflow()
+    airflow.run(write(on_rerun="append", retries=2))
+    airflow.tries["load"] = (2, 2)
+    assert airflow.run(write(on_rerun="append", retries=now))["status"] == "skipped"
+    assert ids(trips) == [1, 2]
+
+
+def test_a_clear_of_an_append_whose_source_was_mended_is_refused(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    engine.rows = {"x = 1": {"2019-01": [1, 2]}, "x = 1 AND ok": {"2019-01": [1]}}
+    airflow.run(write(where="x = 1"))
+    airflow.clear()
+    with pytest.raises(AirflowFailException, match=r"RerunRefusedError: Writer 'load' .* from another source"):
+        airflow.run(write(where="x = 1 AND ok"))
+    assert ids(trips) == [1, 2]
+
+
+# -- lists that change -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [{}, OVERWRITE, {"on_rerun": "replace"}], ids=["skip", "overwrite", "replace"])
+def test_a_list_that_grows_at_its_front_moves_keys_to_other_tasks(
+    engine: FakeEngine, trips: Path, given: dict[str, str]
+) -> None:
+    engine.rows = {key: {f"2019-0{found[0]}": found} for key, found in ROWS.items()}
+    airflow = Airflow()
+    run_load(airflow, load("a", "b", **given), "a", "b")
+    grown = load("x", "a", "b", **given)
+    airflow.clear()
+    old = "published" if given else "skipped"
+    assert run_load(airflow, grown, "x", "a", "b") == ["published", old, old]
+    assert ids(trips) == [1, 2, 4]
+    assert reconcile(airflow, grown)["orphans"] == []
+
+
+def test_a_list_that_grows_in_another_order_of_tasks_is_no_duplicate_either(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    run_load(airflow, load("a", "b"), "a", "b")
+    airflow.clear()
+    mapped: Any = load("x", "a", "b").get_task("load.write")
+    for index, key in ((2, "b"), (1, "a"), (0, "x")):
+        airflow.run(mapped.unmap({"writer": key, "where": key}), index)
+    assert ids(trips) == [1, 2, 4]
+
+
+def test_two_writers_with_one_key_are_two(engine: FakeEngine, trips: Path) -> None:
+    airflow, dag = Airflow(), load("a", "a")
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match=r"DuplicateWriterError: .* load.write\[0\] and load.write\[1\]"):
+            run_load(airflow, dag, "a", "a")
+        airflow.clear("load.write_1")
+        airflow.states.pop("load.write_0")
+        airflow.states["load.write_0"] = "success"
+    assert ids(trips) == [1]
+
+
+def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: FakeEngine, trips: Path) -> None:
+    """The first task has the key still: `x` would never be loaded."""
+    airflow = Airflow()
+    run_load(airflow, load("a"), "a")
+    mapped: Any = load("x", "a").get_task("load.write")
+    with pytest.raises(AirflowFailException, match="DuplicateWriterError"):
+        airflow.run(mapped.unmap({"writer": "a", "where": "a"}), 1)
+
+
+# -- names that are gone -----------------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_was_renamed_is_refused_before_spark(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    run_load(airflow, load("a", "b"), "a", "b")
+    airflow.clear()
+    renamed = load("a", "c")
+    with pytest.raises(AirflowFailException) as caught:
+        run_load(airflow, renamed, "a", "c", reads={"c": "b"})
+    assert (
+        "OrphanWriterError: This run has published 'b' (group load, task load.write[1], version 2, 1 rows) in"
+        in str(caught.value)
+    )
+    assert "give the writer, or its group, the old name again; or delete those rows" in str(caught.value)
+    assert (ids(trips), len(engine.staged)) == ([1, 2], 2)
+    with pytest.raises(AirflowFailException, match="MissingWritersError"):
+        reconcile(airflow, renamed)
+    # What the message says: the old name, or the rows deleted, or rows that are there twice.
+    airflow.clear()
+    assert run_load(airflow, load("a", "b"), "a", "b") == ["skipped", "skipped"]
+    DeltaTable(str(trips)).delete("id = 2")
+    airflow.clear()
+    assert run_load(airflow, renamed, "a", "c") == ["skipped", "published"]
+    assert ids(trips) == [1, 3]
+
+
+@pytest.mark.parametrize("given", [OVERWRITE, {"on_rerun": "append"}], ids=["overwrite", "append"])
+def test_where_rows_cannot_double_or_may_it_is_said_and_goes_on(
+    engine: FakeEngine, trips: Path, given: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.rows = {"a": {"2019-01": [1]}, "b": {"2019-02": [2]}}
+    airflow = Airflow()
+    run_load(airflow, load("a", "b", **given), "a", "b")
+    airflow.clear("load.write_0")
+    renamed = load("c", "a", **given)
+    mapped: Any = renamed.get_task("load.write")
+    assert airflow.run(mapped.unmap({"writer": "c", "where": "a"}), 0)["writer"] == "c"
+    assert any("this run also published 'b'" in record.getMessage() for record in caplog.records)
+
+
+def test_a_renamed_task_without_a_group_is_another_load_and_is_refused_too(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    airflow.run(write())
+    with pytest.raises(AirflowFailException, match=r"OrphanWriterError: .*'load' \(group load, task load, version 1"):
+        airflow.run(write(task_id="ingest"))
+    assert ids(trips) == [1, 2]
+
+
+def test_so_is_a_renamed_group(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    run_load(airflow, load("a"), "a")
+    with pytest.raises(AirflowFailException, match="OrphanWriterError"):
+        run_load(airflow, load("a", group="ingest"), "a")
+    assert ids(trips) == [1]
+
+
+def test_other_groups_of_the_dag_are_no_orphans_nor_are_other_runs(engine: FakeEngine, trips: Path) -> None:
+    with DAG("taxi", schedule=None):
+        for name in ("one", "two"):
+            OneLakeWriteOperator(task_id=name, table="Tables/trips", source=SqlSource("SELECT 1"))
+    airflow = Airflow()
+    dag: Any = load("a")
+    run_load(airflow, dag, "a")
+    with dag:
+        other = OneLakeWriteOperator(task_id="other", table="Tables/trips", source=SqlSource("SELECT 1"))
+    assert airflow.run(other)["status"] == "published"
+    february = context_of(write(task_id="ingest"), JANUARY + timedelta(days=31), run_id="february")
+    assert february["task"].execute(february)["status"] == "published"
+
+
+def test_a_writer_that_was_taken_out_is_reported_and_stops_nobody(engine: FakeEngine, trips: Path) -> None:
+    airflow = Airflow()
+    run_load(airflow, load("a", "b"), "a", "b")
+    airflow.clear()
+    airflow.states["load.write_1"] = "removed"
+    left = load("a")
+    assert run_load(airflow, left, "a") == ["skipped"]
+    (orphan,) = reconcile(airflow, left)["orphans"]
+    assert (orphan["writer"], orphan["task"], orphan["version"], orphan["rows"]) == ("b", "load.write[1]", 2, 1)
+
+
+def told_late(template: str) -> DAG:
+    """A load whose keys only its tasks can say."""
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"):
+        for name in ("one", "two"):
+            OneLakeWriteOperator(task_id=name, writer=template, source=SqlSource("SELECT 1"))
+    return dag
+
+
+def test_where_keys_are_known_late_reconcile_finds_what_was_doubled(engine: FakeEngine, trips: Path) -> None:
+    def run(**keys: str) -> None:
+        for name, key in keys.items():
+            task: Any = told_late("{{ key }}").get_task(f"load.{name}")
+            task.writer, task.where = key, {"c": "b"}.get(key, key)
+            airflow.run(task)
+
+    airflow, dag = Airflow(), told_late("{{ key }}")
+    run(one="a", two="b")
+    assert reconcile(airflow, dag)["orphans"] == []
+    airflow.clear()
+    # While the first one runs, the second has not begun: 'b' may be what it will say again.
+    run(one="c", two="a")
+    assert ids(trips) == [1, 2, 2]
+    with pytest.raises(AirflowFailException) as caught:
+        reconcile(airflow, dag)
+    assert "OrphanWriterError: Writer 'c' appended" in str(caught.value)
+    assert "after 'b' (group load, task load.two, version 2, 1 rows)" in str(caught.value)
+    assert [orphan["writer"] for orphan in airflow.xcoms["load.reconcile"]["report"]["orphans"]] == ["b"]
+
+
+# -- reconcile and writers that fail early -----------------------------------------------------------------------------
+
+
+def test_a_cleared_writer_that_fails_before_it_begins_is_missing(engine: FakeEngine, trips: Path) -> None:
+    """What it published before is not what it was to write now."""
+    airflow, dag = Airflow(), load("a", **OVERWRITE)
+    run_load(airflow, dag, "a")
+    assert reconcile(airflow, dag)["missing"] == []
+    airflow.clear()
+    mapped: Any = dag.get_task("load.write")
+    with pytest.raises(AirflowFailException):
+        airflow.run(mapped.unmap({"writer": "a", "where": "a", "table": "/elsewhere"}), 0)
+    with pytest.raises(AirflowFailException, match=r"MissingWritersError: .*load.write\[0\] \(failed\)"):
+        reconcile(airflow, dag)
