@@ -26,6 +26,9 @@ from airflow_provider_onelake.staging.buffers import Buffer
 # Operations whose new files hold nothing of the files that they remove.
 _AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
 
+# Settlements of a partition in which a write of ours changed nothing (commit.policy.Outcome).
+_LEFT = ("superseded", "set_aside")
+
 # Says whether a winner put its rows in place of whatever was in a partition; ``None`` where the log does not tell.
 _Range = Callable[[Partition], bool | None]
 
@@ -274,7 +277,18 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     except InvalidWriteError:
         # A foreign replaceWhere over other columns rewrites files and keeps the rows outside of its predicate.
         return lambda _: False
-    return lambda partition: any(predicate.covers(partition) for predicate in ranges)
+    # What a write of ours left to others, it did not replace.
+    left = _left_to_others(winner)
+    return lambda partition: (
+        then.describe(partition) not in left and any(predicate.covers(partition) for predicate in ranges)
+    )
+
+
+def _left_to_others(winner: Commit) -> set[str]:
+    """Return the partitions in which a write of ours changed nothing, as people write them."""
+    settlements = winner.staged.get("settlements")
+    said = [each for each in settlements if isinstance(each, dict)] if isinstance(settlements, list) else []
+    return {str(each.get("partition")) for each in said if each.get("outcome") in _LEFT}
 
 
 class Origins:
