@@ -230,7 +230,8 @@ class History:
     def _rivals(self, version: int, write: Write, before: State) -> tuple[list[int], list[int]]:
         """Return the versions that changed rows in what a write replaces, in the order, and those that may have."""
         own = frozenset(row[0] for row in write.effect.puts)
-        rivals, doubtful = [], []
+        rivals: list[int] = []
+        doubtful: list[int] = []
         for other in self.order:
             there = self._write(other)
             if other > write.read:

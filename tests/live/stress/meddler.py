@@ -49,7 +49,7 @@ class Meddler(ForeignWriter):
     """
 
     def __init__(self, remote: str, table: Path, properties: dict[str, str], seed: int = 2) -> None:
-        super().__init__(remote, table, properties, seed)
+        super().__init__(remote, table, properties, seed, "the writer in contested partitions")
         self.statements: dict[str, Statement] = {}
         self._table = table
         # A dynamic overwrite empties no other partition; without it, Spark says which one it replaces.
@@ -77,24 +77,24 @@ class Meddler(ForeignWriter):
         chosen = f"part = '{part}' AND id % {every} = {which}"
         statement, effect = {
             "append": (
-                f"INSERT INTO {self._name} (part, load, writer, id, value) SELECT '{part}', * FROM ({select})",
+                f"INSERT INTO {self._into} (part, load, writer, id, value) SELECT '{part}', * FROM ({select})",
                 Effect(puts=frozenset(rows)),
             ),
             "append by deltalake": ("", Effect(puts=frozenset(rows))),
             "DELETE": (
-                f"DELETE FROM {self._name} WHERE {chosen}",
+                f"DELETE FROM {self._into} WHERE {chosen}",
                 Effect(changes=partial(_deleted, part, every, which)),
             ),
             "UPDATE": (
-                f"UPDATE {self._name} SET value = value + 1000000 WHERE {chosen}",
+                f"UPDATE {self._into} SET value = value + 1000000 WHERE {chosen}",
                 Effect(changes=partial(_updated, part, every, which)),
             ),
             "INSERT OVERWRITE": (
-                f"INSERT OVERWRITE {self._name} PARTITION (part = '{part}') {select}",
+                f"INSERT OVERWRITE {self._into} PARTITION (part = '{part}') {select}",
                 replacing(part, rows),
             ),
             "REPLACE WHERE": (
-                f"INSERT INTO {self._name} REPLACE WHERE part = '{part}' SELECT '{part}' AS part, * FROM ({select})",
+                f"INSERT INTO {self._into} REPLACE WHERE part = '{part}' SELECT '{part}' AS part, * FROM ({select})",
                 replacing(part, rows),
             ),
         }[kind]
