@@ -107,7 +107,7 @@ def judge_rivals(
             seen.problems.append(f"{statement.name} ({statement.kind} in {statement.part}) is in no version")
     for said in told:
         seen.outcomes[said.load.policy, said.status] += 1
-        seen.problems += [f"{said.who} {what}" for what in _judge_told(said, seen.history, versions)]
+        seen.problems += [f"{said.who} {what}" for what in judge_told(said, seen.history, versions)]
         seen.fates.update(_fates(said, seen))
     return seen
 
@@ -190,8 +190,13 @@ class Log:
 # -- what was said -----------------------------------------------------------------------------------------------------
 
 
-def _judge_told(said: Told, history: History, versions: Mapping[str, int]) -> Iterator[str]:
-    """Yield what is wrong with what Airflow was told of a writer."""
+def judge_told(said: Told, history: History, versions: Mapping[str, int]) -> Iterator[str]:
+    """Yield what is wrong with what Airflow was told of a writer, in words that follow its name.
+
+    :param said: of the writer.
+    :param history: of the table.
+    :param versions: of the log, by the names of the writes in them.
+    """
     name = (said.load.name, said.writer)
     counts = [by_writer(state).get(name, 0) for state in history.states]
     version = versions.get("/".join(name))
