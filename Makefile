@@ -83,7 +83,7 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 bench: jars ## Seven staged writers beside one Spark job; commits per second (two to four minutes)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
-stress: jars ## Writers, a backfill, compaction, foreign Spark and a reader at one table, for MINUTES (10)
+stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)
 
 clean: down ## Stop everything; remove what ran and what was built, but not .venv and not what was fetched
