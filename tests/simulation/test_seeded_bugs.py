@@ -324,7 +324,7 @@ BUGS = [
         id="later-appends-replaced",
     ),
     pytest.param(
-        [Change(reconcile, "aftermath", {"return Aftermath(fate, tuple(story))": "return Aftermath(Fate.LIVE)"})],
+        [Change(reconcile, "aftermath", {"return Aftermath(fate, tuple(story),": "return Aftermath(Fate.LIVE, (),"})],
         "are not in the table any more",
         id="rows-that-are-gone-called-published",
     ),
