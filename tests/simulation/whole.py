@@ -64,7 +64,10 @@ class WholeWrites:
                 f"version {commit.version} is not what a serial order of whole writes leaves (writes so far: "
                 f"{self._order.order}, policy {commit.policy and commit.policy.value}): {where}"
             )
-        commit.ranges &= self._order.newest.wipes
+        newest = self._order.newest
+        # Where others replaced all of it later, nothing of it was ever seen.
+        later = [self._versions.commits[version] for version in newest.before]
+        commit.ranges &= newest.write.wipes.difference(*(self._says(other) for other in later))
         self._counters["writes placed before others"] += self._order.order[-1] != commit.version
 
     def _candidates(self, commit: Published) -> list[Candidate]:
@@ -127,12 +130,12 @@ class WholeWrites:
 
     def _of_the_same_load(self, commit: Published) -> Iterator[_Rival]:
         """Yield the other writers of the load whose rows a write replaces, though it was formed on top of them."""
-        if commit.together:
-            return
         versions = self._versions
         entry = versions.store.entries[commit.version]
         found: dict[int, _Rival] = {}
-        for identity in versions.colleagues(commit):
+        colleagues = versions.colleagues(commit) if commit.together else ()
+        others = [w for w in versions.writers_of(commit.load) if w.app_id not in commit.generations]
+        for identity in (writer for writer in others if writer not in colleagues):
             # What a compaction has moved, nobody can tell any more.
             met = {
                 file.partition
@@ -177,10 +180,14 @@ class WholeWrites:
         return deed.write.wipes if deed is not None else frozenset()
 
     def _replaces_all_of(self, rival: _Rival, partition: int) -> bool:
-        if rival.commit.ours:
-            return partition in rival.commit.ranges
-        deed = self._versions.d.foreign_writes.get(rival.commit.version)
-        return deed is not None and partition in deed.says
+        return partition in self._says(rival.commit)
+
+    def _says(self, commit: Published) -> frozenset[int]:
+        """Return the partitions of which a version says that it replaced whatever was there."""
+        if commit.ours:
+            return commit.ranges
+        deed = self._versions.d.foreign_writes.get(commit.version)
+        return deed.says if deed is not None else frozenset()
 
     # -- what the policies demand ------------------------------------------------------------------------------------------
 
