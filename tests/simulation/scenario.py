@@ -289,9 +289,11 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     hasty = random.random() < 0.2
     redeployed = (random.uniform(0, 3), random.randrange(3)) if random.random() < 0.2 else None
     tries = random.choice((1, 2, 3))
+    # Airflow does not tell a retry from a clear where `retries` has fallen twice, or while another task was cleared.
+    if rerun:
+        redeployed = None
     if hasty:
-        # Airflow does not tell a retry from a clear if `retries` has fallen while another task of the run was cleared.
-        redeployed, rerun = None, [attrs.evolve(one, retries=tries - 1) for one in rerun]
+        rerun = [attrs.evolve(one, retries=tries - 1) for one in rerun]
     return LoadPlan(
         load=Load("sim", f"dag{number}", "load", f"2019-0{number + 1}-01T00:00:00+00:00"),
         lone=lone,

@@ -136,22 +136,21 @@ class WholeWrites:
         colleagues = versions.colleagues(commit) if commit.together else ()
         others = [w for w in versions.writers_of(commit.load) if w.app_id not in commit.generations]
         for identity in (writer for writer in others if writer not in colleagues):
-            # What a compaction has moved, nobody can tell any more.
-            met = {
-                file.partition
-                for path, file in versions.live.items()
-                if file.partition in commit.ranges and path.startswith(f"{identity.directory}/")
-            }
             there = versions.txns.get(identity.app_id, 0)
             claims = versions.store.claims.get(identity.directory, {})
             newer = [step for generation, step in claims.items() if generation > there and step < entry.step]
             # One that is being rerun will be a rival then.
-            if not met or any(step < entry.began for step in newer):
+            if any(step < entry.began for step in newer):
                 continue
             for other in versions.commits[: commit.read + 1]:
-                if other.generations.get(identity.app_id) == there:
-                    partitions = frozenset(met) | self._emptied(commit, other)
-                    found[other.version] = _Rival(other, partitions, vague=bool(newer))
+                if other.generations.get(identity.app_id) != there:
+                    continue
+                buffer = next(r["buffer"] for r in other.records if r["app_id"] == identity.app_id)
+                # What a compaction has moved, nobody can tell any more.
+                met = {f.partition for path, f in versions.live.items() if path.startswith(f"{buffer}/")}
+                if met & commit.ranges:
+                    partitions = (met & commit.ranges) | self._emptied(commit, other)
+                    found[other.version] = _Rival(other, frozenset(partitions), vague=bool(newer))
         for version in sorted(found):
             self._counters["writers of a load one after another"] += 1
             yield found[version]
