@@ -12,7 +12,7 @@ from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import Conflict, Effect
 from airflow_provider_onelake.commit.policy import Contest, Policy, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.staging.spec import Mode
@@ -53,7 +53,7 @@ def met(at: datetime | None, effect: Effect = CHANGED, partition: Any = HERE, ve
 
 def ours(at: datetime, app_id: str) -> Conflict:
     record = {"app_id": app_id, "writer": "theirs", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
-    staged = {"writers": [{**record, "finished": at.isoformat()}]}
+    staged = {"format": FORMAT, "writers": [{**record, "finished": at.isoformat()}]}
     return Conflict(HERE, Commit(7, [{"commitInfo": {"timestamp": 1, "staged": staged}}]), REPLACED)
 
 

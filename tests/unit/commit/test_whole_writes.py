@@ -240,6 +240,18 @@ def test_a_foreign_commit_and_a_buffer_are_ordered_by_the_stores_clock_alone(log
     assert table_ids(log) == [3, 10]
 
 
+def test_a_winner_counts_only_where_it_did_not_leave_the_partition_to_others(log: DeltaLog) -> None:
+    """What it left to the one is not lost to the next: `late` has no rows in p1, so it hides none of `w` there."""
+    late = stage(log, writer_spec("late", OTHER, **WHERE), {"p1": [10], "p2": [11]})
+    first = stage(log, writer_spec("first", OTHER, **PARTITIONS), {"p1": [20]})
+    committer(log).publish([first])
+    buffer = stage(log, writer_spec(**PARTITIONS), {"p1": [30]})
+    late = finished_at(log, late, buffer.finished + timedelta(seconds=1))
+    committer(log).publish([late], Policy.FIRST_WRITER_WINS_PER_PARTITION)
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert table_ids(log) == [11, 30]
+
+
 # -- the writers of one load, one after another --------------------------------------------------------------------
 
 

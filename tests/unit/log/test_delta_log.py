@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.clocks import HeldClock
-from tests.support.stores import Counted, Unlisted, through
+from tests.support.stores import Counted, OffsetBlind, Unlisted, through
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, local_log, make_table
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
@@ -446,6 +446,26 @@ def test_what_is_neither_entry_nor_checkpoint_is_passed_over(tmp_path: Path) -> 
     assert snapshot is not None
     assert snapshot.version == 3
     assert through(log.store, log).commits_since(3) == []
+
+
+def test_a_list_from_an_offset_without_rows_is_never_taken_for_no_newer_version(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 5), HeldClock()
+    known = through(OffsetBlind(writer.store), writer, clock)
+    known.snapshot()
+    DeltaTable(writer.table).create_checkpoint()
+    foreign_append(writer, {"2019-01": [1]})
+    foreign_append(writer, {"2019-01": [2]})
+    clock.forward(minutes=2)
+    for log in (known, through(OffsetBlind(writer.store), writer)):
+        snapshot = log.snapshot()
+        assert snapshot is not None
+        assert snapshot.version == 7
+        assert log.newest_listed() == 7
+        assert log.versions_after(5) == (6, 7)
+        assert len(log.live_files(lambda _: True, 6)) == 1
+    (tmp_path / version_path(6)).unlink()
+    with pytest.raises(LogGapError, match="Version 6"):
+        through(OffsetBlind(writer.store), writer).commits_since(5)
 
 
 # -- what it costs to open -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
 from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.shadow import (
     Shadow,
@@ -56,7 +57,7 @@ def test_a_shadow_is_the_tables_twin_over_exactly_the_inputs_by_absolute_address
 def test_a_shadow_says_whose_it_is_and_is_no_buffer(log: DeltaLog) -> None:
     shadow = shadow_of(log)
     [info] = of_kind(version_0(log, shadow.path), "commitInfo")
-    assert info["staged"]["format"] == 1
+    assert info["staged"]["format"] == FORMAT
     assert info["staged"]["compaction"] == {
         "name": "upkeep",
         "attempt": shadow.attempt,
