@@ -18,7 +18,7 @@ SHARING := tests/integration tests/airflow tests/live
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores format lint test test-long test-ui test-unit up down status seeded-bugs demo bench stress clean distclean
+.PHONY: help setup lock jars stores format lint test test-long test-ui test-unit simulate seeded-bugs up down status demo bench stress clean distclean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ test-ui: jars ## The test of the web UI: a backfill from its dialog, in the syst
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit
 
+simulate: setup ## SCHEDULES=N (10000) of writers, crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour)
+	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
+
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)
 
@@ -80,7 +83,7 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 bench: jars ## Seven staged writers beside one Spark job; commits per second (two to four minutes)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
-stress: jars ## Writers, a backfill, compaction, foreign Spark and a reader at one table, for MINUTES (10)
+stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)
 
 clean: down ## Stop everything; remove what ran and what was built, but not .venv and not what was fetched

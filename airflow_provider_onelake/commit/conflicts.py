@@ -286,7 +286,9 @@ def _yielded(winner: Commit) -> set[tuple[str | None, ...]]:
     return {
         tuple(settlement["values"])
         for settlement in (settlements if isinstance(settlements, list) else ())
-        if settlement.get("outcome") in _LEFT_TO_OTHERS and settlement.get("values") is not None
+        if isinstance(settlement, dict)
+        and settlement.get("outcome") in _LEFT_TO_OTHERS
+        and isinstance(settlement.get("values"), list)
     }
 
 

@@ -1,4 +1,7 @@
-"""Everything that works on one table, for the stress: loads of two kinds, compaction, a vacuum's dry run.
+"""Everything that works on the tables of the stress.
+
+One takes appends and overwrites that leave each other alone: loads of two kinds, compaction, a vacuum's dry run. In the
+other, every load replaces partitions that others replace too, by the policy that its run is given.
 
 ``stress/writers.json`` says what each writer writes. A row names its load and its writer, so that every row of the table
 can be told from every other.
@@ -26,22 +29,39 @@ TABLE = "{{ params.table }}"
 # A run that somebody starts says what its load is called; one of a backfill is called after its month.
 LOAD = "{{ params.load or dag_run.data_interval_start.strftime('%Y-%m') }}"
 PARAMS = {"table": Param("Tables/stress", type="string"), "load": Param("", type="string"), "slot": "0"}
+POLICY = "{{ params.policy }}"
+RIVAL_PARAMS = {**PARAMS, "table": Param("Tables/rivals", type="string"), "policy": "last_writer_wins"}
 
 
-def write(name: str) -> OneLakeWriteOperator:
-    """A writer of the group that is open. It is not retried: whatever made it fail is to be seen."""
+def write(name: str, **more: Any) -> OneLakeWriteOperator:
+    """A writer, of the group that is open. It is not retried: whatever made it fail is to be seen."""
     given = WRITERS[name]
     parts = ", ".join(f"'{part}'" for part in given["parts"]).replace("{slot}", "{{ params.slot }}")
     return OneLakeWriteOperator(
         task_id=name,
         writer=name,
         mode=given.get("mode", "append"),
+        replace_where=f"part IN ({parts})" if given.get("mode") == "replace_where" else None,
         source=SqlSource(
             f"SELECT element_at(array({parts}), CAST(id % {len(given['parts'])} AS INT) + 1) AS part, '{LOAD}' AS load, "
             f"'{name}' AS writer, id, id * 7 AS value FROM range({given['rows']})"
         ),
         retries=0,
+        **more,
     )
+
+
+def rivals(dag_id: str, *writers: str, **group: Any) -> DAG:
+    """A DAG whose writers replace what others do; whether its runs succeed depends on its policy."""
+    with (
+        DAG(dag_id, schedule=None, start_date=START, params=RIVAL_PARAMS) as dag,
+        OneLakeWriteTaskGroup(
+            group_id="load", table=TABLE, partition_by=["part"], on_conflict=POLICY, committed=False, **group
+        ),
+    ):
+        for name in writers:
+            write(name)
+    return dag
 
 
 # Its schedule is for backfills; nothing is due by itself.
@@ -78,3 +98,14 @@ with DAG("stress_optimize", schedule=None, start_date=START, params=PARAMS):
 
 with DAG("stress_vacuum", schedule=None, start_date=START, params=PARAMS):
     OneLakeVacuumOperator(task_id="vacuum", table=TABLE, dry_run=True, retries=0)
+
+rivals_each = rivals("rivals_each", "first", "second", "joiner")
+# One after another, in a pool of one slot: what a policy does must not depend on how many run at once.
+rivals_narrow = rivals("rivals_narrow", "third", "first", pool="one_at_a_time")
+rivals_together = rivals("rivals_together", "upper", "lower", publish="together")
+
+with DAG("rivals_lone", schedule=None, start_date=START, params=RIVAL_PARAMS):
+    write("lone", table=TABLE, partition_by=["part"], on_conflict=POLICY)
+
+with DAG("rivals_optimize", schedule=None, start_date=START, params=RIVAL_PARAMS):
+    OneLakeOptimizeOperator(task_id="optimize", table=TABLE, min_files=2, min_deleted=0.05, retries=0)

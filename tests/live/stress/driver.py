@@ -1,4 +1,4 @@
-"""Keeps writers, a backfill, compaction, a foreign writer and a reader at one table, for some minutes."""
+"""Keeps writers, a backfill, compaction, other engines and a reader at two tables, for some minutes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,23 @@ import attrs
 from include.local.api import wait_for
 from include.local.settings import REPOSITORY
 from tests.live.stress.foreign import ForeignWriter
-from tests.live.stress.shape import DAGS, EACH, OPTIMIZE, TOGETHER, VACUUM, Load
+from tests.live.stress.meddler import Meddler
+from tests.live.stress.shape import (
+    ALL_DAGS,
+    BLOCK,
+    EACH,
+    LONE,
+    NARROW,
+    OPTIMIZE,
+    POLICIES,
+    POOL,
+    RIVAL_DAGS,
+    RIVALS,
+    RIVALS_OPTIMIZE,
+    TOGETHER,
+    VACUUM,
+    Load,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +40,7 @@ if TYPE_CHECKING:
     from tests.live.harness import LiveStack
 
 TABLE = "Tables/stress"
+CONTESTED_TABLE = "Tables/rivals"
 # With deletion vectors the foreign writer's deletes leave the files where they are; row ids tell a row that was rewritten
 # from one that was written anew; frequent checkpoints bring both kinds, Spark's and ours.
 PROPERTIES = {
@@ -31,8 +48,10 @@ PROPERTIES = {
     "delta.enableRowTracking": "true",
     "delta.checkpointInterval": "20",
 }
+# deltalake does not write to tables with row ids.
+CONTESTED_PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "20"}
 # Runs at the same time.
-_AT_ONCE = {EACH: 2, TOGETHER: 1, OPTIMIZE: 1}
+_AT_ONCE = {EACH: 1, TOGETHER: 1, OPTIMIZE: 1, RIVALS: 1, NARROW: 1, BLOCK: 1, LONE: 2, RIVALS_OPTIMIZE: 1}
 _VACUUM_AFTER = 3
 _ENDED = ("success", "failed")
 _EVERY = 2.0
@@ -55,38 +74,58 @@ class Stress:
     directory: Path
     months: int = 3
     loads: list[Load] = attrs.field(factory=list)
-    runs: dict[str, list[str]] = attrs.field(factory=lambda: {dag: [] for dag in DAGS})
+    runs: dict[str, list[str]] = attrs.field(factory=lambda: {dag: [] for dag in ALL_DAGS})
     backfills: list[int] = attrs.field(factory=list)
     answers: list[dict[str, Any]] = attrs.field(factory=list)
     seconds: float = 0.0
     foreign: ForeignWriter = attrs.field(init=False)
-    _active: dict[str, set[str]] = attrs.field(factory=lambda: {dag: set() for dag in DAGS})
+    meddler: Meddler = attrs.field(init=False)
+    _active: dict[str, set[str]] = attrs.field(factory=lambda: {dag: set() for dag in ALL_DAGS})
 
     @property
     def table(self) -> Path:
-        """The table's directory."""
+        """The directory of the table whose writers leave each other alone."""
         return self.stack.lakehouse / TABLE
+
+    @property
+    def contested_table(self) -> Path:
+        """The directory of the table whose loads replace the same partitions."""
+        return self.stack.lakehouse / CONTESTED_TABLE
+
+    @property
+    def rivals(self) -> list[Load]:
+        """The loads that replace the same partitions."""
+        return [load for load in self.loads if load.dag_id in RIVAL_DAGS]
 
     def run(self) -> None:
         """Start work until the time is over, and return when all of it has ended."""
-        for dag_id in DAGS:
+        self.stack.api.request("POST", "pools", json={"name": POOL, "slots": 1, "description": "for one at a time"})
+        for dag_id in ALL_DAGS:
             self.stack.api.unpause(dag_id)
         self.foreign = ForeignWriter(self.stack.connect_server.remote, self.table, PROPERTIES)
-        self.foreign.create()
+        self.meddler = Meddler(self.stack.connect_server.remote, self.contested_table, CONTESTED_PROPERTIES)
+        others = (self.foreign, self.meddler)
+        for other in others:
+            other.create()
         begun = time.monotonic()
         with self._reader():
-            self.foreign.start()
+            for other in others:
+                other.start()
             try:
                 self._load(begun + 60 * self.minutes)
                 self._wait_for_all()
             finally:
-                self.foreign.end()
+                for other in others:
+                    other.end()
         self.seconds = time.monotonic() - begun
 
     def _load(self, until: float) -> None:
         while time.monotonic() < until or not self._seen_enough():
-            assert time.monotonic() < until + _PATIENCE, "no compaction was published, or no backfill ended"
-            assert self.foreign.is_alive(), f"the foreign writer failed: {self.foreign.error!r}"
+            assert time.monotonic() < until + _PATIENCE, (
+                "no compaction was published, no backfill ended, or a policy lacks"
+            )
+            for other in (self.foreign, self.meddler):
+                assert other.is_alive(), f"{other.name} failed: {other.error!r}"
             self._forget_ended()
             for dag_id, count in _AT_ONCE.items():
                 if len(self._active[dag_id]) < count:
@@ -102,11 +141,17 @@ class Stress:
         number = len(self.runs[dag_id])
         load, slot = f"{dag_id}-{number:04d}", str(number % 2)
         conf = {"table": TABLE, "load": load, "slot": slot}
+        policy = POLICIES[0]
+        if dag_id in (*RIVAL_DAGS, RIVALS_OPTIMIZE):
+            # Each kind of load by each policy, and at no moment all of them by one.
+            slot = str(number % 3)
+            policy = POLICIES[(number + list(_AT_ONCE).index(dag_id)) % len(POLICIES)]
+            conf |= {"table": CONTESTED_TABLE, "slot": slot, "policy": policy}
         run_id = self.stack.api.trigger(dag_id, conf=conf, run_id=load)
         self.runs[dag_id].append(run_id)
         self._active[dag_id].add(run_id)
-        if dag_id in (EACH, TOGETHER):
-            self.loads.append(Load(dag_id, run_id, load, slot))
+        if dag_id in (EACH, TOGETHER, *RIVAL_DAGS):
+            self.loads.append(Load(dag_id, run_id, load, slot, policy))
 
     def _start_backfill(self) -> None:
         """Backfill the months after those of the last one: they replace one slot, and so does every other run of ours."""
@@ -123,7 +168,8 @@ class Stress:
 
     def _seen_enough(self) -> bool:
         compacted = any(result["status"] == "published" for result in self.results(OPTIMIZE, "optimize"))
-        return compacted and len(self._backfilled(_ENDED)) >= self.months
+        ended = {load.policy for load in self.rivals if load.run_id not in self._active[load.dag_id]}
+        return compacted and len(self._backfilled(_ENDED)) >= self.months and ended >= set(POLICIES)
 
     def _forget_ended(self) -> None:
         for dag_id, active in self._active.items():
@@ -131,7 +177,7 @@ class Stress:
 
     def _wait_for_all(self) -> None:
         def ended() -> bool:
-            states = {run["state"] for dag_id in DAGS for run in self.stack.api.runs(dag_id)}
+            states = {run["state"] for dag_id in ALL_DAGS for run in self.stack.api.runs(dag_id)}
             return states <= set(_ENDED) and len(self._backfilled(_ENDED)) == self.months * len(self.backfills)
 
         wait_for(ended, "every run to end", _PATIENCE, _EVERY)

@@ -17,7 +17,7 @@ _BATCH = 20
 _PARTS = ("foreign", "shared")
 _CONFLICT = re.compile(r"DELTA_(?:CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)[A-Z_]*")
 _WINNER = re.compile(r"a concurrent ([A-Z]+)")
-# Between two statements: the writers need the cores too.
+# Between two statements.
 _PAUSE = 0.5
 
 
@@ -30,17 +30,20 @@ class ForeignWriter(Thread):
     :param table: directory of the table.
     :param properties: of the table, when :meth:`create` makes it.
     :param seed: of what it chooses.
+    :param name: for messages.
     """
 
-    def __init__(self, remote: str, table: Path, properties: dict[str, str], seed: int = 1) -> None:
-        super().__init__(name="foreign writer", daemon=True)
+    def __init__(
+        self, remote: str, table: Path, properties: dict[str, str], seed: int = 1, name: str = "the foreign writer"
+    ) -> None:
+        super().__init__(name=name, daemon=True)
         from pyspark.sql import SparkSession
 
         self.done: Counter[str] = Counter()
         self.conflicts: Counter[str] = Counter()
         self.error: BaseException | None = None
         self._spark: Any = SparkSession.builder.remote(remote).create()
-        self._name = f"delta.`{table}`"
+        self._into = f"delta.`{table}`"
         self._properties = properties
         self._random = random.Random(seed)
         self._rows: dict[int, tuple[str, int]] = {}
@@ -50,7 +53,7 @@ class ForeignWriter(Thread):
         """Make the table."""
         properties = ", ".join(f"'{key}' = '{value}'" for key, value in self._properties.items())
         self._spark.sql(
-            f"CREATE TABLE {self._name} (part STRING, load STRING, writer STRING, id BIGINT, value BIGINT) USING delta "
+            f"CREATE TABLE {self._into} (part STRING, load STRING, writer STRING, id BIGINT, value BIGINT) USING delta "
             f"PARTITIONED BY (part) TBLPROPERTIES ({properties})"
         ).collect()
 
@@ -69,8 +72,12 @@ class ForeignWriter(Thread):
         """Let it finish its statement, and end."""
         self._told_to_end.set()
         self.join(300)
-        assert not self.is_alive(), "the foreign writer is stuck in a statement"
+        assert not self.is_alive(), f"{self.name} is stuck in a statement"
         self._spark.stop()
+
+    def pause(self) -> None:
+        """Leave the cores to the writers for a moment."""
+        self._told_to_end.wait(_PAUSE)
 
     @property
     def rows(self) -> list[Row]:
@@ -83,20 +90,20 @@ class ForeignWriter(Thread):
         first = batch * _BATCH
         self._execute(
             "INSERT",
-            f"INSERT INTO {self._name} SELECT '{part}', '{FOREIGN}', '{FOREIGN}', id, id * 3 FROM range({first}, "
+            f"INSERT INTO {self._into} SELECT '{part}', '{FOREIGN}', '{FOREIGN}', id, id * 3 FROM range({first}, "
             f"{first + _BATCH})",
         )
         self._rows |= {n: (part, n * 3) for n in range(first, first + _BATCH)}
 
     def _delete(self) -> None:
         part, chosen = self._choose()
-        self._execute("DELETE", f"DELETE FROM {self._name} WHERE {self._where(part, chosen)}")
+        self._execute("DELETE", f"DELETE FROM {self._into} WHERE {self._where(part, chosen)}")
         for n in chosen:
             del self._rows[n]
 
     def _update(self) -> None:
         part, chosen = self._choose()
-        self._execute("UPDATE", f"UPDATE {self._name} SET value = value + 1000000 WHERE {self._where(part, chosen)}")
+        self._execute("UPDATE", f"UPDATE {self._into} SET value = value + 1000000 WHERE {self._where(part, chosen)}")
         self._rows |= {n: (part, self._rows[n][1] + 1_000_000) for n in chosen}
 
     def _choose(self) -> tuple[str, list[int]]:
@@ -123,4 +130,4 @@ class ForeignWriter(Thread):
                 self.done[kind] += 1
                 return
             finally:
-                self._told_to_end.wait(_PAUSE)
+                self.pause()

@@ -7,18 +7,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.shadow import COMPACTION
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.stores import open_store
+from include.local.api import ApiError
+from tests.live.stress.rivals import Contest, Told, judge_rivals, rows_at
 from tests.live.stress.shape import (
+    ALL_DAGS,
     COLUMNS,
     DAGS,
     EACH,
     OPTIMIZE,
+    RIVAL_DAGS,
+    RIVALS_OPTIMIZE,
     TOGETHER,
     VACUUM,
     WRITERS,
@@ -28,10 +31,12 @@ from tests.live.stress.shape import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from airflow_provider_onelake.log.commits import Commit
     from tests.live.stress.driver import Stress
+    from tests.live.stress.shape import Load
 
 _OURS = "airflow-provider-onelake/"
 _SAMPLE = 12
@@ -54,6 +59,7 @@ class Evidence:
     :param found: rows by who counted them.
     :param overwritten: versions of ours that the log no longer has.
     :param travelled: versions that were compared with the one before, by whom.
+    :param contest: what was found in the table whose loads replace the same partitions.
     """
 
     problems: list[str] = attrs.field(factory=list)
@@ -67,6 +73,7 @@ class Evidence:
     found: dict[str, int] = attrs.field(factory=dict)
     overwritten: list[str] = attrs.field(factory=list)
     travelled: dict[str, int] = attrs.field(factory=dict)
+    contest: Contest = attrs.field(factory=Contest)
 
 
 def judge(stress: Stress) -> Evidence:
@@ -74,8 +81,7 @@ def judge(stress: Stress) -> Evidence:
 
     :param stress: that has ended.
     """
-    table, seen = stress.table, Evidence()
-    seen.commits = DeltaLog(open_store(TableAddress.parse(str(table))), str(table)).commits_since(-1)
+    seen = Evidence(commits=_commits(stress.table))
     _ask_airflow(stress, seen)
     check_log(seen)
     check_versions(seen)
@@ -83,25 +89,27 @@ def judge(stress: Stress) -> Evidence:
     _check_rows(stress, seen)
     check_reader(stress, seen)
     _check_time_travel(stress, seen)
+    _check_rivals(stress, seen)
     return seen
+
+
+def _commits(table: Path) -> list[Commit]:
+    return DeltaLog(open_store(TableAddress.parse(str(table))), str(table)).commits_since(-1)
 
 
 # -- Airflow -----------------------------------------------------------------------------------------------------------
 
 
 def _ask_airflow(stress: Stress, seen: Evidence) -> None:
-    if stress.foreign.error is not None:
-        seen.problems.append(f"The foreign writer failed: {stress.foreign.error!r}")
-    for dag_id in DAGS:
+    for other in (stress.foreign, stress.meddler):
+        if other.error is not None:
+            seen.problems.append(f"{other.name} failed: {other.error!r}")
+    for dag_id in ALL_DAGS:
         seen.runs.update(str(run["state"]) for run in stress.stack.api.runs(dag_id))
-        for task in stress.tasks(dag_id):
-            if task["state"] in ("success", "skipped"):
-                continue
-            where = (dag_id, task["dag_run_id"], task["task_id"])
-            lines = stress.stack.api.log(*where).splitlines() if task["pid"] else ["it never ran"]
-            told = [line for line in lines if " error " in line] or lines
-            seen.problems.append(f"{' '.join(where)} is {task['state']}: {told[-1][:600]}")
-    for dag_id, writers in WRITERS_OF.items():
+    for dag_id in (*DAGS, RIVALS_OPTIMIZE):
+        seen.problems += [_failure(stress, dag_id, task) for task in _not_well(stress, dag_id)]
+    for dag_id in (EACH, TOGETHER):
+        writers = WRITERS_OF[dag_id]
         seen.writes += stress.results(dag_id, *(f"load.{writer}" for writer in writers))
         for report in stress.results(dag_id, "load.reconcile", key="report"):
             seen.outcomes += [{**outcome, "run_id": report["run_id"]} for outcome in report["writers"]]
@@ -112,6 +120,24 @@ def _ask_airflow(stress: Stress, seen: Evidence) -> None:
         allowed = {"published", "already_published"} | ({"set_aside"} if is_overwriter(outcome["writer"]) else set())
         if outcome["status"] not in allowed:
             seen.problems.append(f"{outcome['run_id']}: {outcome['writer']} is {outcome['status']}: {outcome['error']}")
+
+
+def _not_well(stress: Stress, dag_id: str) -> list[dict[str, Any]]:
+    return [task for task in stress.tasks(dag_id) if task["state"] not in ("success", "skipped")]
+
+
+def _failure(stress: Stress, dag_id: str, task: dict[str, Any]) -> str:
+    return (
+        f"{dag_id} {task['dag_run_id']} {task['task_id']} is {task['state']}: {_last_words(stress, dag_id, task)[:600]}"
+    )
+
+
+def _last_words(stress: Stress, dag_id: str, task: dict[str, Any]) -> str:
+    """Return the last error that a task has logged."""
+    if not task["pid"]:
+        return "it never ran"
+    lines = stress.stack.api.log(dag_id, task["dag_run_id"], task["task_id"]).splitlines()
+    return ([line for line in lines if " error " in line] or lines)[-1]
 
 
 # -- the log -----------------------------------------------------------------------------------------------------------
@@ -219,16 +245,13 @@ def _by_load(rows: Counter[Row]) -> str:
     return ", ".join(f"{name}: {count}" for name, count in counts.most_common(_MOST))
 
 
-def rows_at(table: Path, version: int | None = None) -> Counter[Row]:
-    """The table's rows, and how often each is there, as deltalake reads them."""
-    query = f"SELECT {', '.join(COLUMNS)} FROM t"
-    builder = QueryBuilder().register("t", DeltaTable(str(table), version=version))
-    found = pa.table(builder.execute(query).read_all())
-    return Counter(zip(*(found.column(name).to_pylist() for name in COLUMNS), strict=True))
-
-
 def _rows_by_spark(stress: Stress, version: int | None = None) -> tuple[Counter[Row], list[int | None]]:
     """The table's rows and their row ids, as Spark reads them."""
+    rows = _read_by_spark(stress, stress.table, version, *COLUMNS, "_metadata.row_id AS row_id")
+    return Counter(row[:-1] for row in rows), [row[-1] for row in rows]
+
+
+def _read_by_spark(stress: Stress, table: Path, version: int | None, *columns: str) -> list[Any]:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.remote(stress.stack.connect_server.remote).create()
@@ -236,10 +259,9 @@ def _rows_by_spark(stress: Stress, version: int | None = None) -> tuple[Counter[
         reader = spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
-        rows = reader.load(str(stress.table)).selectExpr(*COLUMNS, "_metadata.row_id AS row_id").collect()
+        return [tuple(row) for row in reader.load(str(table)).selectExpr(*columns).collect()]
     finally:
         spark.stop()
-    return Counter(tuple(row)[:-1] for row in rows), [row["row_id"] for row in rows]
 
 
 # -- the reader --------------------------------------------------------------------------------------------------------
@@ -304,3 +326,57 @@ def _spread(values: list[int], most: int) -> list[int]:
     if len(values) <= most:
         return values
     return [values[n * (len(values) - 1) // (most - 1)] for n in range(most)]
+
+
+# -- loads that replace the same partitions ----------------------------------------------------------------------------
+
+
+def _check_rivals(stress: Stress, seen: Evidence) -> None:
+    """Every version is what a serial order of whole writes leaves, and every load was told what became of it."""
+    table = stress.contested_table
+    log = Evidence(commits=_commits(table), compactions=stress.results(RIVALS_OPTIMIZE, "optimize"))
+    check_log(log)
+    check_versions(log)
+    told = list(_told(stress, seen))
+    seen.contest = judge_rivals(table, stress.rivals, stress.meddler.statements, told)
+    if Counter(_read_by_spark(stress, table, None, *COLUMNS)) != rows_at(table):
+        seen.problems.append("Spark and deltalake read different rows of the contested table")
+    seen.problems += [f"Contested table: {problem}" for problem in (*log.problems, *seen.contest.problems)]
+
+
+def _told(stress: Stress, seen: Evidence) -> Iterator[Told]:
+    """Yield what became of each writer of the contested table, and note the runs that are red for no reason."""
+    loads = {load.run_id: load for load in stress.rivals}
+    for dag_id in RIVAL_DAGS:
+        for task in stress.tasks(dag_id):
+            load, name = loads[task["dag_run_id"]], task["task_id"]
+            failed = task["state"] == "failed"
+            if name == "lone":
+                yield _told_by_lone(stress, load, task)
+            elif name != "load.reconcile":
+                seen.problems += [_failure(stress, dag_id, task)] if task["state"] != "success" else []
+            else:
+                told = _told_by_reconcile(stress, load)
+                yield from told
+                refused = any(one.status == "refused" for one in told)
+                if not told or refused != failed or (not failed and task["state"] != "success"):
+                    seen.problems.append(f"{_failure(stress, dag_id, task)}, and its report is {told}")
+
+
+def _told_by_reconcile(stress: Stress, load: Load) -> list[Told]:
+    try:
+        report = stress.stack.api.xcom(load.dag_id, load.run_id, "load.reconcile", "report")
+    except ApiError:
+        return []
+    return [
+        Told(load, said["writer"], said["status"], said["version"], said["rows_published"], said["error"] or "")
+        for said in report["writers"]
+    ]
+
+
+def _told_by_lone(stress: Stress, load: Load, task: dict[str, Any]) -> Told:
+    if task["state"] == "success":
+        said = stress.stack.api.xcom(load.dag_id, load.run_id, task["task_id"])
+        return Told(load, "lone", said["status"], said["version"], said.get("rows_published"))
+    words = _last_words(stress, load.dag_id, task)
+    return Told(load, "lone", "refused" if "ConflictError" in words else str(task["state"]), error=words)

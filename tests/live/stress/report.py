@@ -31,7 +31,9 @@ def show(stress: Stress, seen: Evidence) -> None:
     for problem in seen.problems:
         console.print(f"[red]{escape(problem)}[/]")
     if not seen.problems:
-        console.print("[green]Every row is there once; no writer failed.[/]")
+        console.print(
+            "[green]Every row is there once, and every version is what whole writes leave; no writer failed but by its policy.[/]"
+        )
 
 
 def _rows(stress: Stress, seen: Evidence) -> list[tuple[str, str]]:
@@ -78,7 +80,25 @@ def _rows(stress: Stress, seen: Evidence) -> list[tuple[str, str]]:
             "reader",
             f"{len(stress.answers)} looks at {len(set(looks))} versions, {len(stress.answers) - len(looks)} errors",
         ),
+        *_of_rivals(stress, seen),
         ("time travel", f"compactions before and after: {_counts(seen.travelled)}"),
+    ]
+
+
+def _of_rivals(stress: Stress, seen: Evidence) -> list[tuple[str, str]]:
+    contest = seen.contest
+    policies = sorted({policy for policy, _ in contest.outcomes})
+    told = {
+        policy: _counts({status: n for (whose, status), n in contest.outcomes.items() if whose == policy})
+        for policy in policies
+    }
+    history = contest.history
+    return [
+        ("contested table", f"{len(history.states)} versions: {_counts(contest.kinds)}"),
+        *((f"its writers, {policy}", told[policy]) for policy in policies),
+        ("their partitions at the end", _counts(contest.fates)),
+        ("writes placed before others", str(history.before_others)),
+        ("statements there", f"{_counts(stress.meddler.done)}; conflicts {_counts(stress.meddler.conflicts)}"),
     ]
 
 

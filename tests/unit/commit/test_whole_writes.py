@@ -212,6 +212,22 @@ def test_per_partition_a_write_may_be_seen_in_one_partition_and_not_in_another(l
     assert table_ids(log) == [2, 11]
 
 
+@pytest.mark.parametrize("policy", [*Policy])
+def test_a_write_that_left_a_partition_to_others_has_not_replaced_it(log: DeltaLog, policy: Policy) -> None:
+    both = writer_spec("left it", OTHER, mode=Mode.REPLACE_WHERE, replace_where="month >= 'p1'")
+    yields = stage(log, both, {"p1": [10], "p2": [11]})
+    DeltaTable(log.table).delete("month = 'p1'")
+    mine = stage(log, writer_spec("a", **PARTITIONS), {"p1": [30]})
+    # The other one finished last, and is set aside in p1, as it had not seen the DELETE.
+    yields = finished_at(log, yields, mine.finished + timedelta(seconds=1))
+    committer(log).publish([yields], Policy.FIRST_WRITER_WINS_PER_PARTITION)
+
+    done = committer(log).publish([mine], policy)
+
+    assert (done.status, done.settlements) == (Status.PUBLISHED, ())
+    assert table_ids(log) == [11, 30]
+
+
 # -- what a winner says, and does not ------------------------------------------------------------------------------
 
 

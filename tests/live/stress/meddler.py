@@ -1,0 +1,136 @@
+"""Other engines in the partitions that loads of ours replace: Spark and deltalake append, delete, change, overwrite."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import pyarrow as pa
+from deltalake import CommitProperties, write_deltalake
+
+from tests.live.stress.foreign import ForeignWriter
+from tests.live.stress.history import Effect
+from tests.live.stress.shape import COLUMNS, CONTESTED, FOREIGN, Row
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BATCH = 6
+_SAID = "spark.databricks.delta.commitInfo.userMetadata"
+_DYNAMIC = "spark.sql.sources.partitionOverwriteMode"
+# How often each of them comes. After a DELETE or an UPDATE, an earlier write that is still to come is refused.
+_KINDS = {"append": 5, "append by deltalake": 5, "DELETE": 2, "UPDATE": 2, "INSERT OVERWRITE": 2, "REPLACE WHERE": 2}
+
+
+@attrs.frozen
+class Statement:
+    """What a statement does to the rows of the table, whatever they are.
+
+    :param name: in the log, as ``userMetadata``.
+    :param kind: of it.
+    :param part: the partition.
+    :param effect: of it.
+    """
+
+    name: str
+    kind: str
+    part: str
+    effect: Effect
+
+
+class Meddler(ForeignWriter):
+    """Executes one statement after another, each in one of the contested partitions.
+
+    :param remote: address of the Spark Connect server.
+    :param table: directory of the table.
+    :param properties: of the table.
+    :param seed: of what it chooses.
+    """
+
+    def __init__(self, remote: str, table: Path, properties: dict[str, str], seed: int = 2) -> None:
+        super().__init__(remote, table, properties, seed, "the writer in contested partitions")
+        self.statements: dict[str, Statement] = {}
+        self._table = table
+        # A dynamic overwrite empties no other partition; without it, Spark says which one it replaces.
+        self._spark.conf.set(_DYNAMIC, "static")
+
+    def run(self) -> None:
+        try:
+            while not self._told_to_end.is_set():
+                (kind,) = self._random.choices([*_KINDS], [*_KINDS.values()])
+                self._do(kind, self._random.choice(CONTESTED))
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def rows(self) -> list[Row]:
+        """None are its own to keep: the history of the table says which are left."""
+        return []
+
+    def _do(self, kind: str, part: str) -> None:
+        number = len(self.statements)
+        name, first = f"statement-{number:04d}", number * _BATCH
+        rows = [(part, name, FOREIGN, n, n * 3) for n in range(first, first + _BATCH)]
+        select = f"SELECT '{name}' AS load, '{FOREIGN}' AS writer, id, id * 3 AS value FROM range({first}, {rows[-1][3] + 1})"
+        every, which = self._random.choice((3, 5)), self._random.randrange(3)
+        chosen = f"part = '{part}' AND id % {every} = {which}"
+        statement, effect = {
+            "append": (
+                f"INSERT INTO {self._into} (part, load, writer, id, value) SELECT '{part}', * FROM ({select})",
+                Effect(puts=frozenset(rows)),
+            ),
+            "append by deltalake": ("", Effect(puts=frozenset(rows))),
+            "DELETE": (
+                f"DELETE FROM {self._into} WHERE {chosen}",
+                Effect(changes=partial(_deleted, part, every, which)),
+            ),
+            "UPDATE": (
+                f"UPDATE {self._into} SET value = value + 1000000 WHERE {chosen}",
+                Effect(changes=partial(_updated, part, every, which)),
+            ),
+            "INSERT OVERWRITE": (
+                f"INSERT OVERWRITE {self._into} PARTITION (part = '{part}') {select}",
+                replacing(part, rows),
+            ),
+            "REPLACE WHERE": (
+                f"INSERT INTO {self._into} REPLACE WHERE part = '{part}' SELECT '{part}' AS part, * FROM ({select})",
+                replacing(part, rows),
+            ),
+        }[kind]
+        # Before it is executed: the judge also wants to know of one whose answer never came.
+        self.statements[name] = Statement(name, kind, part, effect)
+        if statement:
+            self._spark.conf.set(_SAID, name)
+            self._execute(kind, statement)
+        else:
+            self._append_by_deltalake(name, rows)
+
+    def _append_by_deltalake(self, name: str, rows: list[Row]) -> None:
+        """Append as deltalake does: its commits do not say whether they are blind appends."""
+        columns = dict(zip(COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        properties = CommitProperties(custom_metadata={"userMetadata": name})
+        write_deltalake(str(self._table), pa.table(columns), mode="append", commit_properties=properties)
+        self.done["append by deltalake"] += 1
+        self.pause()
+
+
+def replacing(part: str, rows: list[Row]) -> Effect:
+    """Return what the overwrite of a partition does.
+
+    :param part: the partition.
+    :param rows: in place of what is there.
+    """
+    return Effect(wipes=frozenset((part,)), puts=frozenset(rows))
+
+
+def _deleted(part: str, every: int, which: int, row: Row) -> Row | None:
+    return None if _chosen(part, every, which, row) else row
+
+
+def _updated(part: str, every: int, which: int, row: Row) -> Row:
+    return (*row[:4], row[4] + 1_000_000) if _chosen(part, every, which, row) else row
+
+
+def _chosen(part: str, every: int, which: int, row: Row) -> bool:
+    return row[0] == part and row[3] % every == which
