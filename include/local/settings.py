@@ -259,9 +259,6 @@ def airflow_environment(settings: Settings, ports: Ports, kept: Secrets) -> dict
         # A new DAG file is seen within seconds, an edited one too: this is where people try things.
         "DAG_PROCESSOR__REFRESH_INTERVAL": "10",
         "DAG_PROCESSOR__PARSING_PROCESSES": "1",
-        # A file that was edited is parsed whatever this says; to parse all of them every half a minute, as is the
-        # default, keeps a third of a core busy.
-        "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
         "LOGGING__WORKER_LOG_SERVER_PORT": str(ports.worker_logs),
         "LOGGING__TRIGGER_LOG_SERVER_PORT": str(ports.trigger_logs),
         # A task whose supervisor was killed is noticed after this many seconds (300 by default).
