@@ -53,6 +53,8 @@ class Column:
         values = [f"'{_SPELLINGS[self.type][p][0]}'" for p in partitions if p != NULL]
         if self.type == "integer":
             values = [value.strip("'") for value in values]
+        elif self.type == "timestamp":
+            values = [f"TIMESTAMP {value}" for value in values]
         parts = [f"part IN ({', '.join(values)})"] if values else []
         return " OR ".join([*parts, "part IS NULL"] if NULL in partitions else parts)
 

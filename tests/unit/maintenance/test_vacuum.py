@@ -113,6 +113,14 @@ def test_what_was_removed_before_the_retention_goes_and_what_was_removed_since_s
     assert ids(Path(log.table)) == [third - 1]
 
 
+@pytest.mark.parametrize("time", ["2019-01-01", 10**17, [7]])
+def test_a_removal_whose_time_cannot_be_read_is_spared(log: DeltaLog, time: Any) -> None:
+    first = foreign_append(log, {"2019-01": [1]})
+    removal(log, first, days_ago=8, deletionTimestamp=time)
+    grow_old(log, "month=2019-01", days=30)
+    assert names(plan(log)) == set()
+
+
 def test_a_removal_without_a_time_is_as_old_as_can_be(log: DeltaLog) -> None:
     """Delta takes it for zero."""
     version = foreign_append(log, {"2019-01": [1]})
