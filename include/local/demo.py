@@ -88,7 +88,7 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
         lakehouse=plan.lakehouse,
         dags=REPOSITORY / "dags",
         any_port=True,
-        # Nobody edits its DAGs; to parse them again and again, as is the default, keeps a third of a core busy.
+        # Nobody edits its DAGs; to parse them again and again, as is the default, takes 0.3 s of CPU a file.
         environment={"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"},
     )
     console.print(
