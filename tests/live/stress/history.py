@@ -181,6 +181,11 @@ class History:
     def _named(self, version: int) -> str:
         return f"version {version} ({self._write(version).who})"
 
+    def _emptied(self, version: int) -> frozenset[str]:
+        """Return the partitions that another engine's overwrite replaced, also where it found nothing."""
+        write = self._write(version)
+        return write.effect.wipes if write.policy is None else frozenset()
+
     def _moves(self, version: int) -> bool:
         """Whether a version may have put rows of others into files of its own."""
         write = self.writes[version]
@@ -235,9 +240,7 @@ class History:
         for other in self.order:
             there = self._write(other)
             if other > write.read:
-                # An overwrite by others may empty a partition in which it found nothing.
-                emptied = (there.effect.wipes - self.touched(other)) & own if there.policy is None else frozenset()
-                if self.touched(other) & write.effect.wipes or emptied:
+                if self.touched(other) & write.effect.wipes or self._emptied(other) & own:
                     rivals.append(other)
             elif there.load == write.load and any(row[0] in write.effect.wipes for row in there.effect.puts & before):
                 moved = any(other < v < version and self._moves(v) for v in range(len(self.writes)))
@@ -289,7 +292,7 @@ class History:
                 earlier = rival <= write.read or ahead < -_TIE or (ahead <= _TIE and not ties_are_later)
                 if earlier and not first:
                     continue
-                parts = (self.touched(rival) | self._effects[rival].wipes) & write.effect.wipes
+                parts = (self.touched(rival) | self._emptied(rival)) & write.effect.wipes
                 for part in parts:
                     mine = frozenset(row for row in there.effect.puts if row[0] == part)
                     if not first and there.appends and mine <= before:
