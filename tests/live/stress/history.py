@@ -102,6 +102,7 @@ class History:
     :param problems: what is wrong, a sentence each.
     :param writes: of the versions so far; ``None`` where a version must not change a row.
     :param states: the versions' rows.
+    :param landed: when the versions came into the store.
     :param order: the versions of the writes so far, in an order that explains the rows.
     :param before_others: how many writes came before others that were committed earlier.
     """
@@ -109,18 +110,21 @@ class History:
     problems: list[str] = attrs.field(factory=list)
     writes: list[Write | None] = attrs.field(factory=list)
     states: list[State] = attrs.field(factory=list)
+    landed: list[float] = attrs.field(factory=list)
     order: list[int] = attrs.field(factory=list)
     before_others: int = 0
     _effects: dict[int, Effect] = attrs.field(factory=dict)
     # What each write of the order leaves; the first is the empty table.
     _left: list[State] = attrs.field(factory=lambda: [frozenset()])
 
-    def take_in(self, write: Write | None, rows: State) -> None:
+    def take_in(self, write: Write | None, rows: State, landed: float = 0.0) -> None:
         """Judge the next version.
 
         :param write: of it; ``None`` where it must not change a row, such as a compaction.
         :param rows: that are there at it.
+        :param landed: when it came into the store.
         """
+        self.landed.append(landed)
         version = len(self.states)
         before = self.states[-1] if self.states else frozenset()
         self.states.append(rows)
