@@ -8,6 +8,7 @@ so; everything else comes last. The judge knows the policies' words, and nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
 
 import attrs
 
@@ -218,10 +219,10 @@ class History:
             yield _Way([Place(len(self.order), write.effect)])
             return
         rivals, doubtful = self._rivals(version, write, before)
-        if doubtful:
-            # Rows of the load's other writer may lie in files of others by now: nobody can tell whose they are.
-            yield self._settled(write, sorted({*rivals, *doubtful}, key=self.order.index), before)
-        yield self._settled(write, rivals, before)
+        # Rows of the load's other writers may lie in files of others by now: nobody can tell whose they are.
+        for count in range(len(doubtful), -1, -1):
+            for some in combinations(doubtful, count):
+                yield self._settled(write, sorted({*rivals, *some}, key=self.order.index), before)
 
     def _settled(self, write: Write, rivals: list[int], before: State) -> _Way:
         last = len(self.order)

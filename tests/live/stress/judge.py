@@ -370,7 +370,16 @@ def _told_by_reconcile(stress: Stress, load: Load, task: dict[str, Any]) -> list
         return []
     asked = datetime.fromisoformat(task["start_date"]).timestamp()
     return [
-        Told(load, said["writer"], said["status"], said["version"], said["rows_published"], said["error"] or "", asked)
+        Told(
+            load,
+            said["writer"],
+            said["status"],
+            said["version"],
+            said["rows_published"],
+            said["error"] or "",
+            tuple(said["aftermath"]),
+            asked,
+        )
         for said in report["writers"]
     ]
 

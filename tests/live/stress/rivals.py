@@ -43,6 +43,7 @@ class Told:
     :param version: that its rows came with.
     :param rows: that came with it.
     :param error: why it was refused.
+    :param story: what became of its rows since, in words.
     :param asked: when it was asked what became of its rows; ``None`` where it was told what it had just done.
     """
 
@@ -52,6 +53,7 @@ class Told:
     version: int | None = None
     rows: int | None = None
     error: str = ""
+    story: tuple[str, ...] = ()
     asked: float | None = None
 
     @property
@@ -220,7 +222,8 @@ def judge_told(said: Told, history: History, versions: Mapping[str, int]) -> Ite
         if said.status == "superseded" and max(counts[version:]) == min(counts[version:]):
             yield f"is superseded, and all its rows are there since version {version}"
         known = [v for v, at in enumerate(history.landed) if said.asked is not None and version < v and at < said.asked]
-        if said.status not in ("superseded", "deleted") and known and counts[known[-1]] < counts[version]:
+        silent = said.status not in ("superseded", "deleted") and not said.story
+        if silent and known and counts[known[-1]] < counts[version]:
             gone = counts[version] - counts[known[-1]]
             yield f"is {said.status}, though {gone} of its rows were gone by version {known[-1]}, before anybody asked"
     elif said.status in ("set_aside", "refused"):

@@ -145,6 +145,7 @@ def test_what_was_told_of_a_write_is_held_against_the_log() -> None:
     assert told("published", version=2, rows=24, asked=2.5) == []
     gone = "is published, though 12 of its rows were gone by version 3, before anybody asked"
     assert told("published", version=2, rows=24, asked=3.5) == [gone]
+    assert told("published", version=2, rows=24, asked=3.5, story=("some of them were replaced",)) == []
     assert told("superseded", version=2, rows=24) == []
     assert told("published", version=1, rows=24) == ["is published in version 1, and the log says 2"]
     assert told("published", version=2, rows=12) == ["is published with 12 rows in version 2, and 24 came with it"]
