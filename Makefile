@@ -18,10 +18,10 @@ SHARING := tests/integration tests/airflow tests/live
 PYTEST = run() { $(BIN)/pytest "$$@" $(ARGS) || (($$? == 5)); }; run
 CHECKED := airflow_provider_onelake $(wildcard dags include tests)
 
-.PHONY: help setup lock jars stores format lint test test-long test-ui test-unit up down status demo bench stress clean distclean
+.PHONY: help setup lock jars stores format lint test test-long test-ui test-unit simulate seeded-bugs up down status demo bench stress clean distclean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-11s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.stamp ## Check Python 3.11 and Java 17+, fill .venv with the locked versions
 $(VENV)/.stamp: requirements.lock pyproject.toml .ci/setup
@@ -60,6 +60,12 @@ test-ui: jars ## The test of the web UI: a backfill from its dialog, in the syst
 
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit
+
+simulate: setup ## SCHEDULES=N (10000) of writers, crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour)
+	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
+
+seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
+	$(BIN)/python -m tests.seeded_bugs $(ARGS)
 
 up: jars ## Start Airflow, PostgreSQL and Spark Connect in the background; prints the address when healthy (in containers: docs/compose.md)
 	@$(LOCAL) up

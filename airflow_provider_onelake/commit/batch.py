@@ -11,7 +11,13 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.actions import total_rows
-from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.partitions import (
+    Partition,
+    Partitioning,
+    PartitionPredicate,
+    Unreadable,
+    unreadable,
+)
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode, RowsOutside
@@ -36,10 +42,22 @@ class Placed:
         """Say whether the write replaces what is in a partition.
 
         :param partition: typed.
+        :raises InvalidWriteError: nobody knows, because a value is no value of its column's type.
         """
         if self.buffer.spec.mode is Mode.OVERWRITE_PARTITIONS:
-            return partition in self.inside
+            return partition in self.inside or (unreadable(partition) and self._touches_unreadable(partition))
         return self.predicate is not None and self.predicate.covers(partition)
+
+    def _touches_unreadable(self, partition: Partition) -> bool:
+        # Spark reads NULL there, and may be the only engine that reads it at all.
+        if tuple(None if isinstance(value, Unreadable) else value for value in partition) in self.inside:
+            spelled = ", ".join(str(value) for value in partition if isinstance(value, Unreadable))
+            raise InvalidWriteError(
+                f"Writer {self.buffer.spec.identity.key!r} overwrites the partition of NULL, and the table has files "
+                f"whose partition is spelled {spelled}, which Spark reads as NULL too. Nothing was published. Rewrite "
+                "or remove those rows with Spark, or append."
+            )
+        return False
 
     @property
     def rows_outside(self) -> int | None:

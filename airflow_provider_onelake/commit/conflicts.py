@@ -26,9 +26,8 @@ from airflow_provider_onelake.staging.buffers import Buffer
 # Operations whose new files hold nothing of the files that they remove.
 _AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
 
-# Settlements of a partition in which a write of ours changed nothing (commit.policy.Outcome).
-_LEFT = ("superseded", "set_aside")
-
+# Outcomes of a settlement in which a write changes nothing in a partition, as the commit records them.
+_LEFT_TO_OTHERS = ("superseded", "set_aside")
 # Says whether a winner put its rows in place of whatever was in a partition; ``None`` where the log does not tell.
 _Range = Callable[[Partition], bool | None]
 
@@ -277,18 +276,28 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     except InvalidWriteError:
         # A foreign replaceWhere over other columns rewrites files and keeps the rows outside of its predicate.
         return lambda _: False
-    # What a write of ours left to others, it did not replace.
-    left = _left_to_others(winner)
-    return lambda partition: (
-        then.describe(partition) not in left and any(predicate.covers(partition) for predicate in ranges)
-    )
+    yielded = _yielded(winner)
+    return lambda partition: as_text(partition) not in yielded and any(found.covers(partition) for found in ranges)
 
 
-def _left_to_others(winner: Commit) -> set[str]:
-    """Return the partitions in which a write of ours changed nothing, as people write them."""
+def _yielded(winner: Commit) -> set[tuple[str | None, ...]]:
+    """Return the partitions, as text, in which a winner of ours changed nothing, as it left them to others."""
     settlements = winner.staged.get("settlements")
-    said = [each for each in settlements if isinstance(each, dict)] if isinstance(settlements, list) else []
-    return {str(each.get("partition")) for each in said if each.get("outcome") in _LEFT}
+    return {
+        tuple(settlement["values"])
+        for settlement in (settlements if isinstance(settlements, list) else ())
+        if isinstance(settlement, dict)
+        and settlement.get("outcome") in _LEFT_TO_OTHERS
+        and isinstance(settlement.get("values"), list)
+    }
+
+
+def as_text(partition: Partition) -> tuple[str | None, ...]:
+    """Return a partition's values as a commit records them; NULL is not the text of that name.
+
+    :param partition: typed.
+    """
+    return tuple(None if value is None else str(value) for value in partition)
 
 
 class Origins:

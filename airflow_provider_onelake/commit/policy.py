@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins
+from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.commits import Commit
@@ -58,16 +58,19 @@ class Settlement:
     :param winner: its writers, or its operation.
     :param outcome: ``replaced`` (the batch's rows are seen), ``kept`` (an append that finished later stays beside
         them), ``superseded`` (the winner replaced the partition later) or ``set_aside`` (the batch yields).
+    :param values: of the partition's columns, as text; ``None`` for a winner that does not say where it removed rows.
     """
 
     partition: str
     winner_version: int
     winner: str
     outcome: Outcome
+    values: tuple[str | None, ...] | None = None
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the settlement for the log and XCom."""
-        return {**attrs.asdict(self), "outcome": self.outcome.value}
+        values = list(self.values) if self.values is not None else None
+        return {**attrs.asdict(self), "outcome": self.outcome.value, "values": values}
 
     def __str__(self) -> str:
         """Say it in a sentence."""
@@ -152,7 +155,8 @@ class Contest:
         :param conflict: of the batch.
         :param outcome: of it.
         """
-        return Settlement(conflict.place(self.partitioning), conflict.winner.version, conflict.name, outcome)
+        values = as_text(conflict.partition) if conflict.partition is not None else None
+        return Settlement(conflict.place(self.partitioning), conflict.winner.version, conflict.name, outcome, values)
 
 
 def settle(contest: Contest, policy: Policy) -> Settled:

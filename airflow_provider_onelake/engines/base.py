@@ -38,6 +38,7 @@ class StageJob(SparkJob):
         for the steps, default ``source``.
     :param rows: makes the data frame of the kind ``function``: it is called with the job's session, in this process.
     :param buffer_uri: of the buffer, as Spark addresses it. Default: none, for a job that is only analysed.
+    :param other_uri: of the same table: a job may read the table that it writes by the other one. Default: none.
     :param where: filter on the source, before the steps, so that Spark pushes it down. Default: all rows.
     :param steps: named queries, run in order; each can read those before it. The last one's rows are written.
         Default: the source as it is.
@@ -59,6 +60,7 @@ class StageJob(SparkJob):
     source: Mapping[str, Any]
     rows: Callable[[Any], Any] | None = attrs.field(default=None, repr=False)
     buffer_uri: str | None = None
+    other_uri: str | None = None
     where: str | None = None
     steps: Mapping[str, str] = attrs.field(factory=dict)
     generated: Mapping[str, str] = attrs.field(factory=dict)

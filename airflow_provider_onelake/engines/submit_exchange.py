@@ -198,9 +198,11 @@ class Exchange:
             # In the order of their names: the plan before the claim.
             for info in list(self.store.list(self.path)):
                 self.store.delete(info.path)
-            # Hadoop leaves empty objects on Azure that stand for the directories of what a driver wrote.
+            # Hadoop leaves empty objects on Azure that stand for the directories of what a driver wrote. The attempt's
+            # may hold another job: whether a store deletes what is in a directory too, is not left to the store.
             for directory in (self.path, self.path.rpartition("/")[0]):
-                self.store.delete(directory)
+                if not any(True for _ in self.store.list(directory)):
+                    self.store.delete(directory)
 
     @property
     def _submission(self) -> dict[str, Any]:

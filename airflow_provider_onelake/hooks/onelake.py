@@ -32,10 +32,11 @@ _SHORT_PATIENCE = 10.0
 class OneLakeHook(BaseHook):
     """Opens the tables of one lakehouse.
 
-    The connection's extra holds ``lakehouse``, the directory that every table of the connection must lie in, and
-    ``namespace``, this Airflow deployment's name in the tables' logs. Two deployments that write one table need two
-    namespaces: with one, a run of the second is taken for a rerun of the first's. How it signs in is said by login,
-    password and the other fields of the extra (``docs/stores.md``). All are optional.
+    The connection's extra holds ``lakehouse``, the directory that every table of the connection must lie in,
+    ``lakehouse_alias``, the same one by its names or by its GUIDs, and ``namespace``, this Airflow deployment's name in
+    the tables' logs. Two deployments that write one table need two namespaces: with one, a run of the second is taken
+    for a rerun of the first's. How it signs in is said by login, password and the other fields of the extra
+    (``docs/stores.md``). All are optional.
 
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
     :param most_patience: seconds that are enough, whatever the connection's ``patience`` says. Default: no such limit.
@@ -105,6 +106,18 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.addresses import resolve_table
 
         return resolve_table(table, self.lakehouse, self.lakehouse_alias)
+
+    def other_address(self, table: str) -> TableAddress | None:
+        """Find a table by the other spelling of its lakehouse.
+
+        :param table: an address, or a path inside the lakehouse.
+        :returns: by GUIDs where :meth:`address` goes by names, or the other way round; ``None`` where the connection
+            knows one spelling only.
+        :raises AddressError: malformed, or outside the lakehouse.
+        """
+        from airflow_provider_onelake.storage.addresses import other_spelling
+
+        return other_spelling(self.address(table), self.lakehouse, self.lakehouse_alias)
 
     def delta_log(self, table: str) -> DeltaLog:
         """Open a table's log; there need not be a table yet.
@@ -179,7 +192,11 @@ class OneLakeHook(BaseHook):
         # Another store than AWS has another console.
         if template is None and self._extra("endpoint"):
             return None
-        return table_page(address, template, self._extra("region"))
+        page = table_page(address, template, self._extra("region"))
+        if page is None and (other := self.other_address(table)) is not None:
+            # The portal goes by GUIDs.
+            page = table_page(other)
+        return page
 
     def commit_page(self, table: str, version: int) -> str | None:
         """Say where a person looks at a commit.

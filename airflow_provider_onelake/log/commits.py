@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import Action, of_kind, parse_actions, total_rows
 from airflow_provider_onelake.log.wellformed import check_actions
 from airflow_provider_onelake.storage.clock import instant_of, whole_number
@@ -109,10 +110,15 @@ class Commit:
         :param table: what messages call the table.
         :param look_up: asks the store for the time of a version's entry; it is called only if the entry itself does
             not tell the time.
-        :raises CorruptLogError: the entry is no JSON, or an action lacks what every reader needs.
+        :raises CorruptLogError: the entry is empty or no JSON, or an action lacks what every reader needs.
         """
         where = f"Version {version} of {table}"
         actions = parse_actions(data, where)
+        if not actions:
+            raise CorruptLogError(
+                f"{where} is empty: it is half written, or damaged. Nothing was changed. Ask whoever wrote it, or put "
+                "the entry back."
+            )
         check_actions(actions, where)
         return cls(version, actions, size=len(data), look_up=look_up, digest=digest_of(data))
 

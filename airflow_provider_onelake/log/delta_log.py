@@ -104,6 +104,17 @@ class DeltaLog:
             self._kept_bytes -= self._commits.pop(next(iter(self._commits))).size
         return commit
 
+    def digest(self, version: int) -> str | None:
+        """Return what tells a version's entry from another's, also of one that cannot be read; ``None`` without one.
+
+        :param version: of the table.
+        """
+        try:
+            commit = self.commit(version)
+        except CorruptLogError:
+            return self._read_digest(version)
+        return None if commit is None else commit.digest
+
     def commits_between(self, after: int, until: int) -> list[Commit]:
         """Return the commits of a range of versions, in order.
 
@@ -144,7 +155,7 @@ class DeltaLog:
         :returns: the version; -1 where there is none.
         """
         hint = self._last_checkpoint_hint()
-        versions = self.versions_after(-1 if hint is None else hint - 1)
+        versions = self._files_from(-1 if hint is None else hint).versions
         return versions[-1] if versions else -1
 
     def live_files(
@@ -273,8 +284,7 @@ class DeltaLog:
     def _stand_at(self, snapshot: Snapshot | None) -> None:
         if snapshot is None or (self._anchor is not None and self._anchor[0] == snapshot.version):
             return
-        known = self._commits.get(snapshot.version)
-        digest = known.digest if known is not None else self._read_digest(snapshot.version)
+        digest = self.digest(snapshot.version)
         self._anchor = None if digest is None else (snapshot.version, digest)
 
     def _read_digest(self, version: int) -> str | None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, object_path
-from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionValue
+from airflow_provider_onelake.log.values import date_of, time_of
 from airflow_provider_onelake.storage.errors import SignInError, as_store_error
+
+# What deltalake says of a partition value that is none of its type.
+_UNREADABLE = "Failed to parse value"
 
 # Says whether deltalake sees the same live files of some partitions at a version, by raising where it does not.
 Referee = Callable[[int, Partitioning, Callable[[Partition], bool], Iterable[Mapping[str, Any]]], None]
@@ -38,17 +42,20 @@ def deltalake_referee(table_uri: str, storage_options: Callable[[], Mapping[str,
         except (OSError, SignInError) as error:
             raise as_store_error(error, LOG_DIRECTORY, table_uri) from error
         except DeltaError as error:
+            way_out = (
+                "Remove the rows of that partition with Spark, or append."
+                if _UNREADABLE in str(error)
+                else "Where it finds no files, the store may list nothing from an offset, as OneLake has done by names "
+                "and not by GUIDs: write the connection's lakehouse as onelake://<workspace GUID>/<item GUID>."
+            )
             raise CorruptLogError(
-                f"deltalake cannot read version {version} of {table_uri}: {error}. Nothing was removed. Where it finds "
-                "no files, the store may list nothing from an offset, as OneLake has done by names and not by GUIDs: "
-                "write the connection's lakehouse as onelake://<workspace GUID>/<item GUID>."
+                f"deltalake cannot read version {version} of {table_uri}, so nobody could check which files are live: "
+                f"{error}. Nothing was removed. {way_out}"
             ) from error
         paths = listed.column("path").to_pylist()
-        values: Any = listed.column("partition").to_pylist() if partitioning.types else [{}] * len(paths)
+        partitions = _partitions(listed.column("partition"), partitioning) if partitioning.types else [()] * len(paths)
         theirs = {
-            object_path({"path": path})
-            for path, row in zip(paths, values, strict=True)
-            if touches(tuple(_plain(row[name]) for name in partitioning.types))
+            object_path({"path": path}) for path, partition in zip(paths, partitions, strict=True) if touches(partition)
         }
         ours = {object_path(file) for file in files}
         if ours != theirs:
@@ -60,7 +67,32 @@ def deltalake_referee(table_uri: str, storage_options: Callable[[], Mapping[str,
     return check
 
 
-def _plain(value: Any) -> Any:
+def _partitions(column: Any, partitioning: Partitioning) -> Iterator[Partition]:
+    """Yield deltalake's partitions, typed as ours are."""
+    import pyarrow as pa
+
+    chunks = pa.chunked_array(column)
+    fields = {name: at for at, name in enumerate(field.name for field in chunks.type)}
+    for chunk in chunks.chunks:
+        # Of a struct, flatten() alone minds which rows are null in the whole.
+        flat = chunk.flatten()
+        yield from zip(*(_values(flat[fields[name]]) for name in partitioning.types), strict=True)
+
+
+def _values(column: Any) -> list[PartitionValue]:
+    import pyarrow as pa
+
+    # As numbers, because Python has not all of Spark's years.
+    if pa.types.is_date32(column.type):
+        return [None if days is None else date_of(days) for days in column.cast(pa.int32()).to_pylist()]
+    if pa.types.is_timestamp(column.type):
+        micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+        return [None if each is None else time_of(each, column.type.tz) for each in micros]
+    return [_plain(value) for value in column.to_pylist()]
+
+
+def _plain(value: Any) -> PartitionValue:
     if isinstance(value, float) and math.isnan(value):
         return math.nan
-    return None if value == "" else value
+    plain: PartitionValue = None if value in ("", b"") else value
+    return plain

@@ -34,6 +34,8 @@ _CHECKPOINT = re.compile(
     rf"^{LOG_DIRECTORY}/(\d{{20}})\.checkpoint"
     r"(?:\.parquet|\.(\d{10})\.(\d{10})\.parquet|\.([0-9a-fA-F-]{36})\.(?:json|parquet))$"
 )
+# What a checkpoint in JSON, which is of the v2 kind, must hold.
+_IN_EVERY_V2 = frozenset({"checkpointMetadata", "metaData", "protocol"})
 # The actions that a checkpoint of the v2 kind may keep in files beside it.
 _FILE_ACTIONS = frozenset({"add", "remove"})
 
@@ -156,7 +158,11 @@ def _read(store: Store, path: str, kinds: Iterable[str], known: set[str]) -> Ite
 
 
 def _in_json(data: bytes, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for action in parse_actions(data, path):
+    actions = parse_actions(data, path)
+    missing = _IN_EVERY_V2 - {kind for action in actions for kind in action}
+    if missing:
+        raise CorruptLogError(f"{path} of a checkpoint has no {', '.join(sorted(missing))}: it is half written.")
+    for action in actions:
         yield from ((kind, action[kind]) for kind in kinds if action.get(kind) is not None)
 
 

@@ -14,7 +14,14 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import is_absolute, row_count
-from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate, typed_value
+from airflow_provider_onelake.log.partitions import (
+    FarTime,
+    Partition,
+    Partitioning,
+    PartitionPredicate,
+    Unreadable,
+    typed_value,
+)
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 
@@ -158,7 +165,7 @@ def selection(
     listed = None if partitions is None else [_listed(snapshot.partitioning, item) for item in partitions]
 
     def chosen(partition: Partition) -> bool:
-        if predicate is not None and not predicate.covers(partition):
+        if predicate is not None and predicate.judge(partition) is not True:
             return False
         return listed is None or any(all(partition[at] == value for at, value in item.items()) for item in listed)
 
@@ -286,6 +293,8 @@ def _why_kept(file: Mapping[str, Any], partition: Partition, split: Partitioning
         return "its statistics have no row count, so nobody could check that a rewrite kept every row"
     if split.ambiguous(partition):
         return "the partition is spelled without a time zone, so a rewrite could move it"
+    if any(isinstance(value, (FarTime, Unreadable)) for value in partition):
+        return "Spark may spell the partition in another way, so a rewrite could move it"
     return None
 
 
@@ -314,7 +323,7 @@ def _listed(split: Partitioning, item: Mapping[str, Any]) -> dict[int, Any]:
             )
         try:
             wanted[names.index(name)] = typed_value(None if spelling is None else str(spelling), split.types[name])
-        except (ValueError, KeyError):
+        except ValueError:
             raise InvalidWriteError(
                 f"partitions: {spelling!r} is no {split.types[name]}, which {name} is. Nothing was changed."
             ) from None

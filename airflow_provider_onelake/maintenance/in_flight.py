@@ -85,7 +85,8 @@ class WritersInFlight:
         if came is not None:
             partition = self._snapshot.partitioning.partition(file["partitionValues"])
             for write in self.formed:
-                if came > write.read_version and (write.where is None or write.where.covers(partition)):
+                # Where nobody knows, the file stays.
+                if came > write.read_version and (write.where is None or write.where.judge(partition) is not False):
                     return f"it came after version {write.read_version}, which a writer in flight was formed on"
         directory = "/".join(file["path"].split("/")[:2])
         if self.loads and directory in self._claims:

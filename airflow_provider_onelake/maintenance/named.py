@@ -13,7 +13,7 @@ from airflow_provider_onelake.exceptions import CorruptLogError, VacuumRefusedEr
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
 from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
 from airflow_provider_onelake.maintenance.kept import referenced
-from airflow_provider_onelake.storage.clock import from_milliseconds
+from airflow_provider_onelake.storage.clock import instant_of
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
@@ -100,8 +100,8 @@ class Named:
             break
         for commit in self._commits(lambda version: version > after or self._time(version) >= since):
             removes += commit.removes
-        # As Delta has it, a remove without a time is as old as can be.
-        late = (r for r in removes if from_milliseconds(int(r.get("deletionTimestamp") or 0)) >= before)
+        # As Delta has it, a remove without a time is as old as can be; one whose time cannot be read is spared.
+        late = (r for r in removes if (instant_of(r.get("deletionTimestamp") or 0) or before) >= before)
         alive.update(referenced(late))
         return alive
 

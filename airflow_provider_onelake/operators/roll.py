@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,10 @@ _NOT_EXPECTED = (TaskInstanceState.SKIPPED, *_GONE)
 # What Airflow says of tasks that have not begun since they were cleared. What such a task said before may not hold.
 _NOT_BEGUN = (None, TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 _WITHOUT_A_KEY = (*_NOT_BEGUN, *_NOT_EXPECTED, TaskInstanceState.UPSTREAM_FAILED)
+
+
+# Together as long as Airflow gives a DAG's file to be read.
+_LOOKS, _SECONDS_BETWEEN = 16, 2.0
 
 
 @attrs.frozen
@@ -219,12 +224,13 @@ def _mapped(task: Any, name: str, context: Context | None = None) -> list[Any] |
     return [item.get(name) for item in value]
 
 
-def rivals(context: Context) -> Callable[[Deed], bool]:
+def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Callable[[Deed], bool]:
     """Return what says of the deed of another task in the run whether that task has the key still.
 
-    It has lost it where the list that it is mapped over has changed and it has not begun since, or has another key now.
+    It has lost it where the list that it is mapped over has changed, and it was cleared since.
 
     :param context: of the running task.
+    :param wait: for so many seconds, before another look.
     """
 
     def is_rival(deed: Deed) -> bool:
@@ -232,12 +238,31 @@ def rivals(context: Context) -> Callable[[Deed], bool]:
         dag = context["task"].get_dag()
         if dag is not None and not dag.has_task(task_id):
             return False
-        if _states(context, [task_id]).get(deed.task) in _WITHOUT_A_KEY:
-            return False
-        said = _said(context, [task_id]).get(deed.task)
-        return said is not None and said.get("deed") == deed.id
+        for look in range(_LOOKS):
+            state = _states(context, [task_id]).get(deed.task)
+            said = _said(context, [task_id]).get(deed.task)
+            if state in _WITHOUT_A_KEY or said is None or said["deed"] != deed.id:
+                return False
+            if said["clears"] >= clears_of(context) or state == TaskInstanceState.SUCCESS:
+                return True
+            if state != TaskInstanceState.RUNNING:
+                # It said so before something in the run was cleared, and has not come to say anything since. If it
+                # has the key still, it finds ours, and is refused.
+                return False
+            # Its new try may be reading the DAG: what the one before said is taken away only after that.
+            if look < _LOOKS - 1:
+                wait(_SECONDS_BETWEEN)
+        return True
 
     return is_rival
+
+
+def clears_of(context: Context) -> int:
+    """Return how often something of the run was cleared.
+
+    :param context: of the running task.
+    """
+    return context["dag_run"].clear_number or 0
 
 
 def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:

@@ -14,6 +14,7 @@ from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.operators.roll import (
     OUR_LABEL,
     WRITER_XCOM,
+    clears_of,
     default_key,
     label_key,
     names_of,
@@ -270,7 +271,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             # The label of the mapped task, by map_index_template.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]
             identity = {"writer": key, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
-            context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, "deed": deed.id, "map_index": run.map_index})
+            more = {"deed": deed.id, "clears": clears_of(context), "map_index": run.map_index}
+            context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             settler = self._check_published()
             files = seen_files(self.source, self.hook)
             self._check_size(files)

@@ -222,6 +222,7 @@ class Writing:
         from airflow_provider_onelake.engines.base import StageJob
 
         task, address = self.task, self.task.hook.address(self.task.table)
+        other = task.hook.other_address(task.table)
         return StageJob(
             source=task.source.job(),
             rows=task.source.rows if isinstance(task.source, FunctionSource) else None,
@@ -232,6 +233,8 @@ class Writing:
             evolves=evolves,
             table_uri=address.spark_uri,
             buffer_uri=address.child(buffer).spark_uri if buffer else None,
+            # Not as Spark calls it, which may have no name for it.
+            other_uri=other.deltalake_uri if other else None,
             attempt=spec.attempt,
             target_file_size=task.target_file_size,
             label=f"{spec.task} {spec.identity.key}",

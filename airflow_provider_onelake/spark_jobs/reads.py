@@ -45,12 +45,13 @@ def reads_table(
     texts: Iterable[str],
     files: Iterable[str],
     asked: Iterable[str] = (),
+    other_uri: str | None = None,
 ) -> bool:
     """Tell whether a query reads anything in a table's directory.
 
     Of a local table every name is seen through, symbolic links and mounts too, as long as the directory can be seen
     from where this runs. Of one in a store every scheme is, and every host of its account; a mount of it is not, nor
-    is a OneLake table by its names where it is written by its GUIDs, or the other way round.
+    is a OneLake table by its names where only its GUIDs are given, or the other way round.
 
     :param spark: session in which ``view`` is known.
     :param view: the view whose rows are to be written.
@@ -58,8 +59,9 @@ def reads_table(
     :param texts: what the query was made from: SQL and source paths.
     :param files: the query's input files.
     :param asked: what was read before to make the query: texts and plans. Default: nothing.
+    :param other_uri: of the same table, where it has another. Default: none is known.
     """
-    table = _Directory(table_uri)
+    table = _Directory(table_uri, other_uri)
     directories = {file.rpartition("/")[0] for file in files}
     if any(table.named_in(text) for text in (*texts, *directories)):
         return True
@@ -69,7 +71,9 @@ def reads_table(
     )
 
 
-def forget_cached(spark: SparkSession, view: str, table_uri: str, texts: Iterable[str]) -> None:
+def forget_cached(
+    spark: SparkSession, view: str, table_uri: str, texts: Iterable[str], other_uri: str | None = None
+) -> None:
     """Have a query read a table as it is now, not as some session cached it.
 
     All sessions of a server share its cache, and a query that reads a table which any of them has cached gets the rows
@@ -79,8 +83,9 @@ def forget_cached(spark: SparkSession, view: str, table_uri: str, texts: Iterabl
     :param view: the view whose rows are to be written.
     :param table_uri: of the table; what was cached by another name of it is forgotten too.
     :param texts: what the query was made from: SQL and source paths.
+    :param other_uri: of the same table, where it has another. Default: none is known.
     """
-    table, plan = _Directory(table_uri), _plan(spark, view)
+    table, plan = _Directory(table_uri, other_uri), _plan(spark, view)
     names = [place for place in _catalog_locations(spark, plan) if table.named_in(place)]
     names += [name for text in (plan, *texts) for name in table.names_in(text)]
     spark.catalog.refreshByPath(table_uri)
@@ -111,11 +116,14 @@ class _Directory:
     """A table's directory, known by its names and, on this machine, by its identity on the disk.
 
     :param uri: of the table.
+    :param other: of the same table; ``None`` where it has no other.
     """
 
-    def __init__(self, uri: str) -> None:
-        path = self._path = _plain(uri).rstrip("/")
-        self._name = re.compile(rf"(?<!{_PART_OF_A_PATH}){re.escape(path)}(?!{_PART_OF_A_PATH})")
+    def __init__(self, uri: str, other: str | None = None) -> None:
+        path = _plain(uri).rstrip("/")
+        self._paths = {path, *([_plain(other).rstrip("/")] if other else [])}
+        names = "|".join(map(re.escape, self._paths))
+        self._name = re.compile(rf"(?<!{_PART_OF_A_PATH})(?:{names})(?!{_PART_OF_A_PATH})")
         self._seen: dict[Path, tuple[int, int] | None] = {}
         self._identity = self._look_at(Path(path)) if path.startswith("/") else None
 
@@ -135,7 +143,7 @@ class _Directory:
         """
         for uri in _STORE_PATH.findall(text):
             places = accumulate(uri.rstrip("/").split("/"), "{}/{}".format)
-            yield from (place for place in places if _plain(place) == self._path)
+            yield from (place for place in places if _plain(place) in self._paths)
         if self._identity is not None:
             for path in map(Path, _local_paths(text)):
                 yield from (str(place) for place in (path, *path.parents) if self._look_at(place) == self._identity)

@@ -126,7 +126,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     )
     reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
     if reads_target:
-        forget_cached(spark, view, job["table_uri"], _texts(job))
+        forget_cached(spark, view, job["table_uri"], _texts(job), job.get("other_uri"))
     writer = (
         rows.selectExpr(*expressions)
         .write.format("delta")
@@ -244,7 +244,7 @@ def _metadata_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
 
 def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:
     asked = job["asked"]() if job.get("asked") else []
-    return reads_table(spark, view, job["table_uri"], _texts(job), files, asked)
+    return reads_table(spark, view, job["table_uri"], _texts(job), files, asked, job.get("other_uri"))
 
 
 def _texts(job: Mapping[str, Any]) -> list[str]:

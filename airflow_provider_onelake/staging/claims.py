@@ -223,6 +223,7 @@ def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
     :raises UnsafeStoreError: the store's create-only put is none.
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a newer generation has claimed it.
+    :raises BufferInvalidError: the claim is damaged.
     """
     newest = standing(store, spec.identity)
     if newest.generation > spec.generation:
@@ -236,7 +237,12 @@ def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
         store.create(path, json.dumps(claimed).encode())
     except ObjectExistsError:
         owner = _read(store, spec.identity, spec.generation).task
-        if owner not in ("", spec.task):
+        if not owner:
+            raise BufferInvalidError(
+                f"The claim {path} is damaged, so nobody knows which task has its writer's key in this run. Nothing "
+                "was changed. If no other task of the run has that key, delete the file and clear the task."
+            ) from None
+        if owner != spec.task:
             raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
     else:
         if prove is not None:

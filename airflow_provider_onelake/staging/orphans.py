@@ -15,9 +15,8 @@ import attrs
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
 from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
-from airflow_provider_onelake.staging.gone import rows_gone
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.published import find_published
+from airflow_provider_onelake.staging.published import aftermath, find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
 def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orphan | None:
     """Return a writer as an orphan, or ``None`` where none of its rows is in the table any more."""
     found = find_published(log, identity, snapshot.txns[identity.app_id], snapshot.version)
-    if found is not None and (found.record.rows == 0 or rows_gone(log, found, snapshot) is not None):
+    if found is not None and (found.record.rows == 0 or aftermath(log, found, snapshot).gone):
         return None
     newest = max(claims(log.store, identity), key=lambda claim: claim.generation, default=None)
     return Orphan(

@@ -36,8 +36,7 @@ from airflow_provider_onelake.staging.buffers import (
     set_aside,
 )
 from airflow_provider_onelake.staging.claims import claim
-from airflow_provider_onelake.staging.gone import rows_gone
-from airflow_provider_onelake.staging.published import WAYS, files_to_take_back, find_published, undone
+from airflow_provider_onelake.staging.published import WAYS, aftermath, files_to_take_back, find_published, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 
 if TYPE_CHECKING:
@@ -226,7 +225,8 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     why_not = undone(log, found, snapshot)
     if why_not is None and not retried:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
-        why_not = rows_gone(log, found, snapshot)
+        since = aftermath(log, found, snapshot)
+        why_not = "; ".join(since.story) if since.gone else None
     if why_not is not None:
         raise RerunRefusedError(
             f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {why_not}, so "

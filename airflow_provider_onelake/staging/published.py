@@ -117,10 +117,12 @@ class Aftermath:
 
     :param fate: in a word.
     :param story: in a sentence a commit that took rows of them, in order.
+    :param gone: whether none of them is left, as far as the log says.
     """
 
     fate: Fate
     story: tuple[str, ...] = ()
+    gone: bool = False
 
 
 def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath:
@@ -160,7 +162,7 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         fate = Fate.LIVE
     if original and not holding and fate is Fate.LIVE:
         story.append("its files are gone, and no commit says what became of its rows")
-    return Aftermath(fate, tuple(story))
+    return Aftermath(fate, tuple(story), gone=bool(original) and not holding)
 
 
 def _taken_by(commit: Commit) -> tuple[Fate, str]:

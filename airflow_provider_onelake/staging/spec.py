@@ -124,8 +124,8 @@ class WriteSpec:
         :param snapshot: whose partition columns count.
         :raises InvalidWriteError: the predicate is not on partition columns.
         """
-        parts = [f"({text})" for text in (self.replace_where, self.covers) if text]
-        return PartitionPredicate.parse(" AND ".join(parts), snapshot.partitioning) if parts else None
+        parts = [text for text in (self.replace_where, self.covers) if text]
+        return PartitionPredicate.parse_all(parts, snapshot.partitioning) if parts else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the spec as it stands in the buffer's version 0."""

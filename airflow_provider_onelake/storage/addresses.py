@@ -41,7 +41,7 @@ _CONTAINER = re.compile(r"^[a-z0-9](?:-?[a-z0-9]){2,62}$")
 _BUCKET = re.compile(r"^[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]$")
 # Spark, Hadoop globs, URLs and the stores disagree on how these are spelled inside a path.
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"]')
-# ABFS, by which Spark reads and writes, takes no other character in the name of a workspace.
+# Microsoft's page on OneLake's addresses: ABFS takes no special characters in the name of a workspace.
 _WORKSPACE = re.compile(r"[A-Za-z0-9._~-]+")
 _LAKEHOUSE_SUFFIX = ".lakehouse"
 _HINTS = {
@@ -113,7 +113,10 @@ class TableAddress:
 
     @property
     def spark_uri(self) -> str:
-        """What Spark calls it. Hadoop paths are not percent-encoded; the container before the ``@`` is."""
+        """What Spark calls it. Hadoop paths are not percent-encoded.
+
+        :raises AddressError: Spark has no name for it.
+        """
         match self.kind:
             case "local":
                 return f"file://{self.path}"
@@ -122,6 +125,14 @@ class TableAddress:
             case "gcs":
                 return f"gs://{self.authority}/{self.path}".rstrip("/")
             case _:
+                if self.kind == "onelake" and not _WORKSPACE.fullmatch(self.authority):
+                    _refuse(
+                        str(self),
+                        "Spark cannot reach it, as ABFS takes no other characters than letters, digits and . _ ~ - in "
+                        "the name of a workspace",
+                        "write onelake://<workspace GUID>/<item GUID>/…; both stand in the portal's address of the "
+                        "lakehouse",
+                    )
                 return f"abfss://{self._azure_authority(self.host)}/{self.path}"
 
     @property
@@ -158,7 +169,7 @@ class TableAddress:
 
     def _azure_authority(self, host: str | None) -> str:
         if self.kind == "onelake":
-            return f"{self.authority}@{host or _GLOBAL}.dfs.fabric.microsoft.com"
+            return f"{quote(self.authority)}@{host or _GLOBAL}.dfs.fabric.microsoft.com"
         container, _, rest = self.authority.partition("@")
         account, _, cloud = rest.partition(".")
         return f"{container}@{account}.dfs.core.{cloud}"
@@ -188,7 +199,7 @@ class TableAddress:
     def __str__(self) -> str:
         """Return the shortest spelling that :meth:`parse` takes back."""
         if self.kind == "onelake" and self.host is None:
-            return f"onelake://{self.authority}/{quote(self.path)}"
+            return f"onelake://{quote(self.authority)}/{quote(self.path)}"
         if self.is_private:
             return f"abfss://{self._azure_authority(self.host)}/{quote(self.path)}"
         return self.deltalake_uri
@@ -218,6 +229,22 @@ def parse_alias(alias: str, root: TableAddress) -> TableAddress:
             "write it by GUIDs where the lakehouse has names, by names where that has GUIDs, or leave it out",
         )
     return other
+
+
+def other_spelling(address: TableAddress, lakehouse: str | None, alias: str | None) -> TableAddress | None:
+    """Return the other address of a table in a lakehouse that is spelled in two ways.
+
+    :param address: of the table, as the lakehouse is spelled.
+    :param lakehouse: the connection's lakehouse.
+    :param alias: its other spelling.
+    :returns: the address; ``None`` where one of these is not known, or the table lies elsewhere.
+    :raises AddressError: ``alias`` is no other spelling of ``lakehouse``.
+    """
+    if lakehouse is None or alias is None:
+        return None
+    root = TableAddress.parse_root(lakehouse)
+    inside = address.relative_to(root)
+    return None if inside is None else parse_alias(alias, root).child(inside)
 
 
 def resolve_table(table: str, lakehouse: str | None, alias: str | None = None) -> TableAddress:
@@ -361,13 +388,6 @@ def _onelake(text: str, workspace: str, path: str, host: re.Match[str] | None, *
         _refuse(text, "the workspace is missing", "write onelake://workspace/item.Lakehouse/Tables/name")
     if "@" in workspace or _UNSAFE.search(workspace) or workspace != workspace.strip():
         _refuse(text, f"{shown_name(workspace)!r} is no name of a workspace", "use its name or its GUID")
-    if not _WORKSPACE.fullmatch(workspace):
-        _refuse(
-            text,
-            f"the workspace's name {shown_name(workspace)!r} holds more than letters, digits and . _ ~ -, which ABFS "
-            "does not take, so Spark cannot reach it",
-            "write onelake://<workspace GUID>/<item GUID>/…; both stand in the portal's address of the lakehouse",
-        )
     item, *below = _clean(text, unquote(path), empty_allowed=True).split("/")
     if not item:
         _refuse(text, "the item is missing", "write onelake://workspace/item.Lakehouse/Tables/name")

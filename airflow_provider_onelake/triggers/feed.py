@@ -18,17 +18,19 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ConnectionUnavailableError,
+    CorruptLogError,
     CredentialsError,
+    LogGapError,
     OneLakeError,
     StoreNotFoundError,
     TerminalError,
     TransientError,
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.triggers.watch import describe
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.triggers.watch import describe, describe_unreadable
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
     from airflow_provider_onelake.triggers.filters import CommitFilter
@@ -90,11 +92,13 @@ class Found:
     :param commit: of the table.
     :param making: of the table that it belongs to, see :class:`Poll`.
     :param missed: the first and the last version that should have come before it and are no longer in the log.
+    :param unreadable: why the entry cannot be read, where that is so; the commit is an empty one then.
     """
 
     commit: Commit
     making: int
     missed: tuple[int, int] | None = None
+    unreadable: str | None = None
 
 
 class LogFeed(SharedStreamProducer):
@@ -117,6 +121,7 @@ class LogFeed(SharedStreamProducer):
         # The newest entry when the feed last made sure that the table is the one that it knows.
         self._anchor: Seen | None = None
         self._making = 0
+        self._strange: int | None = None
         # The first look lists the log.
         self._looks = _LIST_EVERY
 
@@ -169,13 +174,12 @@ class LogFeed(SharedStreamProducer):
         """
 
         def look() -> Found | None:
-            log = self._known_log()
-            commit = log.commit(version)
-            if commit is not None:
-                return Found(commit, self._making)
-            later = next(iter(log.versions_after(version)), None)
-            commit = None if later is None else log.commit(later)
-            return None if commit is None else Found(commit, self._making, (version, commit.version - 1))
+            found = self._found(version)
+            if found is not None:
+                return found
+            later = next(iter(self._known_log().versions_after(version)), None)
+            found = None if later is None else self._found(later)
+            return None if found is None else attrs.evolve(found, missed=(version, found.commit.version - 1))
 
         return await self._locked(look)
 
@@ -188,13 +192,14 @@ class LogFeed(SharedStreamProducer):
         """
 
         def look() -> tuple[str | None, int]:
-            commit = self._known_log().commit(version)
-            return (None if commit is None else commit.digest), self._making
+            return self._known_log().digest(version), self._making
 
         return await self._locked(look)
 
     async def describe(self, found: Found, wanted: CommitFilter) -> dict[str, Any] | None:
         """Describe a commit as an event carries it, in a thread: the store may have to be asked.
+
+        What cannot be judged is told, with what is known of it: rather an event too many than one too few.
 
         :param found: the commit.
         :param wanted: by the watcher.
@@ -203,13 +208,28 @@ class LogFeed(SharedStreamProducer):
         """
 
         def look() -> dict[str, Any] | None:
-            if not wanted.takes(found.commit, self._partitioning):
-                return None
-            missed = list(found.missed) if found.missed is not None else None
             # As a load's event calls the table, so that a commit that both tell of is known to be one.
-            return {"table": self._known_log().table, **describe(found.commit, self._names()), "missed": missed}
+            table = self._known_log().table
+            missed = list(found.missed) if found.missed is not None else None
+            if found.unreadable is not None:
+                logger.error("%s It is told of by its version alone, as later ones are there.", found.unreadable)
+                return {"table": table, **describe_unreadable(found.commit.version), "missed": missed}
+            if not self._takes(wanted, found.commit):
+                return None
+            return {"table": table, **describe(found.commit, self._names()), "missed": missed}
 
         return await self._locked(look)
+
+    def _takes(self, wanted: CommitFilter, commit: Commit) -> bool:
+        try:
+            return wanted.takes(commit, self._partitioning)
+        except (CorruptLogError, LogGapError) as error:
+            logger.warning("%s: version %d cannot be judged: %s It is told.", self.table, commit.version, error)
+        except OneLakeError:
+            raise
+        except Exception:
+            logger.exception("%s: version %d cannot be judged, and is told.", self.table, commit.version)
+        return True
 
     def _names(self) -> Mapping[str, str]:
         try:
@@ -225,17 +245,15 @@ class LogFeed(SharedStreamProducer):
         return Partitioning({}) if snapshot is None else snapshot.partitioning
 
     def _look(self) -> int:
-        log = self._known_log()
         self._looks += 1
         due = self._looks >= _LIST_EVERY
-        if not due and log.commit(self._head + 1) is None:
+        if not due and not self._is_there(self._head + 1):
             return self._head
         # What comes next may belong to another table by now, whose entries up to here are others.
         if due or self._head < 0 or not self._is_the_same():
             self._list()
-            log = self._known_log()
         if self._head >= 0:
-            while log.commit(self._head + 1) is not None:
+            while self._is_there(self._head + 1):
                 self._head += 1
             self._stand_at(self._head)
         return self._head
@@ -254,16 +272,44 @@ class LogFeed(SharedStreamProducer):
         if self._anchor is None:
             return True
         log = self._known_log()
-        commit = type(log)(log.store, log.table, log.clock).commit(self._anchor.version)
-        if commit is None:
+        digest = type(log)(log.store, log.table, log.clock).digest(self._anchor.version)
+        if digest is None:
             # Cleaned up, if it is older than what is there.
             return self._anchor.version < self._head
-        return commit.digest == self._anchor.digest
+        return digest == self._anchor.digest
 
     def _stand_at(self, version: int) -> None:
         if self._anchor is None or self._anchor.version != version or self._looks == 0:
-            commit = self._known_log().commit(version)
-            self._anchor = None if commit is None else Seen(version, commit.digest)
+            digest = self._known_log().digest(version)
+            self._anchor = None if digest is None else Seen(version, digest)
+
+    def _found(self, version: int) -> Found | None:
+        log = self._known_log()
+        try:
+            commit = log.commit(version)
+        except CorruptLogError as error:
+            if not log.versions_after(version):
+                raise
+            unread = Commit(version, [], digest=log.digest(version) or "")
+            return Found(unread, self._making, unreadable=str(error))
+        return None if commit is None else Found(commit, self._making)
+
+    def _is_there(self, version: int) -> bool:
+        """Say whether a version is there to be told of.
+
+        One whose entry cannot be read is, once there is a later one: who committed that could read it. As long as it
+        is the newest, it is waited for, as it may be half written, or be mended.
+        """
+        log = self._known_log()
+        try:
+            return log.commit(version) is not None
+        except CorruptLogError as error:
+            if log.versions_after(version):
+                return True
+            if self._looks == 0 or self._strange != version:
+                logger.error("%s: %s No later version is there, so it is waited for.", self.table, error)  # noqa: TRY400
+            self._strange = version
+            return False
 
     def _known_log(self) -> DeltaLog:
         assert self._log is not None

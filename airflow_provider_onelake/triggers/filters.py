@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -52,8 +50,8 @@ class CommitFilter:
         files = [file for file in (*commit.adds, *commit.removes) if file.get("dataChange", True)]
         if not files:
             return False
-        # Rather an event too many than one too few: a remove need not say where its file was, and an old commit may be
-        # from before the table was partitioned as it is now.
+        # Rather an event too many than one too few: a remove need not say where its file was, an old commit may be from
+        # before the table was partitioned as it is now, and of some values nobody knows what they are.
         if any(file.get("partitionValues") is None for file in files):
             return True
         split = partitioning()
@@ -61,10 +59,7 @@ class CommitFilter:
         if any(file["partitionValues"].keys() != known_as for file in files):
             return True
         predicate = predicate_on(text, split, self._predicates)
-        try:
-            return any(predicate.covers(split.partition(file["partitionValues"])) for file in files)
-        except InvalidWriteError:
-            return True
+        return any(predicate.judge(split.partition(file["partitionValues"])) is not False for file in files)
 
 
 def predicate_on(text: str, split: Partitioning, known: dict[Any, PartitionPredicate]) -> PartitionPredicate:

@@ -89,7 +89,7 @@ class RowsHeld:
         predicate = predicate_on(self.partition, split, self._predicates)
 
         def wanted(add: Mapping[str, Any]) -> bool:
-            return predicate.covers(split.partition(add["partitionValues"]))
+            return predicate.judge(split.partition(add["partitionValues"])) is True
 
         return wanted
 

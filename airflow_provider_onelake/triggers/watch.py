@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.triggers.filters import predicate_on
 from airflow_provider_onelake.triggers.state import Freshness, RowsHeld
 
@@ -17,9 +18,27 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import PartitionPredicate
 
+logger = logging.getLogger(__name__)
+
 # How many polls may find nothing before the log is listed, to tell "not yet" from "gone" (protocol, rule 23).
 _LIST_EVERY = 20
 _MOST_PARTITIONS = 50
+# What an event says where the commit does not: its rows may have changed, anywhere.
+_UNKNOWN: Mapping[str, Any] = {
+    "version": -1,
+    "time": None,
+    "operation": "",
+    "data_change": True,
+    "rows_added": None,
+    "rows_removed": None,
+    "partitions_added": [],
+    "partitions_removed": [],
+    "partitions_complete": False,
+    "txns": {},
+    "writers": [],
+    "finished": None,
+    "user_metadata": None,
+}
 
 
 @attrs.frozen
@@ -163,7 +182,8 @@ class LogWatch:
         assert snapshot is not None
         split = snapshot.partitioning
         predicate = predicate_on(text, split, self._predicates)
-        return any(predicate.covers(split.partition(add["partitionValues"])) for add in adds)
+        # A partition of which nobody knows whether it is the one is not waited for.
+        return any(predicate.judge(split.partition(add["partitionValues"])) is True for add in adds)
 
 
 def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -178,18 +198,37 @@ def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str
         named = [{(names or {}).get(name, name): value for name, value in pair} for pair in sorted(pairs, key=str)]
         return named[:_MOST_PARTITIONS]
 
-    return {
-        "version": commit.version,
-        "time": commit.time.isoformat() if commit.time else None,
-        "operation": commit.operation,
-        "data_change": commit.data_change,
-        "rows_added": commit.rows_added,
-        "rows_removed": commit.rows_removed,
-        "partitions_added": partitions(commit.added_partitions),
-        "partitions_removed": partitions(commit.removed_partitions),
-        "partitions_complete": max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS,
-        "txns": commit.txns,
-        "writers": [writer.writer for writer in commit.writers],
-        "finished": commit.finished.isoformat() if commit.finished else None,
-        "user_metadata": commit.user_metadata,
+    told: dict[str, Any] = {**_UNKNOWN, "version": commit.version}
+    known: Mapping[str, Callable[[], Any]] = {
+        "time": lambda: commit.time.isoformat() if commit.time else None,
+        "operation": lambda: commit.operation,
+        "data_change": lambda: commit.data_change,
+        "rows_added": lambda: commit.rows_added,
+        "rows_removed": lambda: commit.rows_removed,
+        "partitions_added": lambda: partitions(commit.added_partitions),
+        "partitions_removed": lambda: partitions(commit.removed_partitions),
+        "partitions_complete": lambda: (
+            max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS
+        ),
+        "txns": lambda: commit.txns,
+        "writers": lambda: [writer.writer for writer in commit.writers],
+        "finished": lambda: commit.finished.isoformat() if commit.finished else None,
+        "user_metadata": lambda: commit.user_metadata,
     }
+    for name, tell in known.items():
+        try:
+            told[name] = tell()
+        except OneLakeError:
+            raise
+        except Exception:
+            # A watcher must not end for what another engine wrote that nobody thought of: what is known is told.
+            logger.exception("Version %d does not say its %s; it is told of without that.", commit.version, name)
+    return told
+
+
+def describe_unreadable(version: int) -> dict[str, Any]:
+    """Return a commit whose entry cannot be read, as an event's payload carries it: no more than its version.
+
+    :param version: of the table.
+    """
+    return {**_UNKNOWN, "version": version}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from .expected import month_files
 from .settings import REPOSITORY, Settings, from_environment, known_ports
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .api import AirflowApi
 
 # Exit statuses, told apart by who has to act.
@@ -87,12 +90,13 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
         f"Loading {len(plan.files)} months ({', '.join(plan.files)}), vendors 1 and 2 at once, mode {plan.mode}, "
         f"partitioned by {plan.partition_by}, into {plan.table}"
     )
+    _say_gaps(plan)
     try:
         with console.status("Looking for Spark's JARs …"):
             jars.resolve(settings.jars)
         _start(settings)
         with stack.open_api(settings, known_ports(settings)) as api:
-            ended = _backfill(api, plan)
+            ended = backfill(api, plan)
             # Before the rows are counted: what is compacted must be what was loaded.
             kept_up = _has_table(plan) and upkeep.run(api, console, TABLE, SORTED_BY)
             seen_by_spark = report.count_by_spark(
@@ -149,32 +153,69 @@ def _start(settings: Settings) -> None:
     console.print(f"Airflow is up: {status.url}")
 
 
-def _backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
-    """Start the backfill as the UI's dialog does, wait for it, and return the runs' states by month."""
-    first, *_, last = [datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in _ends(plan.files)]
+def stretches(months: Iterable[str]) -> list[list[str]]:
+    """Return months as stretches without a gap, in order.
+
+    :param months: ``YYYY-MM``, in order.
+    """
+    found: list[list[str]] = []
+    for month in months:
+        if found and _month(found[-1][-1], 1) == month:
+            found[-1].append(month)
+        else:
+            found.append([month])
+    return found
+
+
+def backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
+    """Load the months that are there, and return the states of their runs by month.
+
+    Each stretch of months without a gap is a backfill, started as the UI's dialog does: the run of a month without a
+    file could only fail.
+
+    :param api: of the live Airflow.
+    :param plan: what to load.
+    """
     api.unpause(DAG)
-    _end_earlier(api)
-    backfill = api.create_backfill(
-        DAG,
-        first,
-        last,
-        max_active_runs=_RUNS_AT_ONCE,
-        reprocess="completed",
-        conf={
-            "input": str(next(iter(plan.files.values())).parent),
-            "table": TABLE,
-            "mode": plan.mode,
-            "partition_by": plan.partition_by,
-        },
-    )
-    return _wait(api, backfill, plan)
+    states: dict[str, str] = {}
+    for months in stretches(plan.files):
+        _end_earlier(api)
+        first, last = (datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in (months[0], months[-1]))
+        started = api.create_backfill(
+            DAG,
+            first,
+            last,
+            max_active_runs=_RUNS_AT_ONCE,
+            reprocess="completed",
+            conf={
+                "input": str(next(iter(plan.files.values())).parent),
+                "table": TABLE,
+                "mode": plan.mode,
+                "partition_by": plan.partition_by,
+            },
+        )
+        states |= _wait(api, started, months)
+    return states
+
+
+def _month(month: str, later: int) -> str:
+    number = int(month[:4]) * 12 + int(month[5:]) - 1 + later
+    return f"{number // 12}-{number % 12 + 1:02d}"
+
+
+def _say_gaps(plan: Plan) -> None:
+    there = stretches(plan.files)
+    gaps = [(_month(before[-1], 1), _month(after[0], -1)) for before, after in pairwise(there)]
+    if gaps:
+        said = ", ".join(first if first == last else f"{first} to {last}" for first, last in gaps)
+        console.print(f"There are no files for {said}: these months are left out.")
 
 
 def _end_earlier(api: AirflowApi) -> None:
-    """End what an earlier demo left: Airflow allows one active backfill a DAG, and marks its end by a slow timer."""
-    for backfill in api.pages("backfills", "backfills", dag_id=DAG):
-        if backfill["completed_at"] is None:
-            api.cancel_backfill(int(backfill["id"]))
+    """End what came before: Airflow allows one active backfill a DAG, and marks its end by a slow timer."""
+    for earlier in api.pages("backfills", "backfills", dag_id=DAG):
+        if earlier["completed_at"] is None:
+            _end(api, int(earlier["id"]))
     wait_for(
         lambda: all(run["state"] in ("success", "failed") for run in api.runs(DAG)),
         "the runs of an interrupted demo to end",
@@ -182,17 +223,26 @@ def _end_earlier(api: AirflowApi) -> None:
     )
 
 
-def _ends(files: dict[str, Path]) -> list[str]:
-    months = list(files)
-    return [months[0], months[-1]]
+def _end(api: AirflowApi, backfill_id: int) -> None:
+    try:
+        api.cancel_backfill(backfill_id)
+    except ApiError:
+        # Airflow's timer may have ended it since it was listed; to cancel it then is refused.
+        if api.backfill(backfill_id)["completed_at"] is None:
+            raise
 
 
-def _wait(api: AirflowApi, backfill: int, plan: Plan) -> dict[str, str]:
+def _wait(api: AirflowApi, backfill_id: int, months: list[str]) -> dict[str, str]:
     shown: dict[str, str] = {}
     deadline = time.monotonic() + _TIMEOUT
     with console.status("Loading …") as spinner:
         while time.monotonic() < deadline:
-            runs = {str(run["logical_date"])[:7]: run for run in api.backfill_runs(DAG, backfill)}
+            # Runs of earlier backfills of this DAG are listed too.
+            runs = {
+                month: run
+                for run in api.backfill_runs(DAG, backfill_id)
+                if (month := str(run["logical_date"])[:7]) in months
+            }
             states = {month: str(run["state"]) for month, run in sorted(runs.items())}
             for month, state in states.items():
                 if state in ("success", "failed") and shown.get(month) != state:

@@ -43,6 +43,19 @@ def count_by_spark(remote: str, table: Path) -> dict[int, int]:
     return {int(row["vendor_id"]): int(row["count"]) for row in counted}
 
 
+def local_files(table: Path) -> Any:
+    """Return the files of a table on this machine's disk, as Arrow opens them itself.
+
+    Files that deltalake opens for Arrow are Python objects, which Arrow's threads may still hold when the process ends:
+    then it is aborted ("terminate called without an active exception").
+
+    :param table: the table's directory.
+    """
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    return SubTreeFileSystem(str(table), LocalFileSystem())
+
+
 def show(console: Console, plan: Plan, group: str, seen_by_spark: dict[int, int], lost_races: int) -> bool:
     """Print the report, and say whether the rows found are the rows expected.
 
@@ -125,7 +138,9 @@ def _found(plan: Plan) -> tuple[Counter[Row], int]:
     """Return the rows that the plan's runs wrote, as deltalake reads them, and how many others there are."""
     from deltalake import DeltaTable
 
-    table: Any = DeltaTable(str(plan.table)).to_pyarrow_table(columns=[*KEY, "version"])
+    table: Any = DeltaTable(str(plan.table)).to_pyarrow_table(
+        columns=[*KEY, "version"], filesystem=local_files(plan.table)
+    )
     rows = zip(*(table.column(name).to_pylist() for name in KEY), strict=True)
     # A run stamps its rows with the end of its data interval: the first of the month after the one that it loads.
     stamps = {f"{_next_month(month)}010000" for month in plan.files}

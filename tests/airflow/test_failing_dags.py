@@ -44,7 +44,8 @@ def test_a_dag_that_airflow_refuses_when_it_is_parsed(file: Path, airflow_home: 
     bag = DagBag(dag_folder=file, bundle_path=file.parent)
     assert not bag.dags
     ((_, trace),) = bag.import_errors.items()
-    assert trace.strip().splitlines()[-1] == f"airflow_provider_onelake.exceptions.{said(file)[1]}"
+    # Of what the whole DAG shows to be wrong, Airflow leaves out where the error's class is.
+    assert trace.strip().splitlines()[-1].removeprefix("airflow_provider_onelake.exceptions.") == said(file)[1]
 
 
 @pytest.mark.parametrize(

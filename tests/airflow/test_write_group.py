@@ -98,6 +98,7 @@ def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engin
         "group": "load",
         "run": "2019-01-01T00:00:00+00:00",
         "task": "load.write[1]",
+        "clears": 0,
         "map_index": 1,
     }
     result = xcom(run, "load.write", map_index=1)

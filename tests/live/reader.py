@@ -14,6 +14,8 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from include.local.report import local_files
+
 # The writers need the cores too.
 _PAUSE = 0.1
 
@@ -25,7 +27,8 @@ def main(table: str, stop: Path) -> None:
         except TableNotFoundError:
             time.sleep(_PAUSE)
             continue
-        vendors = Counter(seen.to_pyarrow_table(columns=["vendor_id"]).column("vendor_id").to_pylist())
+        found = seen.to_pyarrow_table(columns=["vendor_id"], filesystem=local_files(Path(table)))
+        vendors = Counter(found.column("vendor_id").to_pylist())
         sys.stdout.write(json.dumps({"version": seen.version(), "vendors": vendors}) + "\n")
         sys.stdout.flush()
         time.sleep(_PAUSE)

@@ -21,7 +21,8 @@ from include.local.settings import REPOSITORY
 pytestmark = pytest.mark.live
 
 COMMAND = (sys.executable, "-m", "include.local", "demo")
-MONTHS = ("2019-01", "2019-02")
+# With a gap between them: what is not there is left out.
+MONTHS = ("2019-01", "2019-03")
 
 
 class Demo:
@@ -65,6 +66,7 @@ def test_the_demo_loads_and_loads_again(demo: Demo) -> None:
         status, said = demo.run()
         assert status == ALL_AGREES, said
         assert compacted in said
+        assert "There are no files for 2019-02: these months are left out." in said
         assert "Every row is there once." in said
         assert "Stopped what was started." in said
 

@@ -7,9 +7,10 @@ production code of ``staging`` and ``commit``; only Spark is played: it puts fil
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 import attrs
@@ -20,12 +21,18 @@ from airflow_provider_onelake.commit.publish import Committer, Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.replay import LiveFiles
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.claims import begin
+from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
+from tests.simulation.airflow import Airflow, TaskInstance
 from tests.simulation.compactor import Compacted, compact
-from tests.simulation.foreign import foreign, set_aside, vacuum, write_checkpoint
+from tests.simulation.foreign import ForeignWrite, foreign, set_aside, vacuum, write_checkpoint
 from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
 from tests.simulation.store import MemoryStore, parsed
 from tests.simulation.table import (
@@ -39,6 +46,8 @@ from tests.simulation.table import (
     partition_key,
 )
 from tests.simulation.world import Actor, ViolationError, World
+
+T = TypeVar("T")
 
 
 @attrs.define
@@ -65,17 +74,41 @@ class Said:
 
     :param began: the step at which it began.
     :param ended: the step at which it ended.
+    :param oldest: the table's version when it began.
     :param newest: the table's version when it ended.
+    :param writers: keys of the writers that it was to settle.
+    :param stale: whether its task had been cleared, or its run deleted, when it ended.
+    :param epoch: how often the table had been made again when it began; -1 if it was while it ran.
     """
 
     actor: str
     plan: LoadPlan
     began: int
     ended: int
+    oldest: int
     newest: int
+    epoch: int
     spec: WriteSpec | None = None
     said: Publication | Skip | Report | None = None
     error: OneLakeError | None = None
+    writers: tuple[str, ...] = ()
+    stale: bool = False
+
+
+class _Log(DeltaLog):
+    """A log that is not dropped between two entries of one reading: what came of that, nobody could tell."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        super().__init__(deployment.store, "sim", deployment.world)
+        self._deployment = deployment
+
+    def snapshot(self) -> Snapshot | None:
+        with self._deployment.uninterrupted():
+            return super().snapshot()
+
+    def live_files(self, wanted: Callable[[dict[str, Any]], bool], until: int | None = None) -> LiveFiles:
+        with self._deployment.uninterrupted():
+            return super().live_files(wanted, until)
 
 
 class Deployment:
@@ -95,9 +128,20 @@ class Deployment:
         self.compacted: list[Compacted] = []
         # The version at which the job of a buffer read the table itself.
         self.reads: dict[str, int] = {}
+        # What commits of others do to rows, by version, and how often the table was made again.
+        self.foreign_writes: dict[int, ForeignWrite] = {}
+        self.epoch = 0
+        self.before_remake: Callable[[], None] = lambda: None
         self.plans = {plan.load.id: plan for plan in self.scenario.loads}
+        self.airflows = {plan.load.id: Airflow(self.world, plan) for plan in self.scenario.loads}
+        # Which writer a buffer is of, whom a reconciliation expected, and the generations of a writer's deliberate runs.
+        self.writer_of: dict[str, WriterPlan] = {}
+        self.expected: dict[str, tuple[str, ...]] = {}
+        self.generations: dict[str, dict[int, tuple[str, int]]] = {}
         # Numbers that no other column, and no other deletion vector, ever had.
-        self.columns, self.vectors = 100, 0
+        self.columns, self.vectors, self.changes = 100, 0, 0
+        # Processes that read the log, or are about to commit.
+        self.busy = 0
         self._files = self._rounds = 0
 
     # -- the run -------------------------------------------------------------------------------------------------------
@@ -129,7 +173,7 @@ class Deployment:
         :param plan: of the load.
         :returns: what reconcile said; ``None`` where the table was never made.
         """
-        if self.store.version() < 0:
+        if self.store.version() < 0 or plan.lone:
             return None
         before = len(self.said)
         self.world.spawn(f"{plan.load.dag}: final reconcile", lambda: self._by_hand(plan), faulty=False)
@@ -138,16 +182,17 @@ class Deployment:
 
     def log(self) -> DeltaLog:
         """A log as a new process opens it."""
-        return DeltaLog(self.store, "sim", self.world)
+        return _Log(self)
 
     # -- Airflow -------------------------------------------------------------------------------------------------------
 
     def _drive(self, plan: LoadPlan) -> None:
         world, random = self.world, self.world.random
-        runners = [
-            world.spawn(f"{plan.load.dag}.{w.key}: scheduler", self._runner(plan, w, 1, 0), faulty=False)
-            for w in plan.writers
-        ]
+        airflow = self.airflows[plan.load.id]
+        if plan.redeployed is not None:
+            after, retries = plan.redeployed
+            world.spawn(f"{plan.load.dag}: a DAG file", lambda: setattr(airflow, "retries", retries), after=after)
+        runners = self._start(airflow, airflow.start(), 0)
         for at in plan.early:
             self._rounds += 1
             name = f"{plan.load.dag}: reconcile {self._rounds} by hand"
@@ -156,30 +201,45 @@ class Deployment:
         if plan.before_reconcile:
             world.sleep(plan.before_reconcile * random.uniform(0.95, 1.05))
         self._settle_up(plan)
-        generations = {w.key: 1 for w in plan.writers}
         for rerun in plan.reruns:
             world.sleep(rerun.after)
-            world.counters["deliberate reruns"] += 1
-            cleared = [w for w in plan.writers if w.key in rerun.writers]
-            for writer in cleared:
-                generations[writer.key] += 1
-            runners = [
-                world.spawn(
-                    f"{plan.load.dag}.{w.key}: scheduler",
-                    self._runner(plan, w, generations[w.key], rerun.source),
-                    faulty=False,
-                )
-                for w in cleared
-            ]
-            self._wait_for(plan, runners)
+            airflow.retries = rerun.retries
+            if rerun.kind == "again":
+                world.counters["runs deleted and made again"] += 1
+                instances = airflow.make_again(rerun.listed)
+            else:
+                world.counters["deliberate reruns"] += 1
+                world.counters["mapped lists changed"] += rerun.listed != airflow.writers
+                instances = airflow.clear(rerun.writers, rerun.listed)
+            world.note(rerun.kind, plan.load.dag, ", ".join(f"{i.label}: {i.writer.key}" for i in instances))
+            self._wait_for(plan, self._start(airflow, instances, rerun.source))
             self._settle_up(plan)
 
-    def _runner(self, plan: LoadPlan, writer: WriterPlan, generation: int, source: int) -> Callable[[], None]:
-        def work() -> str:
-            return self._write(plan, writer, generation, source)
+    def _start(self, airflow: Airflow, instances: Sequence[TaskInstance], source: int) -> list[Actor]:
+        """Start the tasks of writers: at once, or in any order one after another, as where there is one slot."""
+        world, plan = self.world, airflow.plan
+        tasks = [(instance, self._runner(airflow, instance, source)) for instance in instances]
+        if not plan.one_by_one:
+            return [world.spawn(f"{plan.load.dag}.{i.label}: scheduler", task, faulty=False) for i, task in tasks]
+        world.random.shuffle(tasks)
 
-        name = f"{plan.load.dag}.{writer.task}.g{generation}"
-        return lambda: self._tries(plan, name, work)
+        def run_all() -> None:
+            for _, task in tasks:
+                task()
+
+        return [world.spawn(f"{plan.load.dag}: scheduler of one slot", run_all, faulty=False)]
+
+    def _runner(self, airflow: Airflow, instance: TaskInstance, source: int) -> Callable[[], None]:
+        plan, number = airflow.plan, instance.number
+
+        def work() -> str:
+            return self._write(airflow, instance, source)
+
+        def is_over() -> bool:
+            return airflow.is_stale(instance, number)
+
+        name = f"{plan.load.dag}.{instance.label}.d{number} of {instance.writer.key}"
+        return lambda: self._tries(plan, name, work, is_over)
 
     def _by_hand(self, plan: LoadPlan) -> None:
         self._reconcile(plan)
@@ -191,17 +251,23 @@ class Deployment:
             self.world.join(runners)
 
     def _settle_up(self, plan: LoadPlan) -> None:
+        if plan.lone:
+            return
         self._rounds += 1
         name = f"{plan.load.dag}: reconcile {self._rounds}"
         tries = self.world.spawn(
-            f"{name}: scheduler", lambda: self._tries(plan, name, lambda: self._reconcile(plan)), faulty=False
+            f"{name}: scheduler",
+            lambda: self._tries(plan, name, lambda: self._reconcile(plan), lambda: False),
+            faulty=False,
         )
         self._wait_for(plan, [tries])
 
-    def _tries(self, plan: LoadPlan, name: str, work: Callable[[], str]) -> None:
-        """Run a task until it ends well or has no try left; one whose heartbeat is lost runs on as a zombie."""
+    def _tries(self, plan: LoadPlan, name: str, work: Callable[[], str], is_over: Callable[[], bool]) -> None:
+        """Run a task until it ends well, has no try left or is cleared; one whose heartbeat is lost runs on as a zombie."""
         world, random = self.world, self.world.random
         for number in range(1, plan.tries + 1):
+            if is_over():
+                return
             ended: list[str] = []
             actor = world.spawn(f"{name} try {number}", lambda e=ended: e.append(work()))  # type: ignore[misc]
             if random.random() < plan.lost_heartbeat:
@@ -217,30 +283,24 @@ class Deployment:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _write(self, plan: LoadPlan, writer: WriterPlan, generation: int, source: int) -> str:
-        random = self.world.random
-        bounds: dict[str, Any] = {}
-        if writer.into is not None:
-            name = "replace_where" if plan.mode is Mode.REPLACE_WHERE else "covers"
-            bounds[name] = self.scenario.column.predicate(writer.into)
-        spec = WriteSpec(
-            identity=plan.load.writer(writer.key),
-            attempt=f"a-{random.getrandbits(64):016x}",
-            generation=generation,
-            task=writer.task,
-            mode=plan.mode,
-            rows_outside=plan.rows_outside,
-            allow_empty=plan.allow_empty,
-            on_rerun=plan.on_rerun,
-            publish=plan.publish,
-            fingerprint=f"source {source} of {writer.task}" if plan.fingerprinted else "",
-            **bounds,
-        )
+    def _write(self, airflow: Airflow, instance: TaskInstance, source: int) -> str:
+        random, plan = self.world.random, airflow.plan
+        number, writer, identity = instance.number, instance.writer, plan.load.writer(instance.writer.key)
+        context = airflow.context(instance)
+        deed = deed_of(context)
+        airflow.tell(instance, deed)
 
-        def work() -> Publication | Skip | None:
+        def work(said: Said) -> Publication | Skip | None:
             log = self.log()
             if log.snapshot() is None:
                 self._create(log)
+            generation = begin(log, identity, deed, is_rival=airflow.is_rival)
+            self._note_generation(identity.app_id, number, instance.label, generation)
+            spec = said.spec = self._spec(plan, instance, writer, str(context["ti"].id), generation, source)
+            self.writer_of[spec.buffer] = writer
+            if is_new_beside_others(log, identity):
+                keys = {w.key for w in airflow.writers}
+                check_no_orphans(log, spec, keys, {"load"}, complete=airflow.all_begun)
             decision = prepare(log, spec)
             if isinstance(decision, Skip):
                 return decision
@@ -252,33 +312,75 @@ class Deployment:
                 buffer = complete(log, decision.path, reads_target=writer.reads)
             if spec.publish is PublishMode.TOGETHER:
                 return None
-            self.world.actor.began = self.world.steps
-            return Committer(log, random, Backoff(budget=120)).publish([buffer])
+            policy = plan.policy if plan.lone else None
+            return self.committing(lambda: Committer(log, random, Backoff(budget=120)).publish([buffer], policy))
 
-        return self._task(plan, work, spec)
+        return self._task(plan, work, lambda: airflow.is_stale(instance, number))
+
+    def _spec(
+        self, plan: LoadPlan, instance: TaskInstance, writer: WriterPlan, attempt: str, generation: int, source: int
+    ) -> WriteSpec:
+        bounds: dict[str, Any] = {}
+        if writer.into is not None:
+            name = "replace_where" if plan.mode is Mode.REPLACE_WHERE else "covers"
+            bounds[name] = self.scenario.column.predicate(writer.into)
+        return WriteSpec(
+            identity=plan.load.writer(writer.key),
+            attempt=attempt,
+            generation=generation,
+            task=instance.label,
+            mode=plan.mode,
+            rows_outside=plan.rows_outside,
+            allow_empty=plan.allow_empty,
+            on_rerun=plan.on_rerun,
+            publish=plan.publish,
+            fingerprint=f"source {source} of {writer.name}" if plan.fingerprinted else "",
+            **bounds,
+        )
+
+    def _note_generation(self, app_id: str, number: int, label: str, generation: int) -> None:
+        """A generation belongs to one deliberate run, and a deliberate run has one; of one task's, the later is higher."""
+        known = self.generations.setdefault(app_id, {})
+        for other, (its_label, its_generation) in known.items():
+            if (other == number) != (its_generation == generation):
+                raise ViolationError(
+                    f"{app_id}: the deliberate runs {other} and {number} are of generations {its_generation} and "
+                    f"{generation}"
+                )
+            if its_label == label and (other < number) != (its_generation < generation) and other != number:
+                raise ViolationError(
+                    f"{app_id}: run {other} of {label} is of generation {its_generation}, and run {number} of {generation}"
+                )
+        known[number] = label, generation
 
     def _reconcile(self, plan: LoadPlan) -> str:
-        def work() -> Report:
+        def work(said: Said) -> Report:
             committer = Committer(self.log(), self.world.random, Backoff(budget=120))
-            self.world.actor.began = self.world.steps
-            return reconcile(
-                committer,
-                plan.load,
-                [w.key for w in plan.writers],
-                publish=plan.publish,
-                on_conflict=plan.policy,
-                on_missing_writer=plan.on_missing,
+            keys = tuple(dict.fromkeys(w.key for w in self.airflows[plan.load.id].writers))
+            said.writers = self.expected[said.actor] = keys
+            return self.committing(
+                lambda: reconcile(
+                    committer,
+                    plan.load,
+                    keys,
+                    publish=plan.publish,
+                    on_conflict=plan.policy,
+                    on_missing_writer=plan.on_missing,
+                )
             )
 
-        return self._task(plan, work, None)
+        return self._task(plan, work, lambda: False)
 
     def _task(
-        self, plan: LoadPlan, work: Callable[[], Publication | Skip | Report | None], spec: WriteSpec | None
+        self,
+        plan: LoadPlan,
+        work: Callable[[Said], Publication | Skip | Report | None],
+        is_stale: Callable[[], bool],
     ) -> str:
         world = self.world
-        said = Said(world.actor.name, plan, world.steps, 0, -1, spec)
+        said = Said(world.actor.name, plan, world.steps, 0, self.store.version(), -1, self.epoch)
         try:
-            said.said = work()
+            said.said = work(said)
             ended = "done"
         except TransientError as error:
             said.error, ended = error, "retry"
@@ -290,10 +392,29 @@ class Deployment:
             if isinstance(error, ViolationError):
                 raise
             raise ViolationError(f"{type(error).__name__}: {error}") from error
-        said.ended, said.newest = world.steps, self.store.version()
+        said.ended, said.newest, said.stale = world.steps, self.store.version(), is_stale()
+        said.epoch = said.epoch if said.epoch == self.epoch else -1
         self.said.append(said)
         world.note("task", ended, str(said.error or _short(said.said)))
         return ended
+
+    def committing(self, work: Callable[[], T]) -> T:
+        """Do what ends in a commit: nobody can tell a table that is made again between the last look at it and the put.
+
+        :param work: to do.
+        """
+        self.world.actor.began = self.world.steps
+        with self.uninterrupted():
+            return work()
+
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Keep the table from being made again meanwhile."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
 
     def _create(self, log: DeltaLog) -> None:
         part, table = self.scenario.column.type, self.scenario.table
@@ -308,7 +429,7 @@ class Deployment:
         """An ordinary Spark append into the buffer: files first, then version 1."""
         random, column = self.world.random, self.scenario.column
         # The rows of a source are the same for every attempt; a rerun that appends means to have them again.
-        salt = f"{plan.load.dag}/{writer.task}/{source}"
+        salt = f"{plan.load.dag}/{writer.name}/{source}"
         if plan.on_rerun == "append":
             salt += f"/g{spec.generation}"
         twin = self._twin(spec.buffer)
@@ -355,7 +476,14 @@ class Deployment:
         return {kind: body for action in parsed(stored.data) for kind, body in action.items()}
 
     def file(
-        self, partition: int, rows: Sequence[Row], *, prefix: str, spelling: str | None, metadata: dict[str, Any]
+        self,
+        partition: int,
+        rows: Sequence[Row],
+        *,
+        prefix: str,
+        spelling: str | None,
+        metadata: dict[str, Any],
+        at_once: bool = False,
     ) -> dict[str, Any]:
         """Put a data file, and return its ``add``.
 
@@ -364,11 +492,12 @@ class Deployment:
         :param prefix: of its path, which the ``add`` leaves out.
         :param spelling: of the partition's value.
         :param metadata: of the table that it is written for.
+        :param at_once: whether nobody else moves meanwhile.
         """
         self._files += 1
         name = f"part={partition}/part-{self._files:05d} of é.parquet"
         data = dump_rows(rows)
-        self.store.put(f"{prefix}{name}", data)
+        (self.store.put_at_once if at_once else self.store.put)(f"{prefix}{name}", data)
         return {
             "path": quote(name, safe="/=-._"),
             "partitionValues": {partition_key(metadata): spelling},

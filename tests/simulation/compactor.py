@@ -30,10 +30,12 @@ _BASE = "file:///lake/sim%20table"
 class Compacted:
     """What a compaction said when it was done.
 
+    :param epoch: how often the table had been made again when it began; -1 if it was while it ran.
     :param shadow: its path; ``None`` where there was nothing to do.
     """
 
     actor: str
+    epoch: int
     shadow: str | None = None
     said: Publication | None = None
     error: OneLakeError | None = None
@@ -42,7 +44,7 @@ class Compacted:
 def compact(deployment: Deployment, terms: CompactionPlan) -> None:
     """Compact once; nothing is retried."""
     world = deployment.world
-    told = Compacted(world.actor.name)
+    told = Compacted(world.actor.name, deployment.epoch)
     try:
         _compact(deployment, terms, told)
     except (TransientError, TerminalError) as error:
@@ -54,6 +56,7 @@ def compact(deployment: Deployment, terms: CompactionPlan) -> None:
         if isinstance(error, ViolationError):
             raise
         raise ViolationError(f"a compaction ends with {type(error).__name__}: {error}") from error
+    told.epoch = told.epoch if told.epoch == deployment.epoch else -1
     deployment.compacted.append(told)
     world.note("compaction", "ended", str(told.error or told.said or "nothing to do"))
     if told.said is not None:
@@ -85,8 +88,7 @@ def _compact(deployment: Deployment, terms: CompactionPlan, told: Compacted) -> 
         close(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
         return
     world.sleep(terms.waits)
-    world.actor.began = world.steps
-    told.said = Publisher(log, random).publish(shadow, rewrite)
+    told.said = deployment.committing(lambda: Publisher(log, random).publish(shadow, rewrite))
 
 
 def _optimize(deployment: Deployment, shadow: Shadow) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -12,16 +13,56 @@ from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.staging.buffers import close, closed
 from tests.simulation.checkpoint import checkpoint
-from tests.simulation.scenario import ForeignPlan
+from tests.simulation.scenario import PARTITIONS, ForeignPlan
+from tests.simulation.serial import Write
 from tests.simulation.store import parsed
-from tests.simulation.table import State, altered, data_columns, high_water_mark, new_vector, spelling_of, vector_id
+from tests.simulation.table import (
+    PART,
+    State,
+    altered,
+    data_columns,
+    high_water_mark,
+    new_vector,
+    partition_name,
+    spelling_of,
+    vector_id,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.actors import Deployment
 
+_WITH_ROWS = ("append", "overwrite", "overwrite dynamic", "overwrite all", "replace")
+_MAY_BE_SILENT = ("append", "overwrite", "delete")
 DAY = 86_400 * 1_000_000
 WEEK = 7 * DAY
 Actions = list[dict[str, Any]]
+
+
+@attrs.frozen
+class ForeignWrite:
+    """What a commit of somebody else's does to rows, as the judge is told.
+
+    :param write: to any table.
+    :param says: the partitions of which its log entry says that it replaced whatever was there.
+    :param restores: the version whose rows it brings back.
+    """
+
+    write: Write
+    says: frozenset[int] = frozenset()
+    restores: int | None = None
+
+
+@attrs.define
+class _Draft:
+    """A commit that somebody else thinks of.
+
+    :param actions: without its ``commitInfo``.
+    """
+
+    deed: ForeignWrite
+    operation: str
+    actions: Actions
+    parameters: dict[str, str] = attrs.field(factory=dict)
 
 
 def foreign(deployment: Deployment, plan: ForeignPlan) -> None:
@@ -36,6 +77,9 @@ def foreign(deployment: Deployment, plan: ForeignPlan) -> None:
             world.sleep(1)
     if store.version() < 0:
         return
+    if plan.kind == "remake":
+        _make_again(deployment, plan)
+        return
     if plan.kind == "swap column":
         # Two statements of a person, one after the other.
         for kind in ("drop column", "add again"):
@@ -49,83 +93,206 @@ def foreign(deployment: Deployment, plan: ForeignPlan) -> None:
 def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
     world, store = deployment.world, deployment.store
     new: list[dict[str, Any]] = []
-    if plan.kind in ("append", "overwrite"):
+    if plan.kind in _WITH_ROWS:
         metadata = State.of(store).metadata
-        spelling = deployment.scenario.column.spell(plan.partition, world.random)
-        rows = [(f"{world.actor.name}/{i}", data_columns(metadata)) for i in range(2)]
-        new = [deployment.file(plan.partition, rows, prefix="", spelling=spelling, metadata=metadata)]
+        if not metadata:
+            return
+        new = [_new_file(deployment, plan, metadata)]
         definition = metadata
     while True:
         state = State.of(store)
-        if new and state.metadata != definition:
+        if not state.metadata or (new and state.metadata != definition):
             # The engine finds that the table is another by now, and gives up.
             return
-        info: dict[str, Any] = {"operation": "WRITE", "isBlindAppend": plan.kind == "append" and plan.blind}
-        info["operationParameters"] = {"mode": "Overwrite" if plan.kind == "overwrite" else "Append"}
-        decided = _decide(deployment, plan, state, info, new)
-        if decided is None:
+        draft = _decide(deployment, plan, state, new)
+        if draft is None:
             return
+        info: dict[str, Any] = {"operation": draft.operation, "operationParameters": draft.parameters}
+        if plan.blind is not None:
+            info["isBlindAppend"] = plan.kind == "append" and plan.blind
+        deed, actions = draft.deed, [_hidden(plan, action) for action in draft.actions]
         now = int(world.now().timestamp() * 1000)
         info["timestamp"] = now
-        if not plan.silent or plan.kind not in ("append", "overwrite", "delete") or state.stamped:
-            decided.insert(0, {"commitInfo": info})
-        state.stamp_foreign(decided, now + int(plan.ahead * 1000))
+        if not plan.silent or plan.kind not in _MAY_BE_SILENT or state.stamped:
+            actions.insert(0, {"commitInfo": info})
+        else:
+            deed = attrs.evolve(deed, says=frozenset())
+        state.stamp_foreign(actions, now + int(plan.ahead * 1000))
+        epoch = deployment.epoch
         world.sleep(plan.thinks)
+        if epoch != deployment.epoch:
+            # Others are no better than we are; what they do to another table is their own.
+            continue
         try:
-            store.create(version_path(state.version + 1), dump_actions(decided))
+            store.create(version_path(state.version + 1), dump_actions(actions))
         except OneLakeError:
             plan = attrs.evolve(plan, thinks=plan.thinks / 2)
             continue
+        deployment.foreign_writes[state.version + 1] = deed
         world.counters[f"foreign: {plan.kind}"] += 1
         return
 
 
-def _decide(
-    deployment: Deployment, plan: ForeignPlan, state: State, info: dict[str, Any], new: list[dict[str, Any]]
-) -> Actions | None:
-    """Return the actions of a commit, without its ``commitInfo``; ``None`` for nothing to do."""
+def _new_file(deployment: Deployment, plan: ForeignPlan, metadata: dict[str, Any]) -> dict[str, Any]:
+    spelling = deployment.scenario.column.spell(plan.partition, deployment.world.random)
+    rows = [(f"{deployment.world.actor.name}/{i}", data_columns(metadata)) for i in range(2)]
+    return deployment.file(plan.partition, rows, prefix="", spelling=spelling, metadata=metadata)
+
+
+def _hidden(plan: ForeignPlan, action: dict[str, Any]) -> dict[str, Any]:
+    """A ``remove`` may leave out what partition its file was of."""
+    if plan.hides is None or "remove" not in action:
+        return action
+    remove = {k: v for k, v in action["remove"].items() if k != "partitionValues"}
+    told: dict[str, dict[str, Any]] = {
+        "absent": {},
+        "null": {"partitionValues": None},
+        "empty": {"partitionValues": {}},
+    }
+    return {"remove": {**remove, **told[plan.hides]}}
+
+
+def _decide(deployment: Deployment, plan: ForeignPlan, state: State, new: list[dict[str, Any]]) -> _Draft | None:
+    """Return a commit; ``None`` for nothing to do."""
     random, column = deployment.world.random, deployment.scenario.column
-    mine = [add for add in state.live.values() if column.read(spelling_of(add)) == plan.partition]
+    everything = list(state.live.values())
+    mine = [add for add in everything if column.read(spelling_of(add)) == plan.partition]
+    adds: Actions = [{"add": dict(add)} for add in new]
+    rows = frozenset(name for add in new for name, _ in deployment.rows_of(add))
+    puts = {plan.partition: rows} if new else {}
+    whole, here = frozenset(PARTITIONS), frozenset({plan.partition})
     if plan.kind == "append":
-        return [{"add": dict(add)} for add in new]
+        return _Draft(ForeignWrite(Write(puts=puts)), "WRITE", adds, {"mode": "Append"})
     if plan.kind == "overwrite":
-        return [*({"add": dict(add)} for add in new), *({"remove": removed(add, change=True)} for add in mine)]
+        predicate = column.predicate((plan.partition,))
+        if partition_name(state.metadata) != PART:
+            predicate = predicate.replace(PART, partition_name(state.metadata))
+        return _Draft(
+            ForeignWrite(Write(here, puts=puts), here),
+            "WRITE",
+            [*adds, *_removes(mine)],
+            {"mode": "Overwrite", "predicate": predicate},
+        )
+    if plan.kind == "overwrite dynamic":
+        parameters = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
+        return _Draft(ForeignWrite(Write(here, puts=puts), here), "WRITE", [*adds, *_removes(mine)], parameters)
+    if plan.kind == "overwrite all":
+        # Not every engine says whether it was a dynamic overwrite, which empties no other partition.
+        parameters = {"mode": "Overwrite", **({} if plan.blind is None else {"isDynamicPartitionOverwrite": "false"})}
+        says = here if plan.blind is None else whole
+        return _Draft(ForeignWrite(Write(whole, puts=puts), says), "WRITE", [*adds, *_removes(everything)], parameters)
+    if plan.kind == "truncate":
+        return _Draft(ForeignWrite(Write(whole), whole), "TRUNCATE", _removes(everything)) if everything else None
+    if plan.kind == "replace":
+        metadata = {**state.metadata, "id": f"replaced-{state.version}"}
+        actions = [{"metaData": metadata}, *adds, *_removes(everything)]
+        return _Draft(ForeignWrite(Write(whole, puts=puts)), "CREATE OR REPLACE TABLE AS SELECT", actions)
     if plan.kind == "delete":
-        return [{"remove": removed(add, change=True)} for add in mine] or None
+        # Its predicate is on the partition column, so that it would take whatever is there.
+        return _Draft(ForeignWrite(Write(here)), "DELETE", _removes(mine)) if mine else None
     if plan.kind == "erase":
-        return _erase(deployment, mine, info)
-    if plan.kind == "update":
-        info["operation"] = "UPDATE"
-        if not mine:
-            return None
-        old = random.choice(mine)
-        return [{"remove": removed(old, change=True)}, {"add": _anew(deployment, plan, state, [old])}]
+        return _erase(deployment, mine)
+    if plan.kind in ("update", "trim") and mine:
+        return _rewrite(deployment, plan, state, random.choice(mine))
     if plan.kind == "restore":
-        return _restore(deployment, state, info)
+        return _restore(deployment, state)
     if plan.kind == "compact":
-        info["operation"] = "OPTIMIZE"
         if len(mine) < 2:
             return None
         chosen = mine if random.random() < 0.6 else random.sample(mine, 2)
         merged = {**_anew(deployment, plan, state, chosen), "dataChange": False}
-        return [*({"remove": removed(old, change=False)} for old in chosen), {"add": merged}]
+        return _Draft(ForeignWrite(Write()), "OPTIMIZE", [*_removes(chosen, change=False), {"add": merged}])
+    if plan.kind in ("update", "trim"):
+        return None
     deployment.columns += 1
-    metadata = altered(state.metadata, plan.kind, deployment.columns)
-    info["operation"] = "ALTER TABLE"
-    return None if metadata is None else [{"metaData": metadata}]
+    altered_to = altered(state.metadata, plan.kind, deployment.columns)
+    return None if altered_to is None else _Draft(ForeignWrite(Write()), "ALTER TABLE", [{"metaData": altered_to}])
 
 
-def _anew(deployment: Deployment, plan: ForeignPlan, state: State, files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Write the rows of some files into a new one, and return its ``add``."""
+def _removes(files: Iterable[dict[str, Any]], *, change: bool = True) -> Actions:
+    return [{"remove": removed(add, change=change)} for add in files]
+
+
+def _rewrite(deployment: Deployment, plan: ForeignPlan, state: State, old: dict[str, Any]) -> _Draft:
+    """UPDATE the rows of a file, or DELETE one of them, by writing the file anew."""
+    rows = [name for name, _ in deployment.rows_of(old)]
+    if plan.kind == "update":
+        deployment.changes += 1
+        names = {row: f"{row.split('~')[0]}~{deployment.changes}" for row in rows}
+        add = _anew(deployment, plan, state, [old], names)
+        return _Draft(ForeignWrite(Write(renames=names)), "UPDATE", [*_removes([old]), {"add": add}])
+    gone = deployment.world.random.choice(rows)
+    left: Actions = []
+    if len(rows) > 1:
+        left = [{"add": _anew(deployment, plan, state, [old], {row: row for row in rows if row != gone})}]
+    return _Draft(ForeignWrite(Write(drops=frozenset({gone}))), "DELETE", [*_removes([old]), *left])
+
+
+def _anew(
+    deployment: Deployment,
+    plan: ForeignPlan,
+    state: State,
+    files: list[dict[str, Any]],
+    names: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Write rows of some files into a new one, and return its ``add``.
+
+    :param names: what the rows are called from then on; those without a name are left out. Default: all, as before.
+    """
     columns = set(data_columns(state.metadata))
-    rows = [(n, tuple(c for c in had if c in columns)) for add in files for n, had in deployment.rows_of(add)]
+    rows = [
+        (names[n] if names is not None else n, tuple(c for c in had if c in columns))
+        for add in files
+        for n, had in deployment.rows_of(add)
+        if names is None or n in names
+    ]
     return deployment.file(plan.partition, rows, prefix="", spelling=spelling_of(files[0]), metadata=state.metadata)
 
 
-def _erase(deployment: Deployment, mine: list[dict[str, Any]], info: dict[str, Any]) -> Actions | None:
+def _make_again(deployment: Deployment, plan: ForeignPlan) -> None:
+    """Drop the table, and make another in its place; sometimes somebody else is faster in making it."""
+    world, store = deployment.world, deployment.store
+    world.sleep(plan.thinks)
+    for _ in range(100):
+        if not deployment.busy and not store.in_the_net:
+            break
+        world.sleep(1)
+    else:
+        return
+    newest = store.version()
+    if newest < 0:
+        return
+    world.note("drop", "", f"the table of {newest + 1} versions")
+    deployment.before_remake()
+    deployment.foreign_writes.clear()
+    store.forget_log()
+    if not plan.silent:
+        _make(deployment, plan, world.random.choice((0, newest, newest + 1)))
+        world.counters["foreign: remake"] += 1
+
+
+def _make(deployment: Deployment, plan: ForeignPlan, appends: int) -> None:
+    """Make a table at once, with some versions."""
+    world, store = deployment.world, deployment.store
+    now = int(world.now().timestamp() * 1000)
+    column, table = deployment.scenario.column, deployment.scenario.table
+    made = table.version_0(column.type, now, f"made-again-{deployment.epoch}")
+    store.put_at_once(version_path(0), dump_actions(made))
+    for version in range(1, appends + 1):
+        state = State.of(store)
+        spelling = column.spell(plan.partition, world.random)
+        rows = [(f"{world.actor.name}/{version}", data_columns(state.metadata))]
+        add = deployment.file(plan.partition, rows, prefix="", spelling=spelling, metadata=state.metadata, at_once=True)
+        info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "timestamp": now}
+        actions: Actions = [{"commitInfo": info}, {"add": add}]
+        state.stamp_foreign(actions, now)
+        store.put_at_once(version_path(version), dump_actions(actions))
+        deployment.foreign_writes[version] = ForeignWrite(Write(puts={plan.partition: frozenset({rows[0][0]})}))
+
+
+def _erase(deployment: Deployment, mine: list[dict[str, Any]]) -> _Draft | None:
     """DELETE one row of a file by a deletion vector."""
     store, random = deployment.store, deployment.world.random
-    info["operation"] = "DELETE"
     with_rows = [add for add in mine if len(deployment.rows_of(add)) > 1]
     if not with_rows:
         return None
@@ -134,25 +301,27 @@ def _erase(deployment: Deployment, mine: list[dict[str, Any]], info: dict[str, A
     count = json.loads(add["stats"])["numRecords"]
     gone = random.choice([at for at in range(count) if at not in hidden])
     deployment.vectors += 1
+    before = [name for name, _ in deployment.rows_of(add)]
     vector = new_vector(store, deployment.vectors, hidden | {gone}, random.choice(("", "ab")))
     left = {**add, "deletionVector": vector, "dataChange": True}
-    return [{"remove": removed(add, change=True)}, {"add": left}]
+    drops = frozenset(before) - {name for name, _ in deployment.rows_of(left)}
+    return _Draft(ForeignWrite(Write(drops=drops)), "DELETE", [*_removes([add]), {"add": left}])
 
 
-def _restore(deployment: Deployment, state: State, info: dict[str, Any]) -> Actions | None:
+def _restore(deployment: Deployment, state: State) -> _Draft | None:
     """RESTORE TABLE to an earlier version: it takes back files and columns, but no txn."""
     store, random = deployment.store, deployment.world.random
-    info["operation"] = "RESTORE"
     if state.version < 2:
         return None
-    before = State.of(store, random.randrange(max(1, state.version - 4), state.version))
+    to = random.randrange(max(1, state.version - 4), state.version)
+    before = State.of(store, to)
     now = {(path, vector_id(add)) for path, add in state.live.items()}
     then = {(path, vector_id(add)) for path, add in before.live.items()}
-    actions: Actions = [{"remove": removed(state.live[p], change=True)} for p, v in sorted(now - then, key=str)]
+    actions = _removes(state.live[p] for p, v in sorted(now - then, key=str))
     actions += [{"add": {**before.live[p], "dataChange": True}} for p, v in sorted(then - now, key=str)]
     if before.metadata != state.metadata:
         actions.insert(0, {"metaData": before.metadata})
-    return actions or None
+    return _Draft(ForeignWrite(Write(), restores=to), "RESTORE", actions) if actions else None
 
 
 def vacuum(deployment: Deployment) -> None:
@@ -182,7 +351,7 @@ def write_checkpoint(deployment: Deployment) -> None:
     """An engine writes a checkpoint, and cleans up the log behind it."""
     world, store = deployment.world, deployment.store
     state = State.of(store)
-    if state.version < 0:
+    if not state.metadata:
         return
     actions: Actions = [{"protocol": state.protocol}, {"metaData": state.metadata}]
     actions += [{"txn": txn} for txn in state.txns.values()]

@@ -55,7 +55,6 @@ def simulate(seed: int) -> History:
             deployment.run()
             judge.judge_log()
             judge.judge_said()
-            told = len(deployment.said)
             for plan in deployment.scenario.loads:
                 last = deployment.settle(plan)
                 judge.judge_log()
@@ -66,7 +65,6 @@ def simulate(seed: int) -> History:
                 deployment.settle(plan)
             if deployment.store.version() != settled:
                 raise ViolationError(f"reconciling once more made version {deployment.store.version()}")
-            deployment.said[:] = deployment.said[told:]
             judge.judge_said()
             judge.judge_end()
         except ViolationError as error:

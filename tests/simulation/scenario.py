@@ -15,6 +15,7 @@ from tests.simulation.table import TablePlan
 from tests.simulation.world import Faults
 
 NULL = 3
+_OTHERS = tuple(p for p in Policy if p not in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS, Policy.FAIL))
 PARTITIONS = (0, 1, 2, NULL)
 
 # Every way in which an engine may spell a partition's value (protocol, rule 18).
@@ -52,6 +53,8 @@ class Column:
         values = [f"'{_SPELLINGS[self.type][p][0]}'" for p in partitions if p != NULL]
         if self.type == "integer":
             values = [value.strip("'") for value in values]
+        elif self.type == "timestamp":
+            values = [f"TIMESTAMP {value}" for value in values]
         parts = [f"part IN ({', '.join(values)})"] if values else []
         return " OR ".join([*parts, "part IS NULL"] if NULL in partitions else parts)
 
@@ -61,29 +64,35 @@ class WriterPlan:
     """One writer of a load.
 
     :param key: of the writer.
+    :param name: of its rows.
     :param sources: for each version of its source, how many rows it has in each partition.
     :param into: the partitions that it replaces or covers; ``None`` for anywhere.
-    :param task: what people call its task.
     :param reads: whether it computes its rows from the table itself.
     """
 
     key: str
+    name: str
     sources: tuple[dict[int, int], ...]
     into: tuple[int, ...] | None
-    task: str
     reads: bool = False
 
 
 @attrs.frozen
 class Rerun:
-    """A deliberate rerun.
+    """What people do with a load that has run.
 
-    :param writers: that are cleared.
+    :param kind: ``clear`` of some writers, or ``again``: the run is deleted and made again.
+    :param writers: keys of those that are cleared.
+    :param listed: the writers of the load by then; where the list has changed, all are cleared.
+    :param retries: of its tasks by then.
     :param source: the version of the source that is there by then.
     :param after: seconds since the reconciliation before.
     """
 
+    kind: str
     writers: tuple[str, ...]
+    listed: tuple[WriterPlan, ...]
+    retries: int
     source: int
     after: float
 
@@ -92,13 +101,18 @@ class Rerun:
 class LoadPlan:
     """One write group in one run.
 
+    :param lone: whether it is one writer without a group, which settles its own conflicts.
+    :param one_by_one: whether its writers run one after another, as where there is one slot.
     :param before_reconcile: seconds between the last writer and reconcile.
+    :param redeployed: seconds after which the DAG has other ``retries``, and how many; ``None`` if it has not.
     :param lost_heartbeat: how likely a try is given up while it runs on, as a zombie.
     :param hasty: whether reconcile and reruns do not wait for what runs.
     :param early: seconds at which a person runs reconcile by hand.
     """
 
     load: Load
+    lone: bool
+    one_by_one: bool
     mode: Mode
     publish: PublishMode
     policy: Policy
@@ -112,23 +126,31 @@ class LoadPlan:
     tries: int
     start: float
     before_reconcile: float
+    redeployed: tuple[float, int] | None
     lost_heartbeat: float
     hasty: bool
     early: tuple[float, ...]
+
+    @property
+    def all_writers(self) -> tuple[WriterPlan, ...]:
+        """Every writer that the load ever has."""
+        return tuple({w.name: w for some in (self.writers, *(r.listed for r in self.reruns)) for w in some}.values())
 
 
 @attrs.frozen
 class ForeignPlan:
     """One commit of somebody else.
 
-    :param kind: ``append``, ``overwrite``, ``delete``, ``update`` (which writes a file anew), ``erase`` (by a deletion vector),
-        ``compact``, ``restore``, ``add check``, ``add column``, and under column mapping ``rename``, ``rename partition`` or ``swap column`` (dropped,
-        and added again).
+    :param kind: ``append``, ``overwrite`` (a partition, by a predicate), ``overwrite dynamic``, ``overwrite all``, ``truncate``, ``delete`` (a
+        partition), ``trim`` and ``update`` (which write a file anew), ``erase`` (by a deletion vector), ``compact``, ``restore``, ``replace`` (by
+        another table, in the same log), ``remake`` (the table is dropped and made again), ``add check``, ``add column``, and under column mapping
+        ``rename``, ``rename partition`` or ``swap column`` (dropped, and added again).
     :param partition: that it is about.
     :param start: seconds from the beginning.
     :param thinks: seconds between its reading and its putting.
-    :param blind: whether it says of its append that it is blind.
+    :param blind: whether it says of its append that it is blind; ``None`` if it says nothing, as deltalake.
     :param silent: whether it puts no ``commitInfo``.
+    :param hides: how it leaves out which partition a file was of that it removes: ``absent``, ``null`` or ``empty``; ``None`` if it does not.
     :param ahead: seconds by which its clock is ahead of all others.
     :param compacts: whether its engine compacts the partition right after it.
     """
@@ -137,8 +159,9 @@ class ForeignPlan:
     partition: int
     start: float
     thinks: float
-    blind: bool
+    blind: bool | None
     silent: bool
+    hides: str | None
     ahead: float
     compacts: bool
 
@@ -231,9 +254,10 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     mode = random.choice((*modes, *modes, Mode.OVERWRITE))
     publish = random.choice((PublishMode.EACH, PublishMode.TOGETHER))
     count = random.choice((1, 2, 2, 3))
+    lone = count == 1 and publish is PublishMode.EACH and random.random() < 0.6
     shared = _some(random, hot)
     keys = [f"w{i}" for i in range(count)]
-    tasks = [f"load.write[{i}]" for i in range(count)]
+    names = [f"writer {i}" for i in range(count)]
     twins = count > 1 and random.random() < 0.04
     if twins:
         keys[1] = keys[0]
@@ -241,25 +265,34 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     own = random.random() < 0.4
     reading = random.random() < 0.1
     writers = []
-    for i, (key, task) in enumerate(zip(keys, tasks, strict=True)):
+    for i, key in enumerate(keys):
         into = ((hot[i % len(hot)],) if own else shared) if bounded else None
         reads = reading and random.random() < 0.7
-        writers.append(WriterPlan(key, (_rows(random, into, hot), _rows(random, into, hot)), into, task, reads))
+        writers.append(WriterPlan(key, names[i], (_rows(random, into, hot), _rows(random, into, hot)), into, reads))
     appends = mode is Mode.APPEND
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     # Of reconciliations at once, one may find more of a load's buffers than another.
     early = (0, 1, 2, 3) if publish is PublishMode.TOGETHER and not appends else (0, 0, 1, 2)
+    early = (0,) if lone else early
     source = 0
     rerun = []
-    for _ in range(reruns):
+    listed = tuple(writers)
+    for round_ in range(reruns):
         source = random.choice((source, 1))
         wait = random.choice((0.0, 1.0, 10.0)) * random.random()
-        rerun.append(Rerun(_some(random, tuple(keys)), source, wait))
+        if not lone and random.random() < 0.2:
+            more = WriterPlan(f"x{round_}", f"writer x{round_}", writers[0].sources, writers[0].into)
+            listed = _changed(random, listed, more)
+        kind = "again" if random.random() < 0.2 else "clear"
+        cleared = _some(random, tuple(w.key for w in listed))
+        rerun.append(Rerun(kind, cleared, listed, random.randrange(3), source, wait))
     return LoadPlan(
         load=Load("sim", f"dag{number}", "load", f"2019-0{number + 1}-01T00:00:00+00:00"),
+        lone=lone,
+        one_by_one=random.random() < 0.25,
         mode=mode,
         publish=publish,
-        policy=random.choice((*[Policy.LAST_WRITER_WINS] * 3, Policy.FIRST_WRITER_WINS, Policy.FAIL)),
+        policy=random.choice((*[Policy.LAST_WRITER_WINS] * 4, *[Policy.FIRST_WRITER_WINS] * 2, Policy.FAIL, *_OTHERS)),
         on_missing=random.choice(list(OnMissingWriter)),
         on_rerun=random.choice(tuple(OnRerun) if appends else (OnRerun.REPLACE, OnRerun.SKIP)),
         rows_outside=random.choice((*[RowsOutside.SET_ASIDE] * 4, RowsOutside.REFUSE)),
@@ -270,10 +303,24 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         tries=random.choice((1, 2, 3)),
         start=random.choice((0.0, 0.0, random.uniform(0, 2))),
         before_reconcile=random.choice((0.0, 2.0, 3.0, 7.2, 7.6)) * 86_400 if slow else 0.0,
+        redeployed=(random.uniform(0, 3), random.randrange(3)) if random.random() < 0.2 else None,
         lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
         hasty=random.random() < 0.2,
         early=tuple(10 ** random.uniform(-1, 0.7) for _ in range(random.choice(early))),
     )
+
+
+def _changed(random: Random, listed: tuple[WriterPlan, ...], more: WriterPlan) -> tuple[WriterPlan, ...]:
+    """Change the list that the writers are mapped over, so that they move to other tasks."""
+    some = list(listed)
+    how = random.randrange(3)
+    if how == 0:
+        some.insert(0, more)
+    elif how == 1 and len(some) > 1:
+        del some[0]
+    else:
+        some.reverse()
+    return tuple(some)
 
 
 def _rows(random: Random, into: tuple[int, ...] | None, hot: tuple[int, ...]) -> dict[int, int]:
@@ -296,33 +343,33 @@ def _table(random: Random) -> TablePlan:
 
 def _kinds(random: Random, table: TablePlan, slow: bool) -> tuple[str, ...]:
     """What others do, if they do anything; often they leave the table's definition alone, for that ends many writers."""
-    kinds = ["append", "append", "overwrite", "delete", *["compact"] * 4, "add column", "add check"]
-    kinds += ["erase"] * 2 * table.vectors
+    kinds = ["append"] * 4 + ["overwrite", "overwrite dynamic", "overwrite all", "truncate"]
+    kinds += ["delete", "trim", "update", *["compact"] * 5, "add column", "add check"]
+    kinds += ["erase"] * 3 * table.vectors
     if random.random() < 0.6:
         return tuple(kinds)
     if table.mapping != "none":
         kinds += ["rename", *["rename partition"] * 4, *["swap column"] * 4]
     kinds += ["erase"] * 4 * table.vectors
     # Whoever restores files that a VACUUM has listed loses them, whatever we do.
-    kinds += [] if slow else ["restore"] * 2
+    kinds += [] if slow else ["restore"] * 2 + ["replace", "remake", "remake"]
     return tuple(kinds)
 
 
 def _foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow: bool) -> ForeignPlan:
-    drawn = ForeignPlan(
+    return ForeignPlan(
         kind=random.choice(kinds),
         partition=random.choice(hot),
         start=random.uniform(0, 8 * 86_400)
         if slow
         else random.choice((random.uniform(0, 2), 10 ** random.uniform(-1, 1.7))),
         thinks=10 ** random.uniform(-2, 0.7),
-        blind=random.random() < 0.8,
+        blind=random.choice((True, True, None, None, False)),
         silent=random.random() < 0.1,
+        hides=random.choice(("absent", "null", "empty")) if random.random() < 0.08 else None,
         ahead=random.choice((0.0, 0.0, random.uniform(-5, 5))),
         compacts=random.random() < 0.3,
     )
-    # Without a draw of its own, so that seeds keep their histories.
-    return attrs.evolve(drawn, kind="update") if drawn.kind == "delete" and not drawn.blind else drawn
 
 
 def _compaction(random: Random, slow: bool) -> CompactionPlan:

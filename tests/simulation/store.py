@@ -16,6 +16,8 @@ from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.simulation.world import EPOCH, CrashError, ViolationError, World
 
 LOG = "_delta_log/"
+# What the names of actors end in that are puts, on their way after whoever put them.
+IN_THE_NET = " (in the net)"
 _ENTRY = re.compile(r"^_delta_log/(\d{20})\.json$")
 _COMPLETE = f"/_delta_log/{1:020d}.json"
 _CLAIM = re.compile(r"^(.*)/_claim-(\d+)\.json$")
@@ -64,6 +66,8 @@ class MemoryStore:
         self.closings: dict[str, int] = {}
         self.claims: dict[str, dict[int, int]] = {}
         self.completed: dict[str, int] = {}
+        # Puts that have not taken effect yet.
+        self.in_the_net = 0
 
     # -- what production code calls ------------------------------------------------------------------------------------
 
@@ -139,6 +143,16 @@ class MemoryStore:
         """Return the newest version of the log, -1 for none."""
         return max(self.entries, default=-1)
 
+    def put_at_once(self, path: str, data: bytes) -> None:
+        """Put an object, while nobody else moves."""
+        self._set(path, data, self.world.actor.name, self.world.steps)
+
+    def forget_log(self) -> None:
+        """Delete the table's log, while nobody else moves: the table is dropped."""
+        for path in [path for path in self.objects if path.startswith(LOG)]:
+            del self.objects[path]
+        self.entries.clear()
+
     # -- inside ----------------------------------------------------------------------------------------------------------
 
     def _do(self, what: str, path: str, effect: Callable[[], T], *, writes: bool = False) -> T:
@@ -177,6 +191,7 @@ class MemoryStore:
     def _later(self, what: str, path: str, effect: Callable[[], object]) -> None:
         def happen() -> None:
             self.world.microseconds += 1
+            self.in_the_net -= 1
             try:
                 effect()
             except ObjectExistsError:
@@ -184,7 +199,8 @@ class MemoryStore:
             else:
                 self.world.note(what, path, "took effect late")
 
-        name = f"{self.world.actor.name} (in the net)"
+        self.in_the_net += 1
+        name = f"{self.world.actor.name}{IN_THE_NET}"
         self.world.spawn(name, happen, faulty=False, after=10 ** self.world.random.uniform(-2, 1.3))
 
     def _set(self, path: str, data: bytes, actor: str, began: int) -> None:

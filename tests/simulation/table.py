@@ -53,11 +53,12 @@ class TablePlan:
         """Whether production leaves making such a table to Spark."""
         return self.row_tracking or self.mapping == "id"
 
-    def version_0(self, part_type: str, now: int) -> list[dict[str, Any]]:
+    def version_0(self, part_type: str, now: int, name: str = "made-by-spark") -> list[dict[str, Any]]:
         """Return what Spark puts, where it makes the table.
 
         :param part_type: of the partition column.
         :param now: in milliseconds.
+        :param name: the table's id.
         """
         fields = fields_of(part_type)
         properties = self.properties
@@ -71,7 +72,7 @@ class TablePlan:
         reader = [name for name in writer if name in ("columnMapping", "deletionVectors")]
         protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": reader, "writerFeatures": writer}
         metadata = {
-            "id": "made-by-spark",
+            "id": name,
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": fields}),
             "partitionColumns": [PART],
@@ -193,6 +194,11 @@ def data_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 def partition_key(metadata: Mapping[str, Any]) -> str:
     """Return what ``partitionValues`` call the partition column."""
     return physical_names(metadata)[metadata["partitionColumns"][0]]
+
+
+def partition_name(metadata: Mapping[str, Any]) -> str:
+    """Return what people call the partition column."""
+    return str(metadata["partitionColumns"][0])
 
 
 def spelling_of(file: Mapping[str, Any]) -> str | None:

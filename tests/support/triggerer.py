@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import attrs
+import pytest
 from airflow.triggers.shared_stream import SharedStreamManager
 
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+
+# Seconds that a condition is waited for; less where tests are to fail, as with a bug put into the code.
+PATIENCE = float(os.environ.get("TESTS_PATIENCE", "60"))
 
 
 @attrs.define
@@ -96,7 +101,10 @@ class Triggerer:
                     self.confirm()
                 await asyncio.sleep(0.005)
 
-        await asyncio.wait_for(go_on(), 60)
+        try:
+            await asyncio.wait_for(go_on(), PATIENCE)
+        except TimeoutError:
+            pytest.fail(f"waited {PATIENCE:.0f} s in vain; there are {self.database.events[-5:]}")
 
     async def crash(self) -> None:
         """End at once: what is not in the database is lost, and nobody is told of what is."""

@@ -25,6 +25,16 @@ ROOT = Path(__file__).parents[2]
         pytest.param(
             "abfss://c@a.dfs.core.windows.net/a/b", ("abfss://c@a.dfs.core.windows.net", "a/b"), id="container"
         ),
+        pytest.param(
+            "abfs://w@westeurope-onelake.dfs.fabric.microsoft.com/i/a",
+            ("abfss://w@onelake.dfs.fabric.microsoft.com", "i/a"),
+            id="regions-of-onelake",
+        ),
+        pytest.param(
+            f"abfss://w@{'0f' * 16}.z0f.dfs.fabric.microsoft.com/i/a",
+            ("abfss://w@onelake.dfs.fabric.microsoft.com", "i/a"),
+            id="private-links-of-onelake",
+        ),
         pytest.param("https://me:pw@x.example/a?sig=abc", ("https://x.example", "a"), id="no-secrets"),
         pytest.param("s3://key:secret@bucket/a", ("s3://bucket", "a"), id="no-keys"),
         pytest.param("s3://bucket/a?X-Amz-Signature=abc", ("s3://bucket", "a"), id="not-signed"),

@@ -84,6 +84,15 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     exchange.clear()
     assert not any(exchange.path in path for path in onelake.blobs)
 
+    one, other = (Exchange.at(lake.log().store, "abfss://…", "attempt", kind) for kind in ("analysis", "stage"))
+    assert one.send("analysis", {})
+    assert other.send("stage", {})
+    onelake.asked.clear()
+    one.clear()
+    assert other.submitted
+    assert not any(asked.method == "DELETE" and asked.path.endswith("/attempt") for asked in onelake.asked)
+    other.clear()
+
     publish(lake, "b", mode=Mode.OVERWRITE_PARTITIONS)
     log = later(lake.log(), days=8)
     todo = plan(log, Terms(abandoned_after=timedelta(days=7)))

@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.partitions import Partitioning, typed_value
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode, RowsOutside
 from tests.support.tables import finished_at, foreign_append, make_table, stage, writer_spec
@@ -167,3 +168,35 @@ def test_rule_18_an_instant_without_a_zone_is_refused_where_its_partition_matter
 def test_rule_18_an_append_that_promises_nothing_may_spell_as_it_likes(tmp_path: Path) -> None:
     log = partitioned_by(tmp_path / "p", "timestamp")
     assert len(placed(log, at(log, "p", "2019-01-01 12:00:00")).placed[0].inside) == 1
+
+
+def test_a_number_is_not_compared_with_a_string_column_before_anything_is_staged(log: DeltaLog) -> None:
+    foreign_append(log, {"2": [2], "9": [9], "10": [10], "23": [23]})
+    with pytest.raises(InvalidWriteError, match=r"month is STRING and 10 is a number, .* write '10'"):
+        stage(log, writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month >= 10"), {"23": [123]})
+    as_text = stage(log, writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month >= '10'"), {"23": [123]})
+    assert replaced(placed(log, as_text), "2", "9", "10", "23") == ["2", "9", "10", "23"]
+
+
+@pytest.mark.parametrize("spelling", ["+10000-01-01", "-0044-03-15"])
+def test_a_date_of_a_strange_year_stands_in_no_overwrites_way(tmp_path: Path, spelling: str) -> None:
+    log = partitioned_by(tmp_path, "date")
+    strange, plain, other = ((typed_value(each, "date"),) for each in (spelling, "2019-01-01", "2019-01-02"))
+    batch = placed(log, at(log, "p", "2019-01-01", **OVERWRITE))
+    assert [batch.replaces(partition) for partition in (strange, plain, other)] == [False, True, False]
+    batch = placed(log, at(log, "p", spelling, writer="strange", **OVERWRITE))
+    assert [batch.replaces(partition) for partition in (strange, plain, other)] == [True, False, False]
+
+
+def test_what_is_no_value_of_its_type_is_refused_only_where_an_overwrite_touches_it(tmp_path: Path) -> None:
+    log = partitioned_by(tmp_path, "date")
+    strange = Partitioning({"p": "date"}).partition({"p": "20190101"})
+    assert not placed(log, at(log, "p", "2019-01-01", **OVERWRITE)).replaces(strange)
+    nulls = placed(log, at(log, "p", None, writer="nulls", **OVERWRITE))
+    assert nulls.replaces((None,))
+    with pytest.raises(InvalidWriteError, match=r"'20190101', which Spark reads as NULL too\. Nothing was published"):
+        nulls.replaces(strange)
+    where = {"mode": Mode.REPLACE_WHERE, "replace_where": "p >= '2019-01-01'"}
+    with pytest.raises(InvalidWriteError, match="nobody knows"):
+        placed(log, at(log, "p", "2019-01-01", writer="where", **where)).replaces(strange)
+    assert placed(log, at(log, "p", "2019-01-01", writer="all", mode=Mode.OVERWRITE)).replaces(strange)

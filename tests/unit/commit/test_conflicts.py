@@ -25,7 +25,7 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
     UnsupportedFeatureError,
 )
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.spec import Mode
@@ -114,6 +114,9 @@ def test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere(l
     (conflict,) = found(log, batch(log, **OVERWRITE), winner(removed))
     assert conflict.partition is None
     assert "a partition that it does not name" in conflict.describe(newest(log).partitioning)
+    half = [removed, {"remove": file("2019-02", "b")}]
+    for actions in (half, half[::-1]):
+        assert where(found(log, batch(log, **OVERWRITE), winner(*actions))) == [None]
     compacted = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
     assert found(log, batch(log, **OVERWRITE), winner(compacted)) == []
     assert found(log, batch(log), winner(removed)) == []
@@ -135,9 +138,9 @@ def test_only_a_blind_append_can_be_kept_beside_an_overwrite(
 
 
 def test_a_replace_where_of_ours_that_found_no_file_conflicts_with_what_lies_in_its_range(log: DeltaLog) -> None:
-    staged = {"writers": [], "replaces": ["month >= '2019-01' AND month < '2019-03'"]}
+    staged = {"format": FORMAT, "writers": [], "replaces": ["month >= '2019-01' AND month < '2019-03'"]}
     assert where(found(log, batch(log, **OVERWRITE), winner(staged=staged))) == [("2019-01",)]
-    elsewhere = {"writers": [], "replaces": ["month = '2019-02'"]}
+    elsewhere = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-02'"]}
     assert found(log, batch(log, **OVERWRITE), winner(staged=elsewhere)) == []
 
 
@@ -165,7 +168,7 @@ def test_rule_20_a_winner_of_ours_counts_when_its_last_buffer_finished(log: Delt
     record = {"writer": "w", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
     times = {"x": FINISHED, "y": FINISHED.replace(hour=1)}
     writers = [{**record, "app_id": app_id, "finished": at.isoformat()} for app_id, at in times.items()]
-    ours = winner({"add": file("2019-01")}, staged={"writers": writers}, timestamp=1_600_000_000_000)
+    ours = winner({"add": file("2019-01")}, staged={"format": FORMAT, "writers": writers}, timestamp=1_600_000_000_000)
     (conflict,) = found(log, batch(log, **OVERWRITE), ours)
     assert conflict.finished == (FINISHED.replace(hour=1), "y")
     assert conflict.name == "w, w"

@@ -81,7 +81,7 @@ def test_rule_13_the_commit_records_buffers_writers_and_when_they_finished(log: 
     assert staged["load"] == "test/taxi/load/2019-01-01T00:00:00+00:00"
     assert (staged["mode"], staged["readVersion"]) == ("append", 0)
     assert staged["settlements"] == [
-        {"partition": "month=2019-01", "winner_version": 7, "winner": "w", "outcome": "replaced"}
+        {"partition": "month=2019-01", "winner_version": 7, "winner": "w", "outcome": "replaced", "values": None}
     ]
 
 

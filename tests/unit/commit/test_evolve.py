@@ -239,6 +239,17 @@ def test_a_highest_id_that_lags_behind_is_not_trusted(tmp_path: Path) -> None:
     assert add_columns(log, rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "3"
 
 
+def test_the_id_of_a_column_that_was_dropped_is_not_given_again(tmp_path: Path) -> None:
+    """Files that hold the dropped one would be read as the new one."""
+    log = make_table(tmp_path / "m", **MAPPED)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    after_a_drop = {**snapshot.configuration, "delta.columnMapping.maxColumnId": "9"}
+    foreign_commit(log, [{"metaData": {**snapshot.metadata, "configuration": after_a_drop}}])
+    assert add_columns(log, rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "10"
+    assert schema_of(log)[2]["metadata"]["delta.columnMapping.id"] == 10
+
+
 def test_a_plain_table_gets_no_physical_names(log: DeltaLog) -> None:
     add_columns(log, rows(("n", "long")))
     assert schema_of(log)[2]["metadata"] == {}

@@ -12,7 +12,7 @@ from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import Conflict, Effect
 from airflow_provider_onelake.commit.policy import Contest, Policy, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.staging.spec import Mode
@@ -53,7 +53,7 @@ def met(at: datetime | None, effect: Effect = CHANGED, partition: Any = HERE, ve
 
 def ours(at: datetime, app_id: str) -> Conflict:
     record = {"app_id": app_id, "writer": "theirs", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
-    staged = {"writers": [{**record, "finished": at.isoformat()}]}
+    staged = {"format": FORMAT, "writers": [{**record, "finished": at.isoformat()}]}
     return Conflict(HERE, Commit(7, [{"commitInfo": {"timestamp": 1, "staged": staged}}]), REPLACED)
 
 
@@ -177,6 +177,13 @@ def test_rule_20_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
     mine = batch.finished[1]
     assert outcomes(settled(batch, LAST, ours(MINE, mine + "x"))) == ["superseded"]
     assert outcomes(settled(batch, LAST, ours(MINE, "a" + mine))) == ["replaced"]
+    # Itself is not earlier than itself.
+    assert outcomes(settled(batch, LAST, ours(MINE, mine))) == ["superseded"]
+
+
+def test_a_winner_of_which_nobody_knows_when_it_finished_is_not_replaced(batch: Batch) -> None:
+    assert outcomes(settled(batch, LAST, met(None, REPLACED))) == ["superseded"]
+    assert outcomes(settled(batch, LAST_BY_PART, met(None))) == ["set_aside"]
 
 
 @pytest.mark.parametrize("policy", [Policy.FAIL, LAST_BY_PART, FIRST_BY_PART])

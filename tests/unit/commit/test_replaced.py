@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import unquote
 
 import attrs
+import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_onelake.commit.policy import Policy
@@ -19,7 +21,17 @@ from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import LoserHeld, through
-from tests.support.tables import LOAD, foreign_append, foreign_commit, ids, landed_at, make_table, stage, writer_spec
+from tests.support.tables import (
+    LOAD,
+    SCHEMA,
+    foreign_append,
+    foreign_commit,
+    ids,
+    landed_at,
+    make_table,
+    stage,
+    writer_spec,
+)
 from tests.support.vectors import delete_rows
 
 REPLACE = {"on_rerun": OnRerun.REPLACE, "fingerprint": "mended"}
@@ -42,6 +54,28 @@ def newest(log: DeltaLog) -> Snapshot:
 
 def table_ids(log: DeltaLog) -> list[int]:
     return ids(Path(log.table))
+
+
+def live_ids(log: DeltaLog) -> list[int]:
+    """The ids in the files themselves, as Python's readers have not all of Spark's years."""
+    files = log.live_files(lambda _: True, newest(log).version)
+    return sorted(n for add in files for n in pq.read_table(Path(log.table, unquote(add["path"])))["id"].to_pylist())
+
+
+# -- partitions of any year ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strange", ["+10000-01-01", "-0044-03-15"])
+def test_a_partition_of_a_strange_year_is_left_alone_or_replaced_like_any_other(tmp_path: Path, strange: str) -> None:
+    log = make_table(tmp_path / "t", SCHEMA.replace('"string"', '"date"'))
+    foreign_append(log, {strange: [1], "2019-01-01": [2], None: [3]})
+    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS), {"2019-01-01": [10]})
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert live_ids(log) == [1, 3, 10]
+    where = f"month <= DATE '{strange}' AND month >= DATE '{strange}'"
+    buffer = stage(log, writer_spec("where", mode=Mode.REPLACE_WHERE, replace_where=where), {strange: [20, 21]})
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert live_ids(log) == [3, 10, 20, 21]
 
 
 # -- overwrite -----------------------------------------------------------------------------------------------------

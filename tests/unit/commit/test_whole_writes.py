@@ -181,7 +181,7 @@ def test_a_foreign_overwrite_that_left_older_rows_replaced_nothing_whole(log: De
 
 def test_writes_count_in_one_order_also_where_one_was_placed_before_another(log: DeltaLog) -> None:
     """Three overwrites are published in the order 3, 1, 2, and count in the order 1, 2, 3."""
-    rows: list[dict[str | None, list[int]]] = [{"p1": [10], "p2": [11]}, {"p1": [20]}, {"p2": [30]}]
+    rows: list[dict[str | None, list[int]]] = [{"p1": [10], "p2": [11]}, {"p1": [20], "p2": [21]}, {"p2": [30]}]
     buffers = []
     for number, staged in enumerate(rows):
         spec = writer_spec("w", attrs.evolve(LOAD, run=str(number)), **(TABLE if number == 0 else PARTITIONS))
@@ -254,6 +254,18 @@ def test_a_foreign_commit_and_a_buffer_are_ordered_by_the_stores_clock_alone(log
     (outcome,) = settle(log, "w").outcomes
     assert outcome.decisions == ("month=p1: version 2 (WRITE) is replaced: it finished earlier",)
     assert table_ids(log) == [3, 10]
+
+
+def test_a_winner_counts_only_where_it_did_not_leave_the_partition_to_others(log: DeltaLog) -> None:
+    """What it left to the one is not lost to the next: `late` has no rows in p1, so it hides none of `w` there."""
+    late = stage(log, writer_spec("late", OTHER, **WHERE), {"p1": [10], "p2": [11]})
+    first = stage(log, writer_spec("first", OTHER, **PARTITIONS), {"p1": [20]})
+    committer(log).publish([first])
+    buffer = stage(log, writer_spec(**PARTITIONS), {"p1": [30]})
+    late = finished_at(log, late, buffer.finished + timedelta(seconds=1))
+    committer(log).publish([late], Policy.FIRST_WRITER_WINS_PER_PARTITION)
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert table_ids(log) == [11, 30]
 
 
 # -- the writers of one load, one after another --------------------------------------------------------------------

@@ -210,3 +210,9 @@ def test_a_remove_that_does_not_say_where_names_no_partition() -> None:
 def test_a_corrupt_entry_names_version_and_table() -> None:
     with pytest.raises(CorruptLogError, match="Version 5 of trips"):
         Commit.parse(5, b"{", "trips")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b" \n\n"])
+def test_an_empty_entry_is_half_written_and_no_commit(content: bytes) -> None:
+    with pytest.raises(CorruptLogError, match="Version 5 of trips is empty"):
+        Commit.parse(5, content, "trips")

@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.clocks import HeldClock
-from tests.support.stores import Counted, Unlisted, through
+from tests.support.stores import Counted, OffsetBlind, Unlisted, through
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, local_log, make_table
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
@@ -142,6 +142,13 @@ def test_rule_23_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait(tmp_
     with pytest.raises(LogGapError, match="Version 3"):
         through(log.store, log).snapshot()
     assert [commit.version for commit in through(log.store, log).commits_since(3)] == [4, 5]
+
+
+def test_rule_23_a_gap_met_at_the_first_load_says_that_a_later_version_exists(tmp_path: Path) -> None:
+    log = with_versions(tmp_path, 5)
+    (tmp_path / version_path(3)).unlink()
+    with pytest.raises(LogGapError, match=r"Version 3 of .* is missing from its log, though version 5 exists"):
+        through(log.store, log).snapshot()
 
 
 def test_rule_23_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
@@ -406,6 +413,16 @@ def test_the_hint_spares_listing_and_reading_what_the_checkpoint_sums_up(tmp_pat
     assert dict(store.calls) == {"get": 3, "list": 1}
 
 
+def test_a_hint_that_is_newer_than_the_version_asked_for_costs_no_listing(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    for row in range(3):
+        foreign_append(log, {"2019-01": [row]})
+    DeltaTable(str(tmp_path)).create_checkpoint()
+    store = Counted(log.store)
+    assert len(through(store, log).live_files(lambda add: True, until=2)) == 2
+    assert store.calls["list"] == 1
+
+
 def test_a_damaged_entry_is_named(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 3)
     log.store.put(version_path(2), b'{"add":')
@@ -429,6 +446,26 @@ def test_what_is_neither_entry_nor_checkpoint_is_passed_over(tmp_path: Path) -> 
     assert snapshot is not None
     assert snapshot.version == 3
     assert through(log.store, log).commits_since(3) == []
+
+
+def test_a_list_from_an_offset_without_rows_is_never_taken_for_no_newer_version(tmp_path: Path) -> None:
+    writer, clock = with_versions(tmp_path, 5), HeldClock()
+    known = through(OffsetBlind(writer.store), writer, clock)
+    known.snapshot()
+    DeltaTable(writer.table).create_checkpoint()
+    foreign_append(writer, {"2019-01": [1]})
+    foreign_append(writer, {"2019-01": [2]})
+    clock.forward(minutes=2)
+    for log in (known, through(OffsetBlind(writer.store), writer)):
+        snapshot = log.snapshot()
+        assert snapshot is not None
+        assert snapshot.version == 7
+        assert log.newest_listed() == 7
+        assert log.versions_after(5) == (6, 7)
+        assert len(log.live_files(lambda _: True, 6)) == 1
+    (tmp_path / version_path(6)).unlink()
+    with pytest.raises(LogGapError, match="Version 6"):
+        through(OffsetBlind(writer.store), writer).commits_since(5)
 
 
 # -- what it costs to open -------------------------------------------------------------------------------------------

@@ -31,7 +31,14 @@ def typed_table(path: Path, kind: str) -> DeltaLog:
         "type": "struct",
         "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields],
     }
-    return make_table(path, json.dumps(schema), ["p"])
+    if kind != "binary":
+        return make_table(path, json.dumps(schema), ["p"])
+    # We make no such table, but others do.
+    log = make_table(path, json.dumps(schema), [])
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    foreign_commit(log, [{"metaData": {**snapshot.metadata, "partitionColumns": ["p"]}}])
+    return log
 
 
 def add_with(log: DeltaLog, *spellings: str | None) -> int:
@@ -67,8 +74,10 @@ def test_both_agree_where_paths_are_encoded_and_partitions_are_null(tmp_path: Pa
         ("short", ["1", None]),
         ("byte", ["1", None]),
         ("boolean", ["true", "false", None]),
-        ("date", ["2019-01-31", None]),
+        ("date", ["2019-01-31", "+10000-01-01", "-0044-03-15", "0000-02-29", None]),
         ("timestamp", ["2019-01-01T12:00:00.000000Z", "2019-01-01T12:00:00.500000Z", None]),
+        ("timestamp", ["+12100-06-01T00:00:00.500000Z", "2019-01-01T12:00:00.000000Z", None]),
+        ("binary", ["hello", "\u0001\u0002", "é", None]),
         ("decimal(10,2)", ["1.50", "-3.00", None]),
         ("double", ["1.5", "-0.25", "NaN", None]),
         ("float", ["1.5", None]),
@@ -90,6 +99,13 @@ def test_both_agree_on_typed_partitions(tmp_path: Path, kind: str, spellings: li
         agree(log, version, touches)
         # Once by our replay, once by deltalake's: it is not by touching nothing that they agree.
         assert len(touched) == 2
+
+
+def test_a_partition_that_deltalake_cannot_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+    log = typed_table(tmp_path, "date")
+    version = add_with(log, "2019-01-31", "noon")
+    with pytest.raises(CorruptLogError, match=r"deltalake cannot read version 1 of .*'noon'.* Nothing was removed"):
+        agree(log, version)
 
 
 def test_both_agree_on_a_table_without_partitions(tmp_path: Path) -> None:

@@ -129,6 +129,18 @@ def test_a_partition_without_a_time_zone_is_left_alone() -> None:
     assert "without a time zone" in found.left_out[0].reason
 
 
+@pytest.mark.parametrize(("kind", "spelling"), [("date", "20190131"), ("timestamp", "-0005-01-01T00:00:00Z")])
+def test_a_partition_that_spark_may_spell_in_another_way_is_left_alone(kind: str, spelling: str) -> None:
+    snapshot = table({"month": kind})
+    found = decide(*(file(10, spelling) for _ in range(4)), snapshot=snapshot)
+    assert not found.groups
+    assert "could move it" in found.left_out[0].reason
+    assert not selection(snapshot, "month IS NULL")(snapshot.partitioning.partition({"month": spelling}))
+    assert selection(snapshot, partitions=[{"month": "2019-01-31"}])(
+        snapshot.partitioning.partition({"month": "2019-01-31"})
+    )
+
+
 def test_a_table_without_partitions_is_one_group() -> None:
     assert decide(*(file(10) for _ in range(4)), snapshot=table({})).groups[0].name == "the table"
 

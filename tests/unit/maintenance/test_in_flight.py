@@ -80,6 +80,16 @@ def test_a_replacing_writer_needs_only_what_it_may_replace(log: DeltaLog) -> Non
     assert any(left.partition == "month=2019-03" and "in flight" in left.reason for left in planned(log).left_out)
 
 
+def test_a_replacing_writer_does_not_need_what_came_with_the_version_it_read(log: DeltaLog) -> None:
+    prepare(log, writer_spec("earlier", mode=Mode.REPLACE_WHERE, replace_where="month = '2019-02'"))
+    read = foreign_append(log, {"2019-01": [2]})
+    prepare(log, replacing())
+    found, commit = look(log), log.commit(read)
+    assert commit is not None
+    assert {write.read_version for write in found.formed} == {read - 1, read}
+    assert found.why_needed(commit.adds[0]) is None
+
+
 def test_an_append_needs_nothing_of_others(log: DeltaLog) -> None:
     stage(log, writer_spec(), {"2019-01": [2]})
     foreign_append(log, {"2019-01": [3]})
@@ -109,8 +119,9 @@ def test_a_writer_that_has_only_claimed_its_key_is_in_flight(log: DeltaLog) -> N
 
 
 def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed(log: DeltaLog) -> None:
-    for writer in ("w", "mate"):
-        Committer(log).publish([stage(log, writer_spec(writer, mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [2]})])
+    for writer, month in (("w", "2019-01"), ("mate", "2019-02")):
+        Committer(log).publish([stage(log, writer_spec(writer, mode=Mode.OVERWRITE_PARTITIONS), {month: [2]})])
+    assert look(log).loads == frozenset()
     claim(log.store, writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS, generation=2))
     assert look(log).loads == {LOAD.id}
 

@@ -312,6 +312,7 @@ def test_old_files_are_not_published(log: DeltaLog) -> None:
     clock = HeldClock()
     clock.forward(days=3.6)
     publication = publish(through(log.store, log, clock), shadow)
+    assert publication.status is Status.DROPPED
     assert "half of the table's retention" in publication.dropped[0].reason
 
 

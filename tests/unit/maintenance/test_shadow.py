@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
 from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.shadow import (
     Shadow,
@@ -55,7 +57,7 @@ def test_a_shadow_is_the_tables_twin_over_exactly_the_inputs_by_absolute_address
 def test_a_shadow_says_whose_it_is_and_is_no_buffer(log: DeltaLog) -> None:
     shadow = shadow_of(log)
     [info] = of_kind(version_0(log, shadow.path), "commitInfo")
-    assert info["staged"]["format"] == 1
+    assert info["staged"]["format"] == FORMAT
     assert info["staged"]["compaction"] == {
         "name": "upkeep",
         "attempt": shadow.attempt,
@@ -140,6 +142,14 @@ def test_whatever_is_more_than_moving_rows_is_refused(
     optimize_by_hand(Path(log.table, shadow.path), spoil)
     with pytest.raises(BufferInvalidError, match=said):
         read_rewrite(log.store, shadow)
+
+
+def test_rows_that_nobody_counted_before_or_after_are_refused(log: DeltaLog) -> None:
+    shadow = shadow_of(log)
+    optimize_by_hand(Path(log.table, shadow.path), lambda actions: _each(actions, "add", stats="{}"))
+    uncounted = {key: {**file, "stats": None} for key, file in shadow.inputs.items()}
+    with pytest.raises(BufferInvalidError, match="had None rows and has None now"):
+        read_rewrite(log.store, attrs.evolve(shadow, inputs=uncounted))
 
 
 def test_half_an_entry_is_refused(log: DeltaLog) -> None:

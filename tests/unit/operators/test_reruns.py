@@ -15,8 +15,10 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.roll import rivals
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine
@@ -66,8 +68,8 @@ class Airflow:
         delete_runs()
         return Airflow(days=self.days + 1)
 
-    def run(self, task: Any, map_index: int = -1) -> Any:
-        name = task.task_id if map_index < 0 else f"{task.task_id}_{map_index}"
+    def context(self, task: Any, map_index: int = -1) -> Any:
+        name = self.name(task, map_index)
         number, max_tries = self.tries.setdefault(name, (1, task.retries))
         self.states[name] = "running"
         self.xcoms[name] = {}
@@ -82,6 +84,13 @@ class Airflow:
         )
         context["dag_run"].start_date = JANUARY + timedelta(days=self.days)
         self.xcoms[name] = context["ti"].pushed
+        return context
+
+    def name(self, task: Any, map_index: int) -> str:
+        return task.task_id if map_index < 0 else f"{task.task_id}_{map_index}"
+
+    def run(self, task: Any, map_index: int = -1) -> Any:
+        name, context = self.name(task, map_index), self.context(task, map_index)
         self.states[name] = "failed"
         result = task.execute(context)
         self.states[name] = "success"
@@ -158,7 +167,7 @@ def test_an_append_whose_rows_were_deleted_is_not_called_skipped(engine: FakeEng
     DeltaTable(str(trips)).delete()
     for again in (airflow.delete(), airflow):
         again.clear()
-        with pytest.raises(AirflowFailException, match="DELETE in version 2 took its rows out of the table"):
+        with pytest.raises(AirflowFailException, match="its rows were changed or deleted by DELETE in version 2, so"):
             again.run(write())
     airflow.clear()
     assert airflow.run(write(on_rerun="append"))["status"] == "published"
@@ -235,6 +244,44 @@ def test_two_writers_with_one_key_are_two(engine: FakeEngine, trips: Path) -> No
         airflow.states.pop("load.write_0")
         airflow.states["load.write_0"] = "success"
     assert ids(trips) == [1]
+
+
+def stale(airflow: Airflow, engine: FakeEngine) -> tuple[Any, Deed]:
+    """A task that was cleared and whose new try reads the DAG, and the deed by which it had the key `b`."""
+    run_load(airflow, load("a", "b"), "a", "b")
+    airflow.clear()
+    airflow.states["load.write_1"] = "running"
+    mapped: Any = load("x", "a", "b").get_task("load.write")
+    context = airflow.context(mapped.unmap({"writer": "b", "where": "b"}), 2)
+    said = airflow.xcoms["load.write_1"]["writer"]
+    return context, Deed(id=said["deed"], task=said["task"], run_id=context["ti"].run_id, chain="any")
+
+
+def test_what_a_task_said_before_it_was_cleared_is_waited_for_to_go(engine: FakeEngine, log: DeltaLog) -> None:
+    """Airflow calls it running while it reads the DAG, and takes away what it said after that."""
+    airflow = Airflow()
+    context, deed = stale(airflow, engine)
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            context["ti"].pulled["writer"].clear()
+
+    assert not rivals(context, wait)(deed)
+    assert len(waited) == 3
+
+
+def test_a_task_that_says_so_still_has_the_key(engine: FakeEngine, log: DeltaLog) -> None:
+    airflow = Airflow()
+    context, deed = stale(airflow, engine)
+    waited: list[float] = []
+    assert rivals(context, waited.append)(deed)
+    assert 20 < sum(waited) < 60
+    # What has ended or waits for a retry is not about to say something else.
+    for state, rival in (("success", True), ("failed", False), ("up_for_retry", False), ("removed", False)):
+        airflow.states["load.write_1"] = state
+        assert rivals(context, pytest.fail)(deed) is rival
 
 
 def test_a_list_that_grew_and_was_not_cleared_as_a_whole_is_refused(engine: FakeEngine, trips: Path) -> None:

@@ -9,6 +9,10 @@ import pytest
 
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 
+BY_GUIDS = (
+    "abfss://0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c@onelake.dfs.fabric.microsoft.com/"
+    "a1b2c3d4-e5f6-4789-8abc-def012345678/Tables/trips"
+)
 ONELAKE = "abfss://taxi@onelake.dfs.fabric.microsoft.com/raw.Lakehouse/Tables/trips"
 
 
@@ -130,6 +134,14 @@ def test_links_to_the_table_are_seen_through(lake: Path, text: str) -> None:
 @pytest.mark.parametrize("text", ["SELECT * FROM delta.`{}/other`", "{}/a link/trips_2", "{}/a link", "{}/my lake"])
 def test_links_to_something_else_are_too(lake: Path, text: str) -> None:
     assert not reads_table(NoPlan(), "v", f"{lake}/my lake/trips", [text.format(lake)], [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("table", "other"), [(BY_GUIDS, ONELAKE), (ONELAKE, BY_GUIDS)])
+def test_a_table_of_onelake_is_known_by_names_and_by_guids_where_both_are_given(table: str, other: str) -> None:
+    for text in (table, other, f"SELECT * FROM delta.`{other}`", other.replace("@onelake", "@westeurope-onelake")):
+        assert reads_table(NoPlan(), "v", table, [text], [], other_uri=other)  # type: ignore[arg-type]
+    for text in (f"{other}_2", other.replace("@", "1@")):
+        assert not reads_table(NoPlan(), "v", table, [text], [], other_uri=other)  # type: ignore[arg-type]
 
 
 def test_a_table_that_is_not_on_this_machine_is_known_by_its_name() -> None:

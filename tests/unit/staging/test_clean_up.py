@@ -102,6 +102,16 @@ def test_a_buffer_whose_writer_is_settled_by_another_gets_no_marker(log: DeltaLo
     assert closed(log.store, second.path) is not None
 
 
+def test_a_buffer_that_an_older_generation_left_open_is_settled_by_a_newer_one(log: DeltaLog) -> None:
+    left = stage(log, writer_spec(), {"2019-01": [1]})
+    Committer(log).publish([stage(log, writer_spec(generation=2), {"2019-01": [2]})])
+    Path(log.table, left.path, CLOSED).unlink(missing_ok=True)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    found = {staged.path: staged.state for staged in survey(log, snapshot, log.store.list("staged"), WEEK)}
+    assert found[left.path] is State.CLOSED
+
+
 def test_an_abandoned_open_buffer_is_reported_and_a_full_vacuum_takes_its_files(
     log: DeltaLog, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 
 LOAD = Load("prod", "taxi", "load", "2019-01-01T00:00:00+00:00")
 KEYS = ["vendor-1", "vendor 1", "Vendor-1", "vendor/1", "vendor%2F1", "ü", "_x", ".x", "-", "x" * 300, "a b=c:d", "1"]
@@ -73,3 +73,15 @@ def test_a_part_of_the_identity_that_is_blank_is_refused(position: int, blank: s
         Load(*parts)
     with pytest.raises(InvalidWriteError, match="key must not be empty"):
         LOAD.writer(blank)
+
+
+@pytest.mark.parametrize("key", ["w", "a/b c", "ä:+%", "x=1"])
+def test_an_identity_comes_back_from_its_txn_id(key: str) -> None:
+    identity = LOAD.writer(key)
+    assert WriterIdentity.from_app_id(identity.app_id) == identity
+    assert identity.app_id.startswith(LOAD.prefix)
+
+
+@pytest.mark.parametrize("strange", ["", "w", "onelake/a/b/c/d", "onelake/a/b/c/d/ ", "spark/a/b/c/d/e"])
+def test_another_s_txn_id_is_none(strange: str) -> None:
+    assert WriterIdentity.from_app_id(strange) is None

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
-    BufferInvalidError,
     BufferSetAsideError,
     DuplicateWriterError,
     InvalidWriteError,
@@ -32,6 +31,7 @@ from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close, closed, set_aside
+from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
@@ -315,7 +315,7 @@ def test_rule_10_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) ->
     # A retry asks for nothing new.
     assert isinstance(prepare(log, writer_spec()), Skip)
     with pytest.raises(
-        RerunRefusedError, match=r"but DELETE in version 2 took its rows out of the table, so it cannot"
+        RerunRefusedError, match=r"but its rows were changed or deleted by DELETE in version 2, so it cannot"
     ):
         prepare(log, writer_spec(generation=2))
 
@@ -325,6 +325,9 @@ def test_rule_10_rows_that_were_compacted_are_there(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [9]})
     DeltaTable(log.table).optimize.compact()
     assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    DeltaTable(log.table).delete()
+    with pytest.raises(RerunRefusedError, match="deleted by DELETE in version 4"):
+        prepare(log, writer_spec(generation=3))
 
 
 def test_what_another_release_published_is_refused_and_says_so(log: DeltaLog) -> None:
@@ -580,14 +583,14 @@ def test_rule_17_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"task": 7, "app_id": "x"}', b"\xff"])
-def test_a_damaged_claim_is_named_with_what_to_do(log: DeltaLog, content: bytes) -> None:
+def test_of_a_damaged_claim_the_number_counts_all_the_same(log: DeltaLog, content: bytes) -> None:
     spec = writer_spec()
-    claim = f"{spec.identity.directory}/_claim-1.json"
-    log.store.put(claim, content)
-    with pytest.raises(BufferInvalidError, match=f"{claim} is damaged.*delete the file and clear the task"):
-        prepare(log, spec)
-    log.store.delete(claim)
+    log.store.put(f"{spec.identity.directory}/_claim-1.json", content)
     assert isinstance(prepare(log, spec), Stage)
+    deed = Deed(id="d", task=spec.task, run_id="r", chain="c")
+    assert begin(log, spec.identity, deed) == 2
+    with pytest.raises(ZombieWriterError):
+        prepare(log, attrs.evolve(spec, attempt="b"))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])

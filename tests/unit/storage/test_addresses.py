@@ -48,6 +48,14 @@ SAME_TABLE = [
     ),
     pytest.param(
         [
+            f"abfss://My%20Taxis@{ONELAKE}/raw.Lakehouse/Tables/trips",
+            f"https://{ONELAKE}/My%20Taxis/raw.Lakehouse/Tables/trips",
+            "onelake://My Taxis/raw.Lakehouse/Tables/trips",
+        ],
+        id="onelake-blank-in-workspace",
+    ),
+    pytest.param(
+        [
             "abfss://lake@acct.dfs.core.windows.net/raw/trips",
             "abfss://lake@acct.blob.core.windows.net/raw/trips",
             "https://acct.dfs.core.windows.net/lake/raw/trips",
@@ -162,9 +170,6 @@ def test_each_library_gets_its_own_spelling(text: str, spark: str, store: str, d
         pytest.param(f"onelake://{WS}/raw.Lakehouse/Tables/t", "GUIDs for both", id="guid-workspace-named-item"),
         pytest.param(f"onelake://taxi/{ITEM}/Tables/t", "GUIDs for both", id="named-workspace-guid-item"),
         pytest.param(f"onelake://{WS}/{ITEM}.Lakehouse/Tables/t", "takes no type", id="guid-with-suffix"),
-        pytest.param("onelake://My Taxis/raw.Lakehouse/Tables/t", "ABFS does not take", id="blank-in-workspace"),
-        pytest.param(f"abfss://My%20Taxis@{ONELAKE}/raw.Lakehouse/Tables/t", "<workspace GUID>", id="encoded-blank"),
-        pytest.param("onelake://Sales&EU/raw.Lakehouse/Tables/t", "ABFS does not take", id="ampersand-in-workspace"),
         pytest.param(
             f"abfss://{WS}@{PRIVATE[:-2]}ff.dfs.fabric.microsoft.com/{ITEM}/Tables/t",
             "first two characters",
@@ -238,6 +243,14 @@ def test_a_relative_name_lives_inside_the_lakehouse(lakehouse: str) -> None:
 def test_a_path_outside_the_lakehouse_is_refused(table: str, lakehouse: str) -> None:
     with pytest.raises(AddressError, match="outside the lakehouse"):
         resolve_table(table, lakehouse)
+
+
+@pytest.mark.parametrize("workspace", ["My Taxis", "My%20Taxis", "Sales&EU", "Größe"])
+def test_a_workspace_whose_name_abfs_does_not_take_can_be_read_and_is_refused_for_spark(workspace: str) -> None:
+    address = TableAddress.parse(f"onelake://{workspace}/raw.Lakehouse/Tables/t")
+    assert TableAddress.parse(address.deltalake_uri) == address
+    with pytest.raises(AddressError, match=r"Spark cannot reach it.*<workspace GUID>"):
+        _ = address.spark_uri
 
 
 def test_an_address_keeps_the_host_that_it_names() -> None:

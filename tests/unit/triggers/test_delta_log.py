@@ -12,17 +12,21 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowNotFoundException
+from deltalake import DeltaTable
 
-from airflow_provider_onelake.assets.commits import commits
+from airflow_provider_onelake.assets.commits import TableCommit, commits
 from airflow_provider_onelake.assets.tables import table_asset
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import AccessDeniedError, InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.outlets import tell_outlets
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers import delta_log, feed
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
+from airflow_provider_onelake.triggers.filters import CommitFilter
 from tests.support.contexts import connect
 from tests.support.tables import foreign_append, foreign_commit, local_log, make_table
 from tests.support.triggerer import Database, Triggerer
@@ -97,6 +101,30 @@ async def test_every_commit_is_an_event_once_and_in_order(tmp_path: Path) -> Non
     assert json.loads(json.dumps(database.events)) == [list(event) for event in database.events]
 
 
+async def test_every_commit_is_an_event_where_the_store_lists_nothing_from_an_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_all = ObjectStore.list
+
+    def blind(self: ObjectStore, prefix: str, start_after: str | None = None) -> Any:
+        return iter(()) if start_after is not None else list_all(self, prefix)
+
+    monkeypatch.setattr(ObjectStore, "list", blind)
+    monkeypatch.setattr(feed, "_LIST_EVERY", 1)
+    make_table(tmp_path / "trips")
+    append(tmp_path, 3)
+    DeltaTable(str(tmp_path / "trips")).create_checkpoint()
+    append(tmp_path, 2)
+    (tmp_path / "trips" / version_path(2)).unlink()
+    database = Database()
+    triggerer = Triggerer(database, trips=watcher(after=1))
+    await triggerer.until(lambda: len(database.events) >= 3)
+    append(tmp_path, 2)
+    await triggerer.until(lambda: len(database.events) >= 5)
+    await triggerer.crash()
+    assert database.versions("trips") == [3, 4, 5, 6, 7]
+
+
 async def test_watchers_of_one_table_share_one_poll_and_have_filters_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +194,19 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
     assert versions_in(kept) == {trips.watermark: 0}
     await triggerer.until(lambda: versions_in(kept) == {trips.watermark: 1})
     await triggerer.crash()
+
+
+async def test_a_poll_that_a_watcher_failed_in_lets_nobody_keep_how_far_it_came() -> None:
+    kept: list[feed.Seen] = []
+
+    async def keep(seen: feed.Seen) -> None:
+        kept.append(seen)
+
+    source = feed.LogFeed("trips", "onelake_default", 0.01)
+    poll = feed.Poll(source, 3, reached={keep: feed.Seen(3)})
+    for failed, expected in ((1, []), (0, [feed.Seen(3)])):
+        await source.advance([SimpleNamespace(outcome=SimpleNamespace(failed=failed), broker_payload=poll)])  # type: ignore[list-item]
+        assert kept == expected
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -561,7 +602,101 @@ async def test_a_state_store_that_does_not_answer_ends_nothing(tmp_path: Path) -
 def test_another_filter_or_table_is_another_watermark_and_another_pause_is_not() -> None:
     mine = watcher()
     others = [watcher(operation="WRITE"), watcher(writer="a"), DeltaLogTrigger(table="other", poll_interval=0.01)]
-    others.append(watcher(onelake_conn_id="other"))
-    assert len({mine.watermark, *(other.watermark for other in others)}) == 5
+    others += [watcher(onelake_conn_id="other"), watcher(partition="month = '1'"), watcher(data_change_only=True)]
+    assert len({mine.watermark, *(other.watermark for other in others)}) == 7
     assert DeltaLogTrigger(table="trips", poll_interval=9, after=3, asset="x").watermark == mine.watermark
     assert feed.feed_of(mine.serialize()[1]).table == "trips"
+
+
+# -- what other engines write ----------------------------------------------------------------------------------------
+
+ODD_ADD = {"path": "a", "partitionValues": {"month": "2019-01"}, "size": 1, "modificationTime": 1, "dataChange": True}
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        pytest.param([{"commitInfo": {"timestamp": "2019-01-01T00:00:00Z"}}], id="a time that is text"),
+        pytest.param([{"commitInfo": {"timestamp": 1_549_000_000_123_000}}], id="a time in microseconds"),
+        pytest.param([{"commitInfo": {"staged": {"writers": [{"writer": "w"}]}}}], id="a record like ours"),
+        pytest.param([{"commitInfo": "?"}], id="a commitInfo that is text"),
+        pytest.param([{"add": {**ODD_ADD, "stats": "none"}}], id="statistics that are no JSON"),
+        pytest.param([{"add": {**ODD_ADD, "stats": '["x"]'}}], id="statistics that are a list"),
+        pytest.param([{"add": {**ODD_ADD, "stats": '{"numRecords": "many"}'}}], id="rows that are no number"),
+        pytest.param([{"add": {**ODD_ADD, "partitionValues": {"month": 7}}}], id="a partition that is a number"),
+        pytest.param([{"remove": {"path": "a", "partitionValues": {"day": "x"}}}], id="a partition of another column"),
+        pytest.param(
+            [{"commitInfo": {"operation": ["x"], "userMetadata": {"a": 1}}}], id="an operation that is a list"
+        ),
+        pytest.param([{"add": {**ODD_ADD, "partitionValues": {}}}], id="no partition"),
+    ],
+)
+@pytest.mark.parametrize("partition", [None, "month = '2019-01'"])
+async def test_a_strange_commit_is_told_with_what_is_known_and_the_next_ones_follow(
+    tmp_path: Path, actions: list[dict[str, Any]], partition: str | None
+) -> None:
+    log = make_table(tmp_path / "trips")
+    foreign_commit(log, [*actions, {"add": ODD_ADD}] if partition else actions)
+    append(tmp_path)
+    database = Database()
+    triggerer = Triggerer(database, log=watcher(after=0, partition=partition))
+    await triggerer.until(lambda: len(database.events) >= 2)
+    await triggerer.crash()
+    assert database.versions("log") == [1, 2]
+
+
+async def test_what_nobody_thought_of_does_not_end_a_watcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(self: Commit) -> int:
+        raise ZeroDivisionError(self.version)
+
+    make_table(tmp_path / "trips")
+    append(tmp_path, 2)
+    monkeypatch.setattr(Commit, "rows_added", property(raises))
+    monkeypatch.setattr(CommitFilter, "takes", lambda self, commit, partitioning: 1 / 0)
+    database = Database()
+    triggerer = Triggerer(database, log=watcher(after=0))
+    await triggerer.until(lambda: len(database.events) >= 2)
+    await triggerer.crash()
+    assert database.versions("log") == [1, 2]
+    told = database.events[0][1]
+    assert (told["rows_added"], told["operation"]) == (None, "WRITE")
+
+
+@pytest.mark.parametrize("content", [b'{"add":', b'{"txn":{"appId":"x"}}\n', b"\xff\xfe"])
+async def test_an_entry_that_cannot_be_read_is_waited_for_and_passed_over_once_others_went_on(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = make_table(tmp_path / "trips")
+    append(tmp_path)
+    database = Database()
+    triggerer = Triggerer(database, log=watcher(after=0), january=watcher(after=0, partition="month = '2019-01'"))
+    await triggerer.until(lambda: len(database.events) >= 2)
+    (tmp_path / "trips" / version_path(2)).write_bytes(content)
+    await triggerer.until(lambda: "No later version is there, so it is waited for" in caplog.text)
+    assert database.versions("log") == database.versions("january") == [1]
+    log.store.create(version_path(3), b'{"commitInfo":{"operation":"WRITE"}}\n')
+    await triggerer.until(lambda: database.first_seen("log") == [1, 2, 3])
+    await triggerer.until(lambda: 3 in versions_in(database.store("january").kept).values())
+    await triggerer.crash()
+    assert database.versions("january") == [1, 2]
+    told = next(payload for name, payload in database.events if payload["version"] == 2)
+    assert commits_as_told(told) == {"operation": "", "data_change": True, "rows_added": None, "time": None}
+
+
+async def test_an_entry_that_is_mended_while_it_is_the_newest_is_told_as_it_is_then(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    append(tmp_path)
+    strange = tmp_path / "trips" / version_path(2)
+    strange.write_bytes(b'{"commitInfo":')
+    database = Database()
+    triggerer = Triggerer(database, log=watcher(after=0))
+    await triggerer.until(lambda: database.versions("log") == [1])
+    strange.write_bytes(b'{"commitInfo":{"operation":"MENDED"}}\n')
+    await triggerer.until(lambda: database.first_seen("log") == [1, 2])
+    await triggerer.crash()
+    assert database.events[-1][1]["operation"] == "MENDED"
+
+
+def commits_as_told(payload: dict[str, Any]) -> dict[str, Any]:
+    commit = TableCommit.from_json(payload)
+    return {name: getattr(commit, name) for name in ("operation", "data_change", "rows_added", "time")}

@@ -44,6 +44,7 @@ VACUUM = commit("VACUUM END")
         (CommitFilter(writer="onelake/*/2019-01-01T00:00:00+00:00/*"), [APPEND]),
         (CommitFilter(writer="onelake/prod/other/*"), []),
         (CommitFilter(operations=("DELETE",), partition="month = '2019-01'"), [SILENT]),
+        (CommitFilter(operations=("WRITE", "OPTIMIZE"), data_change_only=True), [APPEND]),
     ],
     ids=lambda value: "" if isinstance(value, list) else str(value),
 )

@@ -129,7 +129,9 @@ def append_at(log: DeltaLog, ago: timedelta, **info: Any) -> None:
 def test_a_table_is_as_fresh_as_its_newest_change_of_rows(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     append_at(log, timedelta(hours=3))
-    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE", "timestamp": milliseconds(timedelta(minutes=1))}}])
+    info = {"operation": "OPTIMIZE", "timestamp": milliseconds(timedelta(minutes=1))}
+    add = {"path": "month=2019-01/x", "partitionValues": {"month": "2019-01"}, "size": 1, "dataChange": False}
+    foreign_commit(log, [{"commitInfo": info}, {"add": add}])
     assert Freshness(reader(tmp_path), timedelta(hours=4)).look() == {
         "version": 1,
         "time": (NOW - timedelta(hours=3)).isoformat(),

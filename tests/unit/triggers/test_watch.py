@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.triggers.watch import Awaited, LogWatch, describe
+from tests.support.stores import OffsetBlind, through
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
 
 NEVER = Awaited(operation="none of these")
@@ -56,6 +59,19 @@ def test_no_commit_is_skipped_whenever_one_looks(
     assert not bursts or len(seen) == 3 + sum(bursts) - after
 
 
+def test_a_gap_is_found_where_the_store_lists_nothing_from_an_offset(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(through(OffsetBlind(log.store), log), NEVER, after=-1)
+    watch.poll()
+    for _ in range(2):
+        foreign_append(log, {"2019-01": [1]})
+    (tmp_path / version_path(1)).unlink()
+    for _ in range(19):
+        assert watch.poll() == []
+    with pytest.raises(LogGapError, match="Version 1"):
+        watch.poll()
+
+
 def test_by_default_it_begins_at_the_version_of_now(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     foreign_append(log, {"2019-01": [1]})
@@ -97,14 +113,28 @@ def test_writers_count_whether_they_committed_before_or_after(tmp_path: Path) ->
 
 def test_an_older_generation_of_a_writer_does_not_count(tmp_path: Path) -> None:
     make_table(tmp_path)
-    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions")
     app_id = LOAD.writer("a").app_id
-    watch = LogWatch(local_log(tmp_path), Awaited(writers={app_id: 2}))
-    watch.poll()
-    assert watch.met is None
+    early, late = (LogWatch(local_log(tmp_path), Awaited(writers={app_id: 2})) for _ in range(2))
+    early.poll()
+    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions")
+    for watch in (early, late):
+        watch.poll()
+        assert watch.met is None
     publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions", generation=2)
+    for watch in (early, late):
+        watch.poll()
+        assert watch.met is not None
+
+
+def test_all_the_writers_are_waited_for(tmp_path: Path) -> None:
+    make_table(tmp_path)
+    app_ids = [LOAD.writer(key).app_id for key in ("a", "b")]
+    watch = LogWatch(local_log(tmp_path), Awaited(writers=dict.fromkeys(app_ids, 1)))
     watch.poll()
-    assert watch.met is not None
+    for key, met in (("a", False), ("b", True)):
+        publish(tmp_path, key, {"2019-01": [1]})
+        watch.poll()
+        assert (watch.met is not None) is met
 
 
 def test_a_partition_counts_when_rows_are_added_to_it(tmp_path: Path) -> None:
@@ -118,6 +148,20 @@ def test_a_partition_counts_when_rows_are_added_to_it(tmp_path: Path) -> None:
     assert [commit.version for commit in watch.poll()] == [2]
     assert watch.met is not None
     assert watch.met["version"] == 2
+
+
+def test_a_sensor_passes_over_a_partition_of_which_nobody_knows_what_it_is(tmp_path: Path) -> None:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "long"), ("day", "date"))]
+    log = make_table(tmp_path, json.dumps({"type": "struct", "fields": fields}), ["day"])
+    watch = LogWatch(local_log(tmp_path), Awaited(partition="day >= '2019-01-31'"), after=0)
+    rows = LogWatch(local_log(tmp_path), Awaited(rows_at_least=1, partition="day >= '2019-01-31'"))
+    for spelling, met in (("20190131", False), ("-0044-03-15", False), ("+10000-01-01", True)):
+        stats = json.dumps({"numRecords": 1})
+        add = {"path": spelling, "partitionValues": {"day": spelling}, "size": 1, "dataChange": True, "stats": stats}
+        foreign_commit(log, [{"commitInfo": {"operation": "WRITE"}}, {"add": add}])
+        assert len(watch.poll()) == 1
+        rows.poll()
+        assert (watch.met is not None, rows.met is not None) == (met, met)
 
 
 def test_compaction_adds_no_rows_to_a_partition(tmp_path: Path) -> None:

@@ -1,0 +1,364 @@
+"""Partition values by type: what the strings of ``partitionValues`` stand for.
+
+Spark has dates and times that Python has not: years below 1 and above 9999. They get classes of their own here, so that
+one strange value in a table stands in nobody's way.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any
+
+import attrs
+
+INTEGERS: Mapping[str, int] = {"byte": 1, "short": 2, "integer": 4, "long": 8}
+"""Spark's names of the types of whole numbers, with their bytes."""
+
+_BOOLEANS: Mapping[str, bool] = {
+    **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "0"), False),
+}
+_TRIMMED = frozenset({*INTEGERS, "boolean", "date", "timestamp", "timestamp_ntz", "float", "double"})
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_FRACTION = re.compile(r"(?<=[0-9])\.[0-9]*\Z")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
+_SPECIAL = re.compile(r"(?i)([+-]?)(?:inf|infinity)|nan")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
+# As Spark casts strings: a date may lack its zeros, and what stands behind it does not matter.
+_DATE = re.compile(r"([+-]?[0-9]{4,7})-([0-9]{1,2})-([0-9]{1,2})(?:[ T].*)?", re.DOTALL)
+_TIME = re.compile(
+    r"([+-]?[0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]+))?)? ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?)?)?"
+)
+_ZONE = re.compile(r"([+-])([0-9]{1,2}):?([0-9]{2})?")
+
+_DAY = 86_400_000_000
+_EPOCH = date(1970, 1, 1).toordinal()
+_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
+_LEAST_LONG, _MOST_LONG = -(1 << 63), (1 << 63) - 1
+_LEAST_INT, _MOST_INT = -(1 << 31), (1 << 31) - 1
+_LONGEST_OFFSET = 18 * 60
+_MOST_DIGITS = 38
+
+
+@attrs.frozen
+class FarDate:
+    """A date before the year 1 or after the year 9999.
+
+    :param days: since 1970-01-01.
+    """
+
+    days: int
+
+    def __str__(self) -> str:
+        """Return the date as Spark spells it: ``+10000-01-01``, ``-0044-03-15``."""
+        return _spelled(self.days)
+
+
+@attrs.frozen
+class FarTime:
+    """A time before the year 1 or after the year 9999.
+
+    :param micros: since 1970-01-01 00:00:00, of UTC or of the wall clock.
+    :param zoned: whether it is an instant, counted in UTC.
+    """
+
+    micros: int
+    zoned: bool
+
+    def __str__(self) -> str:
+        """Return the time as Python would spell it, if it had such years."""
+        days, rest = divmod(self.micros, _DAY)
+        time = (datetime.min + timedelta(microseconds=rest)).time()  # noqa: DTZ901 - the time of a day
+        return f"{_spelled(days)} {time.isoformat()}{'+00:00' if self.zoned else ''}"
+
+
+@attrs.frozen
+class Unreadable:
+    """What no value of the column's type is spelled like: it equals itself by its spelling, and compares with nothing.
+
+    :param spelling: as it stands in the log.
+    """
+
+    spelling: str
+
+    def __str__(self) -> str:
+        """Return the spelling, in quotes."""
+        return repr(self.spelling)
+
+
+PartitionValue = str | int | float | bool | bytes | Decimal | date | datetime | FarDate | FarTime | Unreadable | None
+Partition = tuple[PartitionValue, ...]
+
+
+def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
+    """Return the value that a log's string stands for.
+
+    :param spelling: as it stands in ``partitionValues``.
+    :param column_type: Spark's name of the column's type.
+    :returns: ``None`` for NULL and for an empty string; instants in UTC, without a zone where the spelling has none.
+    :raises ValueError: the spelling is no value of the type.
+    """
+    if spelling is None or spelling == "":
+        return None
+    if column_type == "binary":
+        # As Spark and deltalake read it back: the bytes of the text.
+        return spelling.encode("utf-8", "surrogatepass")
+    if not isinstance(column_type, str) or (column_type not in _TRIMMED and not column_type.startswith("decimal")):
+        return spelling
+    return _trimmed_value(spelling.strip(" \t\n\r"), column_type)
+
+
+def _trimmed_value(spelling: str, column_type: str) -> PartitionValue:
+    if column_type in INTEGERS:
+        # Spark cuts off what stands behind a point.
+        return integer(_FRACTION.sub("", spelling), column_type)
+    if column_type == "boolean":
+        if spelling.lower() not in _BOOLEANS:
+            raise ValueError(spelling)
+        return _BOOLEANS[spelling.lower()]
+    if column_type == "date":
+        return date_of(days_of(spelling))
+    if column_type in ("timestamp", "timestamp_ntz"):
+        micros, zoned = micros_of(spelling)
+        # To a wall clock, some engines add a zone all the same, and Spark passes over it.
+        return time_of(micros + (zoned or 0), None) if column_type == "timestamp_ntz" else time_of(micros, zoned)
+    if column_type in ("float", "double"):
+        return floating(spelling, single=column_type == "float")
+    return _decimal(spelling, column_type)
+
+
+def integer(spelling: str, column_type: str) -> int:
+    """Return a whole number.
+
+    :param spelling: as the log or a predicate has it.
+    :param column_type: Spark's name of its type.
+    :raises ValueError: it is none, or out of the type's range.
+    """
+    if not _INTEGER.fullmatch(spelling):
+        raise ValueError(spelling)
+    number, bound = int(spelling), 1 << (8 * INTEGERS[column_type] - 1)
+    if not -bound <= number < bound:
+        raise ValueError(spelling)
+    return number
+
+
+def floating(spelling: str, *, single: bool) -> float:
+    """Return a floating point number.
+
+    :param spelling: as the log or a predicate has it.
+    :param single: whether it is of single precision.
+    :raises ValueError: it is none.
+    """
+    special = _SPECIAL.fullmatch(spelling)
+    if special is not None:
+        # One object, because NaN equals nothing but itself, and as a partition it is one.
+        return math.nan if special[1] is None else math.copysign(math.inf, -1.0 if special[1] == "-" else 1.0)
+    if not _NUMBER.fullmatch(spelling):
+        raise ValueError(spelling)
+    return to_single(spelling) if single else float(spelling)
+
+
+def to_single(spelling: str) -> float:
+    """Return the number of single precision that is nearest to a number; Python has doubles only.
+
+    :param spelling: of the number.
+    """
+    double = float(spelling)
+    try:
+        single = float(struct.unpack("f", struct.pack("f", double))[0])
+    except OverflowError:
+        return math.copysign(math.inf, double)
+    # Rounding twice differs from rounding once where the double lies half-way between two numbers of single precision.
+    other = _neighbour(single, double)
+    if abs(double - single) == abs(other - double) != 0:
+        exact = Fraction(Decimal(spelling))
+        return min(single, other, key=lambda it: abs(Fraction(it) - exact)) if exact != Fraction(double) else single
+    return single
+
+
+def _neighbour(single: float, towards: float) -> float:
+    bits = struct.unpack("i", struct.pack("f", single))[0]
+    step = 1 if (abs(towards) > abs(single)) else -1
+    if bits & 0x7FFFFFFF in (0, 0x7F7FFFFF):
+        return single
+    return float(struct.unpack("f", struct.pack("i", bits + step))[0])
+
+
+def precision_and_scale(column_type: str) -> tuple[int, int]:
+    """Return the digits of a decimal type, and how many of them are behind the point.
+
+    :param column_type: Spark's name of the type.
+    """
+    match = _DECIMAL.fullmatch(column_type)
+    return (int(match[1]), int(match[2])) if match else (10, 0)
+
+
+def _decimal(spelling: str, column_type: str) -> Decimal:
+    if not _NUMBER.fullmatch(spelling):
+        raise ValueError(spelling)
+    precision, scale = precision_and_scale(column_type)
+    # As Spark does: digits that the type has not are rounded.
+    exact = Decimal(spelling) if fits(Decimal(spelling), precision, scale) else _rounded(Decimal(spelling), scale)
+    if not fits(exact, precision, scale):
+        raise ValueError(spelling)
+    return exact
+
+
+def _rounded(number: Decimal, scale: int) -> Decimal:
+    try:
+        return number.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, Context(prec=_MOST_DIGITS))
+    except InvalidOperation:
+        raise ValueError(str(number)) from None
+
+
+def fits(number: Decimal, precision: int, scale: int) -> bool:
+    """Say whether a decimal type holds a number exactly.
+
+    :param number: finite.
+    :param precision: digits of the type.
+    :param scale: digits behind the point.
+    """
+    before, behind = digits(number)
+    return before <= precision - scale and behind <= scale
+
+
+def digits(number: Decimal) -> tuple[int, int]:
+    """Return how many digits a number has before and behind the point, without zeros that change nothing.
+
+    :param number: finite.
+    """
+    # Not normalize(), which rounds to the context's 28 digits.
+    _, figures, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, figures)).lstrip("0")
+    cut = text.rstrip("0")
+    exponent += len(text) - len(cut)
+    return (max(0, len(cut) + exponent), max(0, -exponent)) if cut else (0, 0)
+
+
+def days_of(spelling: str) -> int:
+    """Return the days from 1970-01-01 to a date.
+
+    :param spelling: of the date, in the proleptic Gregorian calendar; a time behind it does not matter.
+    :raises ValueError: it is no date, or beyond what Spark counts.
+    """
+    parts = _DATE.fullmatch(spelling)
+    if parts is None:
+        raise ValueError(spelling)
+    days = _days(int(parts[1]), int(parts[2]), int(parts[3]))
+    if not _LEAST_INT <= days <= _MOST_INT:
+        raise ValueError(spelling)
+    return days
+
+
+def micros_of(spelling: str) -> tuple[int, int | None]:
+    """Return the microseconds from 1970-01-01 00:00:00 to a time, and its zone's offset in microseconds.
+
+    :param spelling: of the time. With a zone, what is counted is UTC's; digits behind the sixth do not matter.
+    :returns: both; ``None`` for the offset where there is no zone.
+    :raises ValueError: it is no time, or beyond what Spark counts.
+    """
+    parts = _TIME.fullmatch(spelling)
+    if parts is None:
+        raise ValueError(spelling)
+    hour, minute, second = (int(part or 0) for part in parts.group(4, 5, 6))
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(spelling)
+    micros = int((parts[7] or "0")[:6].ljust(6, "0"))
+    wall = _days(int(parts[1]), int(parts[2]), int(parts[3])) * _DAY
+    wall += ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
+    offset = None if parts[8] is None else _offset(parts[8]) * 60_000_000
+    counted = wall - (offset or 0)
+    if not _LEAST_LONG <= counted <= _MOST_LONG:
+        raise ValueError(spelling)
+    return counted, offset
+
+
+def _offset(zone: str) -> int:
+    match = _ZONE.fullmatch(zone)
+    if match is None:
+        return 0
+    minutes = int(match[2]) * 60 + int(match[3] or 0)
+    if minutes > _LONGEST_OFFSET or int(match[3] or 0) > 59:
+        raise ValueError(zone)
+    return -minutes if match[1] == "-" else minutes
+
+
+def date_of(days: int) -> date | FarDate:
+    """Return the date that lies some days after 1970-01-01.
+
+    :param days: negative for before.
+    """
+    return date.fromordinal(days + _EPOCH) if _FIRST_DAY <= days <= _LAST_DAY else FarDate(days)
+
+
+def time_of(micros: int, zone: Any) -> datetime | FarTime:
+    """Return the time that lies some microseconds after 1970-01-01 00:00:00.
+
+    :param micros: negative for before.
+    :param zone: ``None`` for a time without a zone, anything else for one in UTC.
+    """
+    if not _FIRST_DAY * _DAY <= micros < (_LAST_DAY + 1) * _DAY:
+        return FarTime(micros, zone is not None)
+    wall = datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001 - a wall clock's, until it gets its zone
+    return wall if zone is None else wall.replace(tzinfo=UTC)
+
+
+def days_in(value: Any) -> int:
+    """Return the days from 1970-01-01 to a typed date.
+
+    :param value: a date of either class.
+    """
+    return value.days if isinstance(value, FarDate) else value.toordinal() - _EPOCH
+
+
+def micros_in(value: Any) -> int:
+    """Return the microseconds from 1970-01-01 00:00:00 to a typed time or to the midnight at which a date begins.
+
+    :param value: a time or a date of either class.
+    """
+    if isinstance(value, FarTime):
+        return value.micros
+    if isinstance(value, datetime):
+        since = value.replace(tzinfo=None) - (value.utcoffset() or timedelta()) - datetime(1970, 1, 1)  # noqa: DTZ001
+        return since // timedelta(microseconds=1)
+    return days_in(value) * _DAY
+
+
+def without_zone(value: PartitionValue) -> bool:
+    """Say whether a time is one without a zone.
+
+    :param value: typed.
+    """
+    return (isinstance(value, datetime) and value.tzinfo is None) or (isinstance(value, FarTime) and not value.zoned)
+
+
+# The calendar without Python's bounds: https://howardhinnant.github.io/date_algorithms.html
+def _days(year: int, month: int, day: int) -> int:
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    lengths = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    if not 1 <= month <= 12 or not 1 <= day <= lengths[month - 1]:
+        raise ValueError(f"{year}-{month}-{day}")
+    shifted = year - (month <= 2)
+    era, of_era = divmod(shifted, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def _spelled(days: int) -> str:
+    era, of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted_month = (5 * of_year + 2) // 153
+    day = of_year - (153 * shifted_month + 2) // 5 + 1
+    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
+    year = year_of_era + era * 400 + (month <= 2)
+    sign = "-" if year < 0 else "+" if year > 9999 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"

@@ -1,0 +1,15 @@
+"""Every seeded bug, room by room."""
+
+from __future__ import annotations
+
+from tests.seeded_bugs import commit, log, maintenance, staging, triggers
+
+ROOMS = {
+    "commit": commit.BUGS,
+    "log": log.BUGS,
+    "staging": staging.BUGS,
+    "maintenance": maintenance.BUGS,
+    "triggers": triggers.BUGS,
+}
+
+BUGS = [bug for bugs in ROOMS.values() for bug in bugs]

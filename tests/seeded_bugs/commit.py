@@ -1,0 +1,413 @@
+"""Bugs of the room commit."""
+
+from __future__ import annotations
+
+from tests.seeded_bugs.bug import Bug
+
+BUGS = [
+    # -- publish -------------------------------------------------------------------------------------------------------
+    Bug(
+        "the marker of the first buffer only is read",
+        "commit.publish",
+        "        if self._attempts == 0:\n",
+        "        if self._attempts == 0 and not self._markers:\n",
+        (
+            "commit/test_corner_cases.py::test_whichever_of_several_buffers_was_set_aside_is_not_published_with_the_others",
+        ),
+    ),
+    Bug(
+        "rows computed from the table pass where its log since is gone",
+        "commit.publish",
+        "for buffer in batch.buffers) and not self._log_complete:",
+        "for buffer in batch.buffers) and False:",
+        ("commit/test_corner_cases.py::test_rule_19_rows_computed_from_a_table_whose_log_since_is_gone_are_refused",),
+    ),
+    Bug(
+        "one buffer that was set aside makes all of them set aside",
+        "commit.publish",
+        "        if all(marker is not None and",
+        "        if any(marker is not None and",
+        (
+            "commit/test_corner_cases.py::test_a_buffer_set_aside_beside_one_that_is_published_already_does_not_make_that_one_set_aside",
+        ),
+    ),
+    Bug(
+        "an equal generation of a writer is its own to replace",
+        "commit.publish",
+        "spec.generation > writer.generation for",
+        "spec.generation >= writer.generation for",
+        ("commit/test_corner_cases.py::test_rule_9_only_an_older_generation_of_a_writer_is_its_own_to_replace",),
+    ),
+    Bug(
+        "a rerun does not replace its own older generation that finished later",
+        "commit.publish",
+        "spec.generation > writer.generation for",
+        "spec.generation < writer.generation for",
+        ("commit/test_races.py::test_rule_9_a_rerun_replaces_its_older_generation_though_that_finished_later",),
+    ),
+    Bug(
+        "a committer does not know its own commit again",
+        "commit.publish",
+        "mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)",
+        "mine = None",
+        (
+            "commit/test_publish.py::test_rule_14_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again",
+            "commit/test_publish.py::test_rule_15_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files",
+        ),
+    ),
+    Bug(
+        "an older generation is put on top of newer data",
+        "commit.publish",
+        "        if stored > spec.generation:\n",
+        "        if stored > spec.generation + 1:\n",
+        ("commit/test_publish.py::test_rule_9_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data",),
+    ),
+    Bug(
+        "a buffer's age is not asked",
+        "commit.publish",
+        "            buffer.check_age(self._log.clock.now(), snapshot.retention_days)\n",
+        "            pass\n",
+        ("commit/test_publish.py::test_rule_4_a_buffer_older_than_half_of_the_tables_retention_is_not_published",),
+    ),
+    Bug(
+        "a file that was in the table before is added again",
+        "commit.publish",
+        "        check_no_path_twice(buffers, news, self._log.table)\n",
+        "",
+        ("commit/test_publish.py::test_rule_15_a_path_that_was_ever_in_the_table_is_not_added_again",),
+    ),
+    Bug(
+        "colleagues that another reconciliation published meanwhile are not spared",
+        "commit.publish",
+        "(*self._given, *(buffer.spec.identity for buffer in self._buffers if buffer not in buffers))",
+        "self._given",
+        (
+            "commit/test_races.py::test_a_colleague_that_another_reconciliation_published_meanwhile_keeps_its_rows",
+            "commit/test_races.py::test_a_colleague_that_is_published_before_reconcile_has_looked_at_it_keeps_its_rows",
+        ),
+    ),
+    Bug(
+        "a marker that cannot be written fails a commit that is in the table",
+        "commit.publish",
+        "            except OneLakeError as error:\n                # The rows",
+        "            except StoreUnavailableError as error:\n                # The rows",
+        ("commit/test_publish.py::test_rule_13_a_marker_that_could_not_be_written_does_not_undo_the_commit",),
+    ),
+    Bug(
+        "a skip takes other work of its writer for its own",
+        "commit.publish",
+        "same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint",
+        "same = found is not None",
+        (
+            "commit/test_publish.py::test_rule_10_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out",
+        ),
+    ),
+    Bug(
+        "winners that only a buffer dropped from the batch had not seen are rivals",
+        "commit.publish",
+        "if winner.version > batch.read_version\n            and not",
+        "if not",
+        ("commit/test_races.py::test_a_winner_that_only_a_buffer_set_aside_had_not_seen_is_no_conflict",),
+    ),
+    # -- conflicts -----------------------------------------------------------------------------------------------------
+    Bug(
+        "a winner that says of one file where it was may have removed nothing elsewhere",
+        "commit.conflicts",
+        "    if len(named) < len(changed):\n",
+        "    if changed and not named:\n",
+        ("commit/test_conflicts.py::test_a_winner_that_does_not_say_where_it_removed_may_have_done_so_anywhere",),
+    ),
+    Bug(
+        "what came with the version that a writer read makes its rows stale",
+        "commit.conflicts",
+        "if winner.version > buffer.read_version and winner.data_change)",
+        "if winner.version >= buffer.read_version and winner.data_change)",
+        (
+            "commit/test_corner_cases.py::test_rule_19_what_came_with_the_version_that_a_writer_read_does_not_disturb_it",
+        ),
+    ),
+    Bug(
+        "a compaction makes rows stale",
+        "commit.conflicts",
+        "if winner.version > buffer.read_version and winner.data_change)",
+        "if winner.version > buffer.read_version)",
+        ("commit/test_stale_reads.py::test_what_changes_no_rows_is_no_conflict",),
+    ),
+    Bug(
+        "a winner of several writers counts when its first one finished",
+        "commit.conflicts",
+        "return max((writer.finished, writer.app_id) for writer in self.winner.writers)",
+        "return min((writer.finished, writer.app_id) for writer in self.winner.writers)",
+        ("commit/test_conflicts.py::test_rule_20_a_winner_of_ours_counts_when_its_last_buffer_finished",),
+    ),
+    Bug(
+        "files that a compaction moved count as rows that were added",
+        "commit.conflicts",
+        '    for add in winner.adds:\n        if add.get("dataChange", True):\n            added',
+        "    for add in winner.adds:\n        if True:\n            added",
+        ("commit/test_conflicts.py::test_a_winner_conflicts_where_it_changed_rows_that_the_batch_replaces",),
+    ),
+    Bug(
+        "an append that is not blind may be kept beside an overwrite",
+        "commit.conflicts",
+        "elif winner.blind_append and partition not in removed:",
+        "elif partition not in removed:",
+        ("commit/test_conflicts.py::test_only_a_blind_append_can_be_kept_beside_an_overwrite",),
+    ),
+    Bug(
+        "a table made anew under the same address fits",
+        "commit.conflicts",
+        "    if buffer.table_id != snapshot.table_id:\n",
+        "    if not buffer.table_id:\n",
+        ("commit/test_conflicts.py::test_rule_17_a_table_replaced_by_another_does_not_fit",),
+    ),
+    Bug(
+        "an append-only table takes overwrites that were staged before it was one",
+        "commit.conflicts",
+        'if buffer.spec.mode != "append" and snapshot.append_only:',
+        "if False:",
+        ("commit/test_conflicts.py::test_rule_17_an_append_only_table_takes_appends_only",),
+    ),
+    Bug(
+        "a write that was placed before a winner counts as the last",
+        "commit.conflicts",
+        '        before = winner.staged.get("before")\n',
+        "        before = None\n",
+        ("commit/test_whole_writes.py::test_writes_count_in_one_order_also_where_one_was_placed_before_another",),
+    ),
+    # -- policy --------------------------------------------------------------------------------------------------------
+    Bug(
+        "of two that finished at once either is the earlier",
+        "commit.policy",
+        "return conflict.finished is not None and conflict.finished < batch.finished",
+        "return conflict.finished is not None and conflict.finished <= batch.finished",
+        ("commit/test_policy.py::test_rule_20_a_tie_has_one_order_for_everybody",),
+    ),
+    Bug(
+        "a winner of which nobody knows when it finished is replaced",
+        "commit.policy",
+        "return conflict.finished is not None and conflict.finished < batch.finished",
+        "return conflict.finished is None or conflict.finished < batch.finished",
+        ("commit/test_policy.py::test_a_winner_of_which_nobody_knows_when_it_finished_is_not_replaced",),
+    ),
+    Bug(
+        "a later DELETE is passed over",
+        "commit.policy",
+        "        elif conflict.effect is Effect.APPENDED:\n            outcome = Outcome.KEPT\n",
+        "        elif conflict.effect is not Effect.REPLACED:\n            outcome = Outcome.KEPT\n",
+        (
+            "commit/test_policy.py::test_the_last_writer_is_refused_whole_after_a_later_change",
+            "commit/test_whole_writes.py::test_nothing_of_a_write_is_published_where_a_later_winner_changed_its_range",
+        ),
+    ),
+    Bug(
+        "of what counts after a later winner, only that winner is later",
+        "commit.policy",
+        "later = set(contest.order[contest.order.index(first.winner.version) :])",
+        "later = {first.winner.version}",
+        ("commit/test_policy.py::test_what_counts_after_a_later_winner_is_later_too_whenever_it_finished",),
+    ),
+    Bug(
+        "files of later appends are replaced",
+        "commit.policy",
+        "            settled.kept.add(object_path(file))\n        elif",
+        "            pass\n        elif",
+        ("commit/test_policy.py::test_the_last_writer_comes_before_a_later_append_and_keeps_its_files",),
+    ),
+    Bug(
+        "rows that a compaction mixed with later ones are replaced",
+        "commit.policy",
+        "        if origins.is_mixed(file):\n",
+        "        if False:\n",
+        ("commit/test_policy.py::test_rows_that_a_compaction_mixed_with_later_ones_cannot_be_replaced",),
+    ),
+    Bug(
+        "the first writer wins in the partitions that it touched only",
+        "commit.policy",
+        "return Settled(set_aside=True, settlements=found)",
+        "return Settled(yielded={c.partition for c in contest.conflicts if c.partition}, settlements=found)",
+        (
+            "commit/test_policy.py::test_the_first_writer_stays_and_the_batch_is_set_aside_whole",
+            "commit/test_whole_writes.py::test_where_the_first_writer_wins_the_other_write_is_set_aside_in_all_its_partitions",
+        ),
+    ),
+    # -- the entry -----------------------------------------------------------------------------------------------------
+    Bug(
+        "an append that removes rows is called blind",
+        "commit.entry",
+        "batch.mode is Mode.APPEND and not removes and not any(",
+        "batch.mode is Mode.APPEND and not any(",
+        ("commit/test_corner_cases.py::test_an_append_that_takes_its_earlier_rows_back_is_not_called_blind",),
+    ),
+    Bug(
+        "a remove forgets the deletion vector",
+        "commit.entry",
+        '"tags", "deletionVector", "baseRowId"',
+        '"tags", "baseRowId"',
+        (
+            "commit/test_entry.py::test_rule_16_a_remove_copies_the_live_add_verbatim",
+            "commit/test_publish.py::test_rule_16_a_file_with_a_deletion_vector_is_removed_with_its_vector",
+        ),
+    ),
+    Bug(
+        "a txn does not say when it was written",
+        "commit.entry",
+        '"version": buffer.spec.generation, "lastUpdated": stamp}',
+        '"version": buffer.spec.generation}',
+        ("commit/test_entry.py::test_rule_12_every_txn_has_generation_and_last_updated",),
+        error="KeyError",
+    ),
+    Bug(
+        "files in partitions that are left to winners are added",
+        "commit.entry",
+        "        if not settled.yields(partition):\n",
+        "        if True:\n",
+        ("commit/test_entry.py::test_files_in_partitions_left_to_winners_are_not_added_and_the_txn_is",),
+    ),
+    Bug(
+        "an in-commit timestamp may be that of the commit before",
+        "commit.stamps",
+        "-1 if previous is None else previous + 1)",
+        "-1 if previous is None else previous)",
+        ("commit/test_stamps.py::test_an_in_commit_timestamp_is_later_than_the_one_before_whatever_the_clock_says",),
+    ),
+    Bug(
+        "a row id is given twice",
+        "commit.stamps",
+        'add["baseRowId"] = mark + 1',
+        'add["baseRowId"] = mark',
+        ("commit/test_stamps.py::test_no_row_id_is_given_twice_from_commit_to_commit",),
+    ),
+    # -- the batch -----------------------------------------------------------------------------------------------------
+    Bug(
+        "a batch was formed on the newest version of its writers'",
+        "commit.batch",
+        "return min(buffer.read_version for buffer in self.buffers)",
+        "return max(buffer.read_version for buffer in self.buffers)",
+        (
+            "commit/test_batch.py::test_a_batch_was_formed_on_the_oldest_version_and_finished_with_its_last_writer",
+            "commit/test_publish.py::test_rule_20_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on",
+        ),
+    ),
+    Bug(
+        "a replace_where without rows empties its range unasked",
+        "commit.batch",
+        "if spec.replaces and (inside or spec.allow_empty):",
+        "if spec.replaces:",
+        ("commit/test_batch.py::test_replace_where_without_rows_empties_its_range_only_when_allowed",),
+    ),
+    Bug(
+        "an overwrite replaces a partition of which nobody knows which it is",
+        "commit.batch",
+        "    if partitioning.ambiguous(partition):\n",
+        "    if False:\n",
+        ("commit/test_batch.py::test_rule_18_an_instant_without_a_zone_is_refused_where_its_partition_matters",),
+    ),
+    # -- what is replaced ----------------------------------------------------------------------------------------------
+    Bug(
+        "colleagues' files are replaced",
+        "commit.replaced",
+        'return [file for file in files if not file["path"].startswith(colleagues)]',
+        "return list(files)",
+        ("commit/test_publish.py::test_rule_20_a_colleague_published_before_is_neither_a_rival_nor_replaced",),
+    ),
+    Bug(
+        "an overwrite passes where the log since its read version is gone",
+        "commit.replaced",
+        "        if not log_complete:\n            raise ConflictError(",
+        "        if False:\n            raise ConflictError(",
+        (
+            "commit/test_publish.py::test_rule_20_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy",
+        ),
+    ),
+    Bug(
+        "files that were added in the race are forgotten",
+        "commit.replaced",
+        "                if commit.version > version:\n                    files.apply(commit)\n",
+        "                pass\n",
+        ("commit/test_publish.py::test_rule_16_of_the_files_added_in_the_race_none_is_forgotten",),
+    ),
+    # -- reconcile -----------------------------------------------------------------------------------------------------
+    Bug(
+        "a colleague whose rerun is missing is not spared",
+        "commit.reconcile",
+        "colleagues = [state.identity for state in states if state.buffer is None]",
+        "colleagues = [state.identity for state in states if state.published]",
+        ("commit/test_corner_cases.py::test_together_a_colleague_keeps_its_rows_of_before_while_its_rerun_is_missing",),
+    ),
+    Bug(
+        "a colleague of which one file is left is thought to be whole, where the log is gone",
+        "commit.reconcile",
+        "return total_rows(live) != found.record.rows",
+        "return not len(live)",
+        (
+            "commit/test_corner_cases.py::test_rule_20_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused",
+        ),
+    ),
+    Bug(
+        "of two complete buffers of a writer the last counts",
+        "commit.reconcile",
+        "complete.sort(key=lambda buffer: buffer.finished)",
+        "complete.sort(key=lambda buffer: buffer.finished, reverse=True)",
+        (
+            "commit/test_reconcile.py::test_of_two_complete_buffers_of_one_writer_the_first_counts_and_the_other_is_set_aside",
+        ),
+    ),
+    Bug(
+        "a buffer of an older generation is published",
+        "commit.reconcile",
+        "if buffer.spec.generation == begun.generation and closed",
+        "if buffer.spec.generation <= begun.generation and closed",
+        ("commit/test_reconcile.py::test_rule_9_only_the_newest_generation_counts",),
+    ),
+    Bug(
+        "works that differ are chosen between by chance",
+        "commit.reconcile",
+        "if len(complete) > 1 and not all(",
+        "if len(complete) > 2 and not all(",
+        ("commit/test_reconcile.py::test_where_nobody_can_tell_which_work_is_wanted_neither_is_published",),
+    ),
+    Bug(
+        "rivals of a load are settled in the order of their names",
+        "commit.reconcile",
+        "ready.sort(key=_Staged.finished)",
+        "ready.sort(key=lambda state: state.identity.key)",
+        ("commit/test_reconcile.py::test_rivals_of_one_load_settle_in_the_order_in_which_they_finished",),
+    ),
+    Bug(
+        "a later run's rows are published by an earlier run's reconcile",
+        "commit.reconcile",
+        "if begun.generation > self._generations.get(identity.key, begun.generation):",
+        "if False:",
+        ("commit/test_reconcile.py::test_what_a_later_run_of_the_load_staged_is_not_an_earlier_ones_to_publish",),
+    ),
+    Bug(
+        "reconcile does not compare the rows that it committed",
+        "commit.reconcile",
+        "        if rows != record.rows:\n",
+        "        if False:\n",
+        ("commit/test_reconcile.py::test_a_commit_that_says_something_else_is_an_error",),
+    ),
+    # -- the table's definition ----------------------------------------------------------------------------------------
+    Bug(
+        "the id of a column that was dropped is given again",
+        "commit.evolve",
+        "highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)",
+        "highest = max(*ids, 0)",
+        ("commit/test_evolve.py::test_the_id_of_a_column_that_was_dropped_is_not_given_again",),
+    ),
+    Bug(
+        "a highest id that lags behind is trusted",
+        "commit.evolve",
+        "highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)",
+        "highest = int(configuration.get(MAX_COLUMN_ID, 0))",
+        ("commit/test_evolve.py::test_a_highest_id_that_lags_behind_is_not_trusted",),
+    ),
+    Bug(
+        "a column that cannot be added is added, if it is the only one",
+        "commit.evolve",
+        '    if problems:\n        raise SchemaMismatchError(\n            f"{table} cannot take',
+        '    if len(problems) > 1:\n        raise SchemaMismatchError(\n            f"{table} cannot take',
+        ("commit/test_evolve.py::test_a_column_that_cannot_be_added_is_refused",),
+    ),
+]

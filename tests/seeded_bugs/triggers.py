@@ -1,0 +1,139 @@
+"""Bugs of the room triggers."""
+
+from __future__ import annotations
+
+from tests.seeded_bugs.bug import Bug
+
+BUGS = [
+    Bug(
+        "an older generation of a writer ends the wait for a newer one",
+        "triggers.watch",
+        "if self._pending.get(app_id, generation + 1) <= generation:",
+        "if app_id in self._pending:",
+        ("triggers/test_watch.py::test_an_older_generation_of_a_writer_does_not_count",),
+    ),
+    Bug(
+        "one writer of several ends the wait",
+        "triggers.watch",
+        "            return not self._pending\n",
+        "            return len(self._pending) < len(awaited.writers)\n",
+        ("triggers/test_watch.py::test_all_the_writers_are_waited_for",),
+    ),
+    Bug(
+        "a compaction adds rows to a partition",
+        "triggers.watch",
+        'adds = [add for add in commit.adds if add.get("dataChange", True)]',
+        "adds = commit.adds",
+        ("triggers/test_watch.py::test_compaction_adds_no_rows_to_a_partition",),
+    ),
+    Bug(
+        "a sensor waits for ever at a gap in the log",
+        "triggers.watch",
+        "if self._idle >= _LIST_EVERY:",
+        "if self._idle < 0:",
+        ("triggers/test_watch.py::test_rule_23_a_gap_in_the_log_is_an_error_not_a_wait",),
+    ),
+    Bug(
+        "a version that is there already is waited for",
+        "triggers.watch",
+        "(version is not None and snapshot.version >= version)",
+        "(version is not None and snapshot.version > version)",
+        ("triggers/test_watch.py::test_a_version_that_is_there_already_counts",),
+    ),
+    Bug(
+        "a description does not say that it leaves partitions out",
+        "triggers.watch",
+        "max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS",
+        "True",
+        ("triggers/test_watch.py::test_a_description_has_the_columns_names_and_says_where_it_leaves_partitions_out",),
+    ),
+    Bug(
+        "files that do not say how many rows they have count as none",
+        "triggers.state",
+        "        if silent:\n",
+        "        if silent < 0:\n",
+        ("triggers/test_state.py::test_files_without_statistics_are_said_unless_the_others_have_enough",),
+    ),
+    Bug(
+        "a compaction makes a table fresher",
+        "triggers.state",
+        "            if commit.data_change:\n",
+        "            if commit.adds:\n",
+        ("triggers/test_state.py::test_a_table_is_as_fresh_as_its_newest_change_of_rows",),
+    ),
+    Bug(
+        "what was fresh once stays fresh",
+        "triggers.state",
+        "if self._newest is None or self._newest[0] < oldest:",
+        "if self._newest is None:",
+        ("triggers/test_state.py::test_what_was_fresh_grows_old",),
+    ),
+    Bug(
+        "a filter is content with one of its conditions",
+        "triggers.filters",
+        "if self.data_change_only and not commit.data_change:",
+        "if not self.operations and self.data_change_only and not commit.data_change:",
+        ("triggers/test_filters.py::test_a_filter_takes_what_it_says",),
+    ),
+    Bug(
+        "a commit from before the table was partitioned as it is now is not told of",
+        "triggers.filters",
+        '        if any(file["partitionValues"].keys() != known_as for file in files):\n            return True\n',
+        '        if any(file["partitionValues"].keys() != known_as for file in files):\n            return False\n',
+        ("triggers/test_filters.py::test_a_commit_from_before_the_table_was_partitioned_as_it_is_now_is_taken",),
+    ),
+    Bug(
+        "a watcher keeps how far it came by a poll that it failed in",
+        "triggers.feed",
+        "            if item.outcome.failed == 0:\n",
+        "            if True:\n",
+        ("triggers/test_delta_log.py::test_a_poll_that_a_watcher_failed_in_lets_nobody_keep_how_far_it_came",),
+    ),
+    Bug(
+        "what was cleaned up before it was seen is passed over in silence",
+        "triggers.feed",
+        "Found(commit, self._making, (version, commit.version - 1))",
+        "Found(commit, self._making)",
+        ("triggers/test_delta_log.py::test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_follows",),
+    ),
+    Bug(
+        "a table that was made again is taken for the one that was",
+        "triggers.feed",
+        "        return commit.digest == self._anchor.digest\n",
+        "        return True\n",
+        (
+            "triggers/test_delta_log.py::test_a_table_that_is_made_again_is_followed_with_its_new_commits",
+            "triggers/test_delta_log.py::test_a_table_that_is_made_again_with_as_many_versions_is_followed_from_its_first",
+        ),
+    ),
+    Bug(
+        "a connection that was corrected is not read again",
+        "triggers.feed",
+        "                self._log = None\n                raise\n",
+        "                raise\n",
+        ("triggers/test_delta_log.py::test_a_connection_that_was_corrected_is_read_again",),
+    ),
+    Bug(
+        "a watcher begins where it was, though the table was made again meanwhile",
+        "triggers.delta_log",
+        "else seen.digest is not None and digest != seen.digest",
+        "else False",
+        (
+            "triggers/test_delta_log.py::test_a_table_that_is_made_again_with_as_many_versions_is_followed_from_its_first",
+        ),
+    ),
+    Bug(
+        "a watcher hands over more events than Airflow has taken",
+        "triggers.delta_log",
+        "            most = min(most, self._confirmed + IN_FLIGHT)\n",
+        "            pass\n",
+        ("triggers/test_delta_log.py::test_a_long_backlog_is_delivered_a_part_at_a_time",),
+    ),
+    Bug(
+        "a filter that was changed goes on at the other filter's version",
+        "triggers.delta_log",
+        'for name in ("onelake_conn_id", "table", "operation", "partition", "writer", "data_change_only")',
+        'for name in ("onelake_conn_id", "table", "operation", "partition", "writer")',
+        ("triggers/test_delta_log.py::test_another_filter_or_table_is_another_watermark_and_another_pause_is_not",),
+    ),
+]

@@ -1,0 +1,526 @@
+"""The structure of every version of the log: what no entry may do, whoever wins.
+
+It replays the raw JSON by itself, knows which rows every file holds, and shares no code with what it judges. Which writes
+are seen, and in which order, is judged in :mod:`tests.simulation.whole`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+import attrs
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.reconcile import OnMissingWriter
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
+from tests.simulation.actors import Deployment, Staged
+from tests.simulation.format import FormatJudge
+from tests.simulation.scenario import PARTITIONS, LoadPlan
+from tests.simulation.serial import Rows, by_partition
+from tests.simulation.store import IN_THE_NET, parsed
+from tests.simulation.table import (
+    KEY,
+    Row,
+    data_columns,
+    hidden_rows,
+    load_rows,
+    physical_names,
+    seen,
+    spelling_of,
+    vector_id,
+)
+from tests.simulation.world import EPOCH, ViolationError
+
+# When the work behind a commit was done; the second part settles ties between writers.
+Finish = tuple[datetime, str]
+HALF_RETENTION = timedelta(days=3.5)
+# How long an actor may stand still between looking at a buffer's age and the commit.
+_PAUSE = timedelta(hours=1)
+# Of these, the table gives each file its own at every version.
+_GIVEN = ("baseRowId", "defaultRowCommitVersion")
+
+
+def fail(message: str) -> None:
+    """End the history.
+
+    :param message: what is wrong with it.
+    """
+    raise ViolationError(message)
+
+
+@attrs.define
+class File:
+    """A live file of the table.
+
+    :param merged: whether a compaction wrote it.
+    """
+
+    path: str
+    partition: int
+    read: list[Row]
+    version: int
+    vector: str | None
+    merged: bool = False
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The names of its rows."""
+        return tuple(name for name, _ in self.read)
+
+
+@attrs.define(slots=False)
+class Published:
+    """A version of the table, as the judge sees it.
+
+    :param touched: partitions in which it changed rows.
+    :param finished: when the work behind it was done, by the store's clock.
+    :param buffers: that it publishes, where it is of writers of ours; ``None`` for one without rows.
+    :param records: what it says of them.
+    :param policy: by which its conflicts were settled; ``None`` where they are left to reconcile.
+    :param read: the version that it was formed on.
+    :param ranges: the partitions that its writes replace.
+    :param inside: the rows that it should put into each partition.
+    :param taken_back: the rows that its writers appended before, and that it takes back.
+    """
+
+    version: int
+    info: dict[str, Any]
+    adds: list[dict[str, Any]]
+    removes: list[dict[str, Any]]
+    touched: frozenset[int]
+    finished: Finish
+    buffers: list[Staged | None] = attrs.field(factory=list)
+    records: list[dict[str, Any]] = attrs.field(factory=list)
+    policy: Policy | None = None
+    plan: LoadPlan | None = None
+    read: int = -1
+    ranges: frozenset[int] = frozenset()
+    inside: dict[int, frozenset[str]] = attrs.field(factory=dict)
+    taken_back: frozenset[str] = frozenset()
+
+    @property
+    def compaction(self) -> str | None:
+        """The shadow that it publishes, of a compaction of ours."""
+        record = (self.info.get("staged") or {}).get("compaction")
+        return record["shadow"] if record else None
+
+    @property
+    def ours(self) -> bool:
+        """Whether it publishes writers of ours."""
+        return self.plan is not None
+
+    @property
+    def load(self) -> LoadPlan:
+        """The load whose writers it publishes."""
+        assert self.plan is not None
+        return self.plan
+
+    @property
+    def together(self) -> bool:
+        """Whether it publishes writers of a load that is one transaction."""
+        return self.plan is not None and self.plan.publish is PublishMode.TOGETHER
+
+    @cached_property
+    def blind(self) -> bool:
+        """Whether all it did was to append."""
+        if any(r.get("dataChange", True) for r in self.removes):
+            return False
+        said = self.info.get("isBlindAppend")
+        mode = (self.info.get("operationParameters") or {}).get("mode")
+        return bool(said) if said is not None else (self.info.get("operation"), mode) == ("WRITE", "Append")
+
+    @cached_property
+    def generations(self) -> dict[str, int]:
+        """Of its writers."""
+        return {record["app_id"]: record["generation"] for record in self.records}
+
+
+class Versions:
+    """Reads and judges one version after another.
+
+    :param deployment: that has run.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.d = deployment
+        self.store = deployment.store
+        self.counters = deployment.world.counters
+        self.commits: list[Published] = []
+        self.live: dict[str, File] = {}
+        self.ever: set[str] = set()
+        self.txns: dict[str, int] = {}
+        # Files that were removed, or lost rows, at any time.
+        self.changed: set[str] = set()
+        self.rows_at: list[Counter[str]] = []
+        self.states: list[Rows] = []
+        self._metadata: dict[str, Any] = {}
+        self._adds: dict[str, dict[str, Any]] = {}
+        self._format = FormatJudge(self.counters)
+        self.directory: dict[str, str] = {}
+        for identity in (plan.load.writer(w.key) for plan in deployment.scenario.loads for w in plan.all_writers):
+            self.directory[identity.app_id] = identity.directory
+
+    # -- one version ---------------------------------------------------------------------------------------------------
+
+    def read(self, version: int) -> Published:
+        """Return a version, judged by itself.
+
+        :param version: the next one.
+        """
+        actions, entry = self.actions(version), self.store.entries[version]
+        commit = self._published(version, actions)
+        self._format.check(version, actions, self.ever)
+        if commit.ours:
+            self._check_ours(commit, entry.began, entry.modified)
+        if commit.compaction is not None:
+            self._check_compaction(commit, entry.modified)
+        self._check_moved(commit)
+        return commit
+
+    def apply(self, commit: Published) -> None:
+        """Make a version the newest one.
+
+        :param commit: as it was read.
+        """
+        version = commit.version
+        added = [add["path"] for add in commit.adds]
+        removed = [remove["path"] for remove in commit.removes]
+        if len(set(added)) != len(added) or len(set(removed)) != len(removed):
+            fail(f"version {version} names a file twice")
+        mine = commit.ours or commit.compaction is not None
+        # Others remove and add a file to give it another deletion vector, and RESTORE adds one again.
+        if (both := set(added) & set(removed)) and mine:
+            fail(f"version {version} adds and removes {min(both)}")
+        restored = commit.info.get("operation") == "RESTORE"
+        if (again := set(added) & self.ever) and not restored and (mine or again - set(removed)):
+            fail(f"version {version} adds {min(again)}, which was in the table before")
+        live = {(path, file.vector) for path, file in self.live.items()}
+        if dead := {(remove["path"], vector_id(remove)) for remove in commit.removes} - live:
+            fail(f"version {version} removes {min(dead, key=str)}, which is not live")
+        for remove in commit.removes if mine else ():
+            add = self._adds[remove["path"]]
+            copied = ("partitionValues", "size", "stats", "tags", "deletionVector", *_GIVEN)
+            if any(add.get(k) != remove.get(k) for k in copied):
+                fail(f"version {version} removes {remove['path']} otherwise than it was added")
+        for app_id, stored in self.txns_of(version).items():
+            if stored <= self.txns.get(app_id, 0):
+                fail(f"version {version} sets the txn of {app_id} from {self.txns.get(app_id)} to {stored}")
+            self.txns[app_id] = stored
+        merged = any(not add.get("dataChange", True) for add in commit.adds)
+        for path in removed:
+            del self.live[path]
+        for add in commit.adds:
+            read = self.read_file(add)
+            self.live[add["path"]] = File(add["path"], self.partition(add), read, version, vector_id(add), merged)
+            self._adds[add["path"]] = add
+        self.changed |= set(removed)
+        self.ever |= set(added)
+        self.rows_at.append(Counter(row for file in self.live.values() for row in file.rows))
+        self.states.append(
+            by_partition(len(PARTITIONS), ((f.partition, row) for f in self.live.values() for row in f.rows))
+        )
+        for row, times in self.rows_at[-1].items():
+            if times > 1:
+                fail(f"row {row} is in version {version} {times} times")
+        self.commits.append(commit)
+        self._metadata = next((a["metaData"] for a in self.actions(version) if "metaData" in a), self._metadata)
+
+    def _published(self, version: int, actions: tuple[dict[str, Any], ...]) -> Published:
+        info = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        adds = [a["add"] for a in actions if "add" in a]
+        removes = [a["remove"] for a in actions if "remove" in a]
+        touched = frozenset(self.partition(f) for f in (*adds, *removes) if f.get("dataChange", True))
+        stored = EPOCH + timedelta(microseconds=self.store.entries[version].modified)
+        commit = Published(version, info, adds, removes, touched, (stored, ""), read=version - 1)
+        record = info.get("staged")
+        if not record or "writers" not in record:
+            return commit
+        commit.plan = self.d.plans[record["load"]]
+        commit.records = record["writers"]
+        commit.buffers = [self.d.staged.get(writer["buffer"]) for writer in commit.records]
+        finishes = []
+        for writer in commit.records:
+            finished = self._finished(writer["buffer"])
+            if datetime.fromisoformat(writer["finished"]) != finished:
+                fail(f"version {version} says that {writer['buffer']} finished at {writer['finished']}, not {finished}")
+            finishes.append((finished, writer["app_id"]))
+        commit.finished = max(finishes)
+        commit.read = min(self.read_version(writer["buffer"]) for writer in commit.records)
+        settles = "reconcile" in self.store.entries[version].creator or commit.plan.lone
+        commit.policy = commit.plan.policy if settles else None
+        self._place(commit)
+        commit.taken_back = self._taken_back(commit)
+        return commit
+
+    def _place(self, commit: Published) -> None:
+        """Say what the writes replace, and with which rows."""
+        plan = commit.load
+        ranges: set[int] = set()
+        inside: dict[int, set[str]] = {}
+        for record, staged in zip(commit.records, commit.buffers, strict=True):
+            into = self.d.writer_of[record["buffer"]].into
+            own: set[int] = set()
+            for partition, rows in staged.files.values() if staged else ():
+                if into is None or partition in into:
+                    own.add(partition)
+                    inside.setdefault(partition, set()).update(rows)
+                elif plan.rows_outside is RowsOutside.REFUSE:
+                    fail(f"version {commit.version} publishes {record['buffer']}, which has rows outside")
+            if plan.mode is Mode.OVERWRITE_PARTITIONS:
+                ranges |= own
+            elif plan.mode is Mode.OVERWRITE and (own or plan.allow_empty):
+                ranges |= set(PARTITIONS)
+                self.counters["whole tables overwritten"] += 1
+            elif plan.mode is Mode.REPLACE_WHERE and (own or plan.allow_empty):
+                assert into is not None
+                ranges |= set(into)
+        commit.ranges = frozenset(ranges)
+        commit.inside = {partition: frozenset(rows) for partition, rows in inside.items()}
+
+    def _taken_back(self, commit: Published) -> frozenset[str]:
+        """Return what the writers appended before, where a rerun replaces it: all, and as it was."""
+        plan = commit.load
+        if plan.mode is not Mode.APPEND or plan.on_rerun is not OnRerun.REPLACE:
+            return frozenset()
+        rows: set[str] = set()
+        for record in commit.records:
+            stored = self.txns.get(record["app_id"])
+            earlier = next((c for c in self.commits if c.generations.get(record["app_id"]) == stored), None)
+            if stored is None or earlier is None:
+                continue
+            buffer = next(r["buffer"] for r in earlier.records if r["app_id"] == record["app_id"])
+            mine = {add["path"] for add in earlier.adds if add["path"].startswith(f"{buffer}/")}
+            for path in mine:
+                if path not in self.live or self.live[path].vector is not None:
+                    fail(f"version {commit.version} takes back {path} of version {earlier.version}, changed since")
+            self.counters["appends taken back"] += bool(mine)
+            rows |= {row for path in mine for row in self.live[path].rows}
+        return frozenset(rows)
+
+    # -- checks ----------------------------------------------------------------------------------------------------------
+
+    def _check_ours(self, commit: Published, began: int, at: int) -> None:
+        version = commit.version
+        if commit.info["readVersion"] != version - 1:
+            fail(f"version {version} was decided on version {commit.info['readVersion']}")
+        by_generation = {(w["app_id"], w["generation"]) for w in commit.records}
+        txns = set(self.txns_of(version).items())
+        if txns != by_generation:
+            fail(f"version {version} records {txns} for {by_generation}")
+        for writer in commit.records:
+            self._check_publishable(commit, writer, began, at)
+        if commit.together or commit.policy is not None:
+            self._check_nobody_missing(commit)
+        strangers = [
+            add["path"] for add in commit.adds if not add["path"].startswith(tuple(r["buffer"] for r in commit.records))
+        ]
+        if strangers:
+            fail(f"version {version} adds {strangers[0]}, which none of its writers staged")
+        self._check_colleagues(commit)
+
+    def _check_publishable(self, commit: Published, writer: dict[str, Any], began: int, at: int) -> None:
+        path, version, metadata = writer["buffer"], commit.version, self._metadata
+        opened = self.version_0(path)
+        spec = opened["commitInfo"]["staged"]["spec"]
+        if spec["generation"] != writer["generation"]:
+            fail(f"version {version} publishes {path} as generation {writer['generation']}")
+        closing = self.store.closings.get(path)
+        if closing is not None and closing < began:
+            fail(f"version {version} publishes {path}, which was closed before")
+        if commit.buffers[0] is not None and spec["publish"] == "together" and commit.policy is None:
+            fail(f"version {version} is a writer's own, though the load is published together")
+        checks = {k: v for k, v in metadata["configuration"].items() if k.startswith("delta.constraints.")}
+        known = opened["metaData"]["configuration"]
+        if metadata["id"] != opened["commitInfo"]["staged"]["tableId"] or any(
+            known.get(k) != v for k, v in checks.items()
+        ):
+            fail(f"version {version} publishes {path}, which was staged under another definition of the table")
+        self._check_read(commit, path)
+        staged = self.d.staged.get(path)
+        if staged is None:
+            return
+        oldest = min(self.store.put_at[f"{path}/{unquote(file)}"] for file in staged.files)
+        if timedelta(microseconds=at - oldest) > HALF_RETENTION + _PAUSE:
+            fail(f"version {version} publishes {path} at the age of {timedelta(microseconds=at - oldest)}")
+        for add in commit.adds:
+            if not add["path"].startswith(f"{path}/"):
+                continue
+            name = add["path"].removeprefix(f"{path}/")
+            if name not in staged.files:
+                fail(f"version {version} adds {name}, which {path} does not name")
+            as_staged, as_added = self._staged_add(path, name), {**add, "path": name}
+            if {k: v for k, v in as_added.items() if k not in _GIVEN} != {
+                k: v for k, v in as_staged.items() if k not in _GIVEN
+            }:
+                fail(f"version {version} changes the action of {add['path']}")
+            written = {column for _, columns in self.read_file(add) for column in columns}
+            columns = data_columns(metadata)
+            if strange := written - set(columns):
+                fail(
+                    f"version {version} adds {add['path']} with the columns {strange}, of which the table has {columns}"
+                )
+            if physical_names(metadata)[KEY] not in written:
+                fail(f"version {version} adds {add['path']}, whose rows would be NULL")
+
+    def _check_read(self, commit: Published, path: str) -> None:
+        """What a job computed from the table itself is published only as long as the table is as it was."""
+        read = self.d.reads.get(path)
+        if read is None:
+            return
+        self.counters["self-reads published"] += 1
+        if self.rows_at[read] == self.rows_at[commit.version - 1]:
+            return
+        for other in self.commits[read + 1 : commit.version]:
+            colleague = other.plan is commit.plan and commit.together
+            if colleague and not commit.generations.keys() & other.generations.keys():
+                return
+        fail(f"version {commit.version} publishes {path}, computed from version {read}, which changed since")
+
+    def _check_compaction(self, commit: Published, at: int) -> None:
+        version, shadow = commit.version, commit.compaction
+        self.counters["versions by compaction"] += 1
+        if commit.info["readVersion"] != version - 1:
+            fail(f"version {version} was decided on version {commit.info['readVersion']}")
+        if self.txns_of(version) or any("metaData" in a or "protocol" in a for a in self.actions(version)):
+            fail(f"version {version} is a compaction, and does more")
+        if any(file["dataChange"] for file in (*commit.adds, *commit.removes)):
+            fail(f"version {version} is a compaction that changes data")
+        for add in commit.adds:
+            path = unquote(add["path"])
+            if not path.startswith(f"{shadow}/"):
+                fail(f"version {version} adds {path}, which lies outside of {shadow}")
+            age = timedelta(microseconds=at - self.store.put_at[path])
+            if age > HALF_RETENTION + _PAUSE:
+                fail(f"version {version} publishes {path} at the age of {age}")
+
+    def _check_moved(self, commit: Published) -> None:
+        """A version without a change of data leaves every row as readers saw it."""
+        if not (commit.adds or commit.removes) or any(f["dataChange"] for f in (*commit.adds, *commit.removes)):
+            return
+        dead = [r["path"] for r in commit.removes if r["path"] not in self.live]
+        if dead:
+            fail(f"version {commit.version} compacts {dead[0]}, which is not live")
+        before = [row for remove in commit.removes for row in seen(self.live[remove["path"]].read, self._metadata)]
+        after = [row for add in commit.adds for row in seen(self.read_file(add), self._metadata)]
+        if sorted(before) != sorted(after):
+            fail(f"version {commit.version} compacts {sorted(before)} to {sorted(after)}")
+
+    def _check_nobody_missing(self, commit: Published) -> None:
+        plan = commit.load
+        if plan.on_missing is not OnMissingWriter.PUBLISH_NOTHING or commit.policy is None:
+            return
+        entry = self.store.entries[commit.version]
+        for key in self.d.expected.get(entry.creator.removesuffix(IN_THE_NET), ()):
+            app_id = plan.load.writer(key).app_id
+            complete = any(self.store.completed[p] <= entry.step for p in self.complete(app_id))
+            if not complete and app_id not in self.txns:
+                fail(f"version {commit.version} is published though {app_id} is missing")
+
+    def _check_colleagues(self, commit: Published) -> None:
+        """A colleague's rows are not replaced, in whatever file they are by now."""
+        if not commit.together:
+            return
+        theirs = self.colleagues_rows(commit)
+        for remove in commit.removes:
+            file = self.live.get(remove["path"])
+            for row in file.rows if file else ():
+                if original(row) in theirs:
+                    fail(f"version {commit.version} removes {row} of a colleague")
+
+    # -- facts -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def table_id(self) -> str | None:
+        """The id of the table at its newest version."""
+        return self._metadata.get("id")
+
+    def colleagues(self, commit: Published) -> list[WriterIdentity]:
+        """Return the writers of a commit's load that it does not publish.
+
+        Published together, they are those that the reconciliation knew of; a writer that no task names any more is none.
+
+        :param commit: of ours.
+        """
+        load, keys = commit.load.load, [w.key for w in commit.load.all_writers]
+        if commit.together:
+            keys = list(self.d.expected.get(self.store.entries[commit.version].creator.removesuffix(IN_THE_NET), ()))
+        identities = [load.writer(key) for key in dict.fromkeys(keys)]
+        return [identity for identity in identities if identity.app_id not in commit.generations]
+
+    def colleagues_rows(self, commit: Published) -> set[str]:
+        """Return the rows that colleagues of a commit's writers staged.
+
+        :param commit: of ours.
+        """
+        theirs = tuple(f"{identity.directory}/" for identity in self.colleagues(commit))
+        staged = (s for path, s in self.d.staged.items() if path.startswith(theirs))
+        return {row for one in staged for row in one.row_ids}
+
+    def partition(self, file: dict[str, Any]) -> int:
+        """Return the partition of a file, whatever a ``remove`` says of it.
+
+        :param file: an ``add`` or a ``remove``.
+        """
+        known = self._adds.get(file["path"])
+        return self.d.scenario.column.read(spelling_of(known or file))
+
+    def read_file(self, add: dict[str, Any]) -> list[Row]:
+        """Return the rows of a file."""
+        data = self.store.contents.get(unquote(add["path"]))
+        if data is None:
+            raise ViolationError(f"there never was a file {add['path']}")
+        return load_rows(data, hidden_rows(self.store, add))
+
+    def actions(self, version: int) -> tuple[dict[str, Any], ...]:
+        """Return what stands in a version."""
+        return parsed(self.store.entries[version].data)
+
+    def txns_of(self, version: int) -> dict[str, int]:
+        """Return the transactions of a version."""
+        return {a["txn"]["appId"]: a["txn"]["version"] for a in self.actions(version) if "txn" in a}
+
+    def txn_at(self, app_id: str, version: int) -> int:
+        """Return the generation of a writer that was in the table at a version, 0 for none."""
+        found = 0
+        for commit in self.commits[: version + 1]:
+            found = commit.generations.get(app_id, found)
+        return found
+
+    def version_0(self, path: str) -> dict[str, Any]:
+        """Return what opened a buffer, by kind of action."""
+        stored = self.store.peek(f"{path}/_delta_log/{0:020d}.json")
+        assert stored is not None
+        return {k: v for action in parsed(stored.data) for k, v in action.items()}
+
+    def read_version(self, path: str) -> int:
+        """Return the version that a buffer was formed on."""
+        return int(self.version_0(path)["commitInfo"]["staged"]["readVersion"])
+
+    def complete(self, app_id: str) -> list[str]:
+        """Return the buffers of a writer that ever were complete."""
+        return [path for path in self.store.completed if path.startswith(f"{self.directory[app_id]}/")]
+
+    def _staged_add(self, path: str, name: str) -> dict[str, Any]:
+        stored = self.store.peek(f"{path}/_delta_log/{1:020d}.json")
+        assert stored is not None
+        adds = [action.get("add") for action in parsed(stored.data)]
+        return next(add for add in adds if add and add["path"] == name)
+
+    def _finished(self, path: str) -> datetime:
+        stored = self.store.peek(f"{path}/_delta_log/{1:020d}.json")
+        if stored is None:
+            raise ViolationError(f"{path} is published, though it is not complete")
+        return EPOCH + timedelta(microseconds=stored.modified)
+
+
+def original(row: str) -> str:
+    """Return the name of a row before anybody changed it.
+
+    :param row: as it is now.
+    """
+    return row.split("~")[0]

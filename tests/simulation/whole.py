@@ -1,0 +1,267 @@
+"""Whole writes: every version equals a serial order that the policy allows, in which each write is whole or not at all.
+
+What a policy demands is said here in pairs: which write comes before which. Whether any order of all writes fulfils that
+and leaves the rows that are there, :mod:`tests.simulation.serial` finds out, without looking at a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.staging.spec import Mode
+from tests.simulation.scenario import PARTITIONS
+from tests.simulation.serial import Candidate, SerialOrder, Write, difference
+from tests.simulation.versions import Published, Versions, fail, original
+
+_NOTHING = Write()
+_EMPTY = tuple(frozenset[str]() for _ in PARTITIONS)
+
+
+@attrs.frozen
+class _Rival:
+    """Another's write that changed rows which a write of ours replaces.
+
+    :param partitions: where.
+    :param vague: whether it does not say where, and it may have been elsewhere.
+    """
+
+    commit: Published
+    partitions: frozenset[int]
+    vague: bool = False
+
+
+class WholeWrites:
+    """Judges one version after another, once its structure is known to be sound.
+
+    :param versions: of the table.
+    """
+
+    def __init__(self, versions: Versions) -> None:
+        self._versions = versions
+        self._counters = versions.counters
+        self._order = SerialOrder(_EMPTY)
+
+    def candidates(self, commit: Published) -> list[Candidate]:
+        """Return what the next version may have done, and where its write may stand.
+
+        :param commit: the version, not yet applied.
+        """
+        return self._candidates(commit)
+
+    def judge(self, commit: Published, candidates: list[Candidate]) -> None:
+        """Judge the newest version.
+
+        :param commit: the version, applied.
+        :param candidates: what it may have done.
+        """
+        expected = self._order.take_in(candidates, self._versions.states[-1])
+        if expected is not None:
+            where = "; ".join(difference(expected, self._versions.states[-1]))
+            fail(
+                f"version {commit.version} is not what a serial order of whole writes leaves (writes so far: "
+                f"{self._order.order}, policy {commit.policy and commit.policy.value}): {where}"
+            )
+        commit.ranges &= self._order.newest.wipes
+        self._counters["writes placed before others"] += self._order.order[-1] != commit.version
+
+    def _candidates(self, commit: Published) -> list[Candidate]:
+        if not commit.ours:
+            return [Candidate(self._of_others(commit), commit.version - 1)]
+        if not commit.ranges:
+            # Appends, and what takes appends back, come last.
+            write = Write(drops=commit.taken_back, puts=commit.inside)
+            return [Candidate(write, commit.version - 1)]
+        rivals = [*self._of_the_same_load(commit), *self._rivals(commit)]
+        self._counters["conflicts"] += bool(rivals)
+        definite = [rival for rival in rivals if not rival.vague]
+        match commit.policy:
+            case None | Policy.FAIL:
+                if definite:
+                    fail(f"version {commit.version} passes over version {definite[0].commit.version}, a conflict")
+                return [self._whole(commit)]
+            case Policy.FIRST_WRITER_WINS:
+                return self._if_first(commit, rivals)
+            case Policy.LAST_WRITER_WINS:
+                return self._by_finish(commit, definite)
+        known = [rival for rival in rivals if rival.partitions]
+        return [
+            *self._by_partition(commit, known),
+            *(self._by_partition(commit, definite) if known != definite else ()),
+        ]
+
+    def _of_others(self, commit: Published) -> Write:
+        deed = self._versions.d.foreign_writes.get(commit.version)
+        if deed is None:
+            return _NOTHING
+        if deed.restores is None:
+            return deed.write
+        before = self._versions.states[deed.restores]
+        return Write(wipes=frozenset(PARTITIONS), puts=dict(enumerate(before)))
+
+    def _whole(self, commit: Published) -> Candidate:
+        return Candidate(Write(commit.ranges, self._spared(commit), puts=commit.inside), commit.read)
+
+    def _spared(self, commit: Published) -> frozenset[str]:
+        """Published together, a load's writers are one transaction, in however many versions it comes."""
+        if not commit.together:
+            return frozenset()
+        theirs = self._versions.colleagues_rows(commit)
+        known = {row for rows in self._versions.states[-1] for row in rows if original(row) in theirs}
+        return frozenset(theirs | known)
+
+    # -- who is in whose way ---------------------------------------------------------------------------------------------
+
+    def _rivals(self, commit: Published) -> Iterator[_Rival]:
+        """Yield what others did to the rows that a write replaces, in the order of versions."""
+        for other in self._versions.commits[commit.read + 1 : commit.version]:
+            if self._allied(commit, other):
+                continue
+            partitions = (other.touched & commit.ranges) | self._emptied(commit, other)
+            if partitions:
+                yield _Rival(other, frozenset(partitions))
+            elif self._is_vague(other):
+                yield _Rival(other, frozenset(), vague=True)
+
+    def _of_the_same_load(self, commit: Published) -> Iterator[_Rival]:
+        """Yield the other writers of the load whose rows a write replaces, though it was formed on top of them."""
+        if commit.together:
+            return
+        versions = self._versions
+        entry = versions.store.entries[commit.version]
+        found: dict[int, _Rival] = {}
+        for identity in versions.colleagues(commit):
+            # What a compaction has moved, nobody can tell any more.
+            met = {
+                file.partition
+                for path, file in versions.live.items()
+                if file.partition in commit.ranges and path.startswith(f"{identity.directory}/")
+            }
+            there = versions.txns.get(identity.app_id, 0)
+            claims = versions.store.claims.get(identity.directory, {})
+            newer = [step for generation, step in claims.items() if generation > there and step < entry.step]
+            # One that is being rerun will be a rival then.
+            if not met or any(step < entry.began for step in newer):
+                continue
+            for other in versions.commits[: commit.read + 1]:
+                if other.generations.get(identity.app_id) == there:
+                    partitions = frozenset(met) | self._emptied(commit, other)
+                    found[other.version] = _Rival(other, partitions, vague=bool(newer))
+        for version in sorted(found):
+            self._counters["writers of a load one after another"] += 1
+            yield found[version]
+
+    def _allied(self, commit: Published, other: Published) -> bool:
+        """Say whether a write is a colleague's of another, or what its own writers did before."""
+        if other.plan is None or other.plan is not commit.plan:
+            return False
+        allies = {identity.app_id for identity in self._versions.colleagues(commit)} if commit.together else set()
+        return all(a in allies or commit.generations.get(a, 0) > g for a, g in other.generations.items())
+
+    def _emptied(self, commit: Published, other: Published) -> frozenset[int]:
+        """Return the partitions that a write emptied, though it found nothing there, and for which the other has rows."""
+        own = {partition for partition, rows in commit.inside.items() if rows}
+        return (self._replaced(other) - other.touched) & own
+
+    def _is_vague(self, commit: Published) -> bool:
+        changed = [r for r in commit.removes if r.get("dataChange", True)]
+        return any(not r.get("partitionValues") for r in changed)
+
+    def _replaced(self, commit: Published) -> frozenset[int]:
+        """Return the partitions that a write replaced, whatever was there."""
+        if commit.ours:
+            return commit.ranges
+        deed = self._versions.d.foreign_writes.get(commit.version)
+        return deed.write.wipes if deed is not None else frozenset()
+
+    def _replaces_all_of(self, rival: _Rival, partition: int) -> bool:
+        if rival.commit.ours:
+            return partition in rival.commit.ranges
+        deed = self._versions.d.foreign_writes.get(rival.commit.version)
+        return deed is not None and partition in deed.says
+
+    # -- what the policies demand ------------------------------------------------------------------------------------------
+
+    def _if_first(self, commit: Published, rivals: list[_Rival]) -> list[Candidate]:
+        aside, whole = Candidate(_NOTHING, commit.version - 1), self._whole(commit)
+        if all(rival.vague for rival in rivals):
+            return [whole, aside] if rivals else [whole]
+        self._counters["set aside"] += 1
+        return [aside]
+
+    def _by_finish(self, commit: Published, rivals: list[_Rival]) -> list[Candidate]:
+        """Before the first rival, in the order so far, that finished later; and so before all after that one."""
+        rank = {version: at for at, version in enumerate(self._order.order)}
+        rivals = sorted(rivals, key=lambda rival: rank[rival.commit.version])
+        ends: list[int] = []
+        for at, rival in enumerate(rivals):
+            if rival.commit.finished[0] >= commit.finished[0]:
+                ends.append(at)
+            if rival.commit.finished[0] > commit.finished[0]:
+                break
+        else:
+            ends.append(len(rivals))
+        whole = self._whole(commit)
+        candidates = []
+        refused = ""
+        for end in reversed(ends):
+            later = rivals[end:]
+            unsaid = self._unsaid(later)
+            if unsaid is not None:
+                refused = (
+                    f"version {commit.version} should have been refused: version {unsaid.commit.version} came later"
+                )
+                continue
+            after = frozenset(rival.commit.version for rival in rivals[:end])
+            before = frozenset(rival.commit.version for rival in later)
+            candidates.append(attrs.evolve(whole, after=after, before=before))
+        if not candidates:
+            fail(f"{refused}, and nobody knows what it would have done to its rows")
+        self._counters["replaced"] += bool(rivals[: ends[-1]])
+        self._counters["kept beside or superseded"] += bool(rivals[ends[-1] :])
+        return candidates
+
+    def _unsaid(self, later: list[_Rival]) -> _Rival | None:
+        """Return a write of which nobody can say what it would do to the rows of an earlier one, if any."""
+        replaced = {p for rival in later for p in rival.partitions if self._replaces_all_of(rival, p)}
+        for rival in later:
+            removed = {self._versions.partition(r) for r in rival.commit.removes if r.get("dataChange", True)}
+            for partition in rival.partitions - replaced:
+                if not rival.commit.blind or partition in removed:
+                    return rival
+        return None
+
+    def _by_partition(self, commit: Published, rivals: list[_Rival]) -> list[Candidate]:
+        """Each partition by itself: of one write, some may be there and some not."""
+        first = commit.policy is Policy.FIRST_WRITER_WINS_PER_PARTITION
+        if first and commit.load.mode is Mode.OVERWRITE and rivals:
+            return [Candidate(_NOTHING, commit.version - 1)]
+        candidates = []
+        for ties_are_later in (True, False):
+            yielded: set[int] = set()
+            kept: set[str] = set()
+            for rival in rivals:
+                there = rival.commit.finished[0], commit.finished[0]
+                if not first and (there[0] < there[1] or (there[0] == there[1] and not ties_are_later)):
+                    continue
+                for partition in rival.partitions:
+                    rows = None if first else self._appended(rival.commit, partition)
+                    if rows is None:
+                        yielded.add(partition)
+                    else:
+                        kept |= rows
+            self._counters["set aside in a partition"] += bool(yielded)
+            puts = {p: rows for p, rows in commit.inside.items() if p not in yielded}
+            write = Write(commit.ranges - yielded, self._spared(commit) | kept, puts=puts)
+            candidates.append(Candidate(write, commit.version - 1))
+        return candidates
+
+    def _appended(self, commit: Published, partition: int) -> set[str] | None:
+        """Return what a commit appended to a partition, if its files can still be told from others'."""
+        added = [a for a in commit.adds if a.get("dataChange", True) and self._versions.partition(a) == partition]
+        files = [self._versions.live.get(a["path"]) for a in added]
+        if not commit.blind or not files or any(file is None or file.merged for file in files):
+            return None
+        return {row for file in files if file for row in file.rows}

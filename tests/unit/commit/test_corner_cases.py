@@ -1,0 +1,157 @@
+"""What is easily got wrong by a word: several buffers at once, a log that was cleaned up, versions that are equal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Status, _Attempts
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.commits import PublishedWriter
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer, set_aside
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode
+from tests.support.tables import LOAD, append_files, foreign_append, ids, local_log, make_table, stage, writer_spec
+
+TOGETHER = {"mode": Mode.OVERWRITE_PARTITIONS, "publish": PublishMode.TOGETHER}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"2019-01": [1]})
+    return log
+
+
+def reading_the_table(log: DeltaLog, writer: str = "w", **terms: Any) -> Buffer:
+    """A buffer whose rows were computed from the table."""
+    spec = writer_spec(writer, **terms)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    said = json.dumps({"onelake": {"reads_target": True}})
+    actions = append_files(log.store, task.path, {"2019-01": [10]}, (spec.attempt, 1), userMetadata=said)
+    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
+    return complete(log, task.path)
+
+
+def without_earlier_log(log: DeltaLog) -> DeltaLog:
+    table = DeltaTable(log.table)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        log.store.delete(version_path(version))
+    return local_log(Path(log.table))
+
+
+# -- several buffers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aside", [0, 1, 2])
+def test_whichever_of_several_buffers_was_set_aside_is_not_published_with_the_others(log: DeltaLog, aside: int) -> None:
+    buffers = [stage(log, writer_spec(key), {"2019-01": [row]}) for key, row in (("a", 10), ("b", 11), ("c", 12))]
+    set_aside(log.store, buffers[aside].path, "a person does not want it")
+    assert Committer(log).publish(buffers).status is Status.PUBLISHED
+    assert ids(Path(log.table)) == sorted({1, 10, 11, 12} - {10 + aside})
+
+
+def test_a_buffer_set_aside_beside_one_that_is_published_already_does_not_make_that_one_set_aside(
+    log: DeltaLog,
+) -> None:
+    unwanted, there = (stage(log, writer_spec(key), {"2019-01": [row]}) for key, row in (("a", 10), ("b", 11)))
+    version = Committer(log).publish([there]).version
+    set_aside(log.store, unwanted.path, "a person does not want it")
+    ended = Committer(local_log(Path(log.table))).publish([unwanted, there])
+    assert (ended.status, ended.version) == (Status.ALREADY, version)
+
+
+def test_together_a_colleague_keeps_its_rows_of_before_while_its_rerun_is_missing(log: DeltaLog) -> None:
+    committer = Committer(log)
+    for key, rows in (("a", [10]), ("b", [11])):
+        stage(log, writer_spec(key, **TOGETHER), {"2019-01": rows})
+    reconcile(committer, LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    assert isinstance(prepare(log, writer_spec("a", generation=2, **TOGETHER)), Stage)  # and its Spark job fails
+    stage(log, writer_spec("b", generation=2, **TOGETHER), {"2019-01": [12]})
+    report = reconcile(committer, LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    assert report.missing == ("a",)
+    assert ids(Path(log.table)) == [10, 12]
+
+
+# -- a log that was cleaned up -------------------------------------------------------------------------------------
+
+
+def test_rule_20_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused(
+    log: DeltaLog,
+) -> None:
+    """Nobody knows where its rows went: they may be mixed with those that the late one replaces."""
+    stage(log, writer_spec("a", **TOGETHER), {"2019-01": [10], "2019-02": [11, 12]})
+    reconcile(Committer(log), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    DeltaTable(log.table).delete("month = '2019-02'")
+    foreign_append(log, {"2019-03": [30]})
+    later = without_earlier_log(log)
+    stage(later, writer_spec("b", **TOGETHER), {"2019-01": [20]})
+    report = reconcile(Committer(later), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    assert {outcome.writer: outcome.status for outcome in report.outcomes}["b"] == "refused"
+    with pytest.raises(ConflictError, match="its files were rewritten since"):
+        report.raise_for_failures()
+    assert ids(Path(log.table)) == [10, 30]
+
+
+@pytest.mark.parametrize("policy", [None, *Policy])
+def test_rule_19_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(
+    log: DeltaLog, policy: Policy | None
+) -> None:
+    buffer = reading_the_table(log)
+    for row in (2, 3):
+        foreign_append(log, {"2019-01": [row]})
+    with pytest.raises(
+        ConflictError, match="its log since then was cleaned up, so nobody knows whether what they read"
+    ):
+        Committer(without_earlier_log(log)).publish([buffer], policy)
+
+
+# -- equal versions and generations ---------------------------------------------------------------------------------
+
+
+def test_rule_19_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: DeltaLog) -> None:
+    first = stage(log, writer_spec("a"), {"2019-02": [2]})
+    read = foreign_append(log, {"2019-01": [3]})
+    second = reading_the_table(log, "b")
+    assert (first.read_version, second.read_version) == (read - 1, read)
+    assert Committer(log).publish([first, second]).status is Status.PUBLISHED
+
+
+def test_rule_9_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS, generation=2), {"2019-01": [2]})
+    attempts = _Attempts(Committer(log), [buffer], None, ())
+    record = PublishedWriter(
+        app_id=buffer.spec.identity.app_id,
+        writer="w",
+        generation=2,
+        buffer=f"{buffer.spec.identity.directory}/another",
+        finished=buffer.finished,
+        rows=1,
+        fingerprint="same",
+    )
+    allied = {generation: attempts._allied(attrs.evolve(record, generation=generation)) for generation in (1, 2, 3)}
+    assert allied == {1: True, 2: False, 3: False}
+
+
+# -- what the log is told ------------------------------------------------------------------------------------------
+
+
+def test_an_append_that_takes_its_earlier_rows_back_is_not_called_blind(log: DeltaLog) -> None:
+    Committer(log).publish([stage(log, writer_spec(), {"2019-01": [2]})])
+    again = stage(log, writer_spec(generation=2, on_rerun=OnRerun.REPLACE), {"2019-01": [3]})
+    version = Committer(log).publish([again]).version
+    assert version is not None
+    commit = log.commit(version)
+    assert commit is not None
+    assert (len(commit.removes), commit.info["isBlindAppend"], commit.blind_append) == (1, False, False)

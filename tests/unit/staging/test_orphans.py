@@ -1,0 +1,113 @@
+"""Writers of a run that no task names any more, as the table knows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import OrphanWriterError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import markers
+from airflow_provider_onelake.staging.orphans import check_no_orphans, doubled, is_new_beside_others, orphans
+from airflow_provider_onelake.staging.spec import Mode, OnRerun
+from tests.support.tables import LOAD, foreign_append, make_table, stage, writer_spec
+
+NOVEMBER = attrs.evolve(LOAD, run="2019-11-01T00:00:00+00:00")
+OTHER_GROUP = attrs.evolve(LOAD, group="more")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def publish(log: DeltaLog, writer: str, rows: list[int] | None = None, **terms: object) -> None:
+    spec = writer_spec(writer, **terms)  # type: ignore[arg-type]
+    buffer = stage(log, spec, {"2019-01": [1, 2] if rows is None else rows} if rows != [] else {})
+    Committer(log).publish([buffer], Policy.LAST_WRITER_WINS)
+
+
+def found(log: DeltaLog, *keys: str, groups: tuple[str, ...] = ("load", "more")) -> list[str]:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return [str(orphan) for orphan in orphans(log, LOAD, keys, groups, snapshot)]
+
+
+def test_they_are_those_of_the_run_that_nobody_names(log: DeltaLog) -> None:
+    for writer in ("a", "b/c d"):
+        publish(log, writer)
+    publish(log, "elsewhere", load=NOVEMBER)
+    publish(log, "more", load=OTHER_GROUP)
+    publish(log, "empty", [])
+    told = "'b/c d' (group load, task load.write[b/c d], version 2, 2 rows)"
+    assert found(log, "a") == [told]
+    assert found(log, "a", "b/c d") == []
+    gone = "'more' (group more, task load.write[more], version 4, 2 rows)"
+    assert found(log, "a", groups=("load",)) == [told, gone]
+
+
+def test_one_whose_rows_were_compacted_is_one_until_they_are_deleted(log: DeltaLog) -> None:
+    publish(log, "a")
+    foreign_append(log, {"2019-01": [9]})
+    DeltaTable(log.table).optimize.compact()
+    assert len(found(log)) == 1
+    publish(log, "b")
+    DeltaTable(log.table).delete()
+    assert found(log) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "complete", "refused"),
+    [
+        pytest.param({}, True, True, id="append"),
+        pytest.param({}, False, False, id="not all keys are known"),
+        pytest.param({"on_rerun": OnRerun.APPEND}, True, False, id="rows may be there twice"),
+        pytest.param({"mode": Mode.OVERWRITE_PARTITIONS}, True, False, id="overwrite"),
+    ],
+)
+def test_only_an_append_that_may_double_rows_is_refused(
+    log: DeltaLog, terms: dict[str, object], complete: bool, refused: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(log, "a")
+    spec = writer_spec("b", **terms)  # type: ignore[arg-type]
+    if refused:
+        with pytest.raises(OrphanWriterError, match=r"published 'a' \(group load, .* and nothing of writer 'b'"):
+            check_no_orphans(log, spec, {"b"}, {"load"}, complete=complete)
+    else:
+        check_no_orphans(log, spec, {"b"}, {"load"}, complete=complete)
+        assert "this run also published 'a'" in caplog.text
+
+
+def test_a_writer_that_has_published_itself_is_no_new_name(log: DeltaLog) -> None:
+    publish(log, "a")
+    assert is_new_beside_others(log, LOAD.writer("b"))
+    assert not is_new_beside_others(log, NOVEMBER.writer("b"))
+    assert not is_new_beside_others(log, LOAD.writer("a"))
+    publish(log, "b")
+    check_no_orphans(log, writer_spec("b"), {"b"}, {"load"}, complete=True)
+
+
+@pytest.mark.parametrize(
+    ("terms", "error"),
+    [({}, True), ({"on_rerun": OnRerun.APPEND}, False), ({"mode": Mode.OVERWRITE_PARTITIONS}, False)],
+)
+def test_reconcile_names_who_appended_beside_an_orphan_for_the_first_time(
+    log: DeltaLog, terms: dict[str, object], error: bool
+) -> None:
+    publish(log, "before")
+    publish(log, "a")
+    publish(log, "b", **terms)
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    left = orphans(log, LOAD, {"before", "b"}, {"load"}, snapshot)
+    raised = doubled(log, LOAD, left, [("before", 1), ("b", 3)])
+    assert ("Writer 'b' appended to" in str(raised)) is error
+    # One that was there before the other was renamed has only been run again.
+    publish(log, "before", generation=2, on_rerun=OnRerun.APPEND)
+    assert len(list(markers(log.store, LOAD.writer("before").directory))) == 2
+    assert doubled(log, LOAD, left, [("before", 4)]) is None

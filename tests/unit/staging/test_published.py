@@ -1,0 +1,77 @@
+"""What a writer appended before is taken back only where it is known and whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import RerunRefusedError
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.published import files_to_take_back
+from tests.support.tables import LOAD, local_log, make_table, stage, writer_spec
+from tests.support.vectors import delete_rows
+
+WRITER = LOAD.writer("w")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+@pytest.fixture
+def published(log: DeltaLog) -> Buffer:
+    buffer = stage(log, writer_spec(), {"2019-01": [1], "2019-02": [2, 3]})
+    Committer(log).publish([buffer])
+    return buffer
+
+
+def taken_back(log: DeltaLog) -> list[str]:
+    fresh = local_log(Path(log.table))
+    snapshot = fresh.snapshot()
+    assert snapshot is not None
+    return sorted(file["path"] for file in files_to_take_back(fresh, WRITER, 1, snapshot))
+
+
+def without_earlier_log(log: DeltaLog) -> None:
+    table = DeltaTable(log.table)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        log.store.delete(version_path(version))
+
+
+def test_what_a_generation_appended_is_taken_back_file_by_file(log: DeltaLog, published: Buffer) -> None:
+    assert taken_back(log) == sorted(f"{published.path}/{add['path']}" for add in published.adds)
+
+
+def test_where_a_file_is_gone_nothing_is_taken_back(log: DeltaLog, published: Buffer) -> None:
+    DeltaTable(log.table).delete("month = '2019-02'")
+    with pytest.raises(RerunRefusedError, match=r"month=2019-02/.* of version 1 is gone"):
+        taken_back(log)
+
+
+def test_a_file_of_which_rows_were_deleted_is_not_taken_back(log: DeltaLog, published: Buffer) -> None:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    [file] = log.live_files(lambda add: add["partitionValues"]["month"] == "2019-02", snapshot.version)
+    delete_rows(log, file, [0])
+    with pytest.raises(RerunRefusedError, match="were deleted or updated since"):
+        taken_back(log)
+
+
+def test_where_the_log_is_gone_the_row_count_says_whether_all_files_are_there(log: DeltaLog, published: Buffer) -> None:
+    DeltaTable(log.table).delete("id = 17")  # touches nothing of it
+    without_earlier_log(log)
+    assert len(taken_back(log)) == 2
+
+
+def test_where_the_log_is_gone_and_rows_are_missing_nothing_is_taken_back(log: DeltaLog, published: Buffer) -> None:
+    DeltaTable(log.table).delete("month = '2019-02'")
+    without_earlier_log(log)
+    with pytest.raises(RerunRefusedError, match="version 1 was cleaned up, and not all of its 3 rows are live"):
+        taken_back(log)
