@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from itertools import count
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -115,9 +116,15 @@ class ForeignWriter(Thread):
     def _where(part: str, chosen: list[int]) -> str:
         return f"part = '{part}' AND writer = '{FOREIGN}' AND id IN ({', '.join(map(str, chosen))})"
 
-    def _execute(self, kind: str, statement: str) -> None:
-        """Execute a statement until it has taken effect, once: a conflict says that it has not."""
-        while True:
+    def _execute(self, kind: str, statement: str, tries: int | None = None) -> bool:
+        """Execute a statement until it has taken effect, once: a conflict says that it has not.
+
+        :param kind: of the statement.
+        :param statement: in SQL.
+        :param tries: after which it is given up. Default: never.
+        :returns: whether it has taken effect.
+        """
+        for _ in count() if tries is None else range(tries):
             try:
                 self._spark.sql(statement).collect()
             except Exception as error:
@@ -128,6 +135,7 @@ class ForeignWriter(Thread):
                 self.conflicts[f"{kind} lost to {winner[1] if winner else 'another'} ({conflict[0]})"] += 1
             else:
                 self.done[kind] += 1
-                return
+                return True
             finally:
                 self.pause()
+        return False

@@ -8,6 +8,7 @@ so; everything else comes last. The judge knows the policies' words, and nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
 
 import attrs
 
@@ -102,6 +103,7 @@ class History:
     :param problems: what is wrong, a sentence each.
     :param writes: of the versions so far; ``None`` where a version must not change a row.
     :param states: the versions' rows.
+    :param landed: when the versions came into the store.
     :param order: the versions of the writes so far, in an order that explains the rows.
     :param before_others: how many writes came before others that were committed earlier.
     """
@@ -109,18 +111,21 @@ class History:
     problems: list[str] = attrs.field(factory=list)
     writes: list[Write | None] = attrs.field(factory=list)
     states: list[State] = attrs.field(factory=list)
+    landed: list[float] = attrs.field(factory=list)
     order: list[int] = attrs.field(factory=list)
     before_others: int = 0
     _effects: dict[int, Effect] = attrs.field(factory=dict)
     # What each write of the order leaves; the first is the empty table.
     _left: list[State] = attrs.field(factory=lambda: [frozenset()])
 
-    def take_in(self, write: Write | None, rows: State) -> None:
+    def take_in(self, write: Write | None, rows: State, landed: float = 0.0) -> None:
         """Judge the next version.
 
         :param write: of it; ``None`` where it must not change a row, such as a compaction.
         :param rows: that are there at it.
+        :param landed: when it came into the store.
         """
+        self.landed.append(landed)
         version = len(self.states)
         before = self.states[-1] if self.states else frozenset()
         self.states.append(rows)
@@ -181,6 +186,11 @@ class History:
     def _named(self, version: int) -> str:
         return f"version {version} ({self._write(version).who})"
 
+    def _emptied(self, version: int) -> frozenset[str]:
+        """Return the partitions that another engine's overwrite replaced, also where it found nothing."""
+        write = self._write(version)
+        return write.effect.wipes if write.policy is None else frozenset()
+
     def _moves(self, version: int) -> bool:
         """Whether a version may have put rows of others into files of its own."""
         write = self.writes[version]
@@ -209,10 +219,10 @@ class History:
             yield _Way([Place(len(self.order), write.effect)])
             return
         rivals, doubtful = self._rivals(version, write, before)
-        if doubtful:
-            # Rows of the load's other writer may lie in files of others by now: nobody can tell whose they are.
-            yield self._settled(write, sorted({*rivals, *doubtful}, key=self.order.index), before)
-        yield self._settled(write, rivals, before)
+        # Rows of the load's other writers may lie in files of others by now: nobody can tell whose they are.
+        for count in range(len(doubtful), -1, -1):
+            for some in combinations(doubtful, count):
+                yield self._settled(write, sorted({*rivals, *some}, key=self.order.index), before)
 
     def _settled(self, write: Write, rivals: list[int], before: State) -> _Way:
         last = len(self.order)
@@ -235,9 +245,7 @@ class History:
         for other in self.order:
             there = self._write(other)
             if other > write.read:
-                # An overwrite by others may empty a partition in which it found nothing.
-                emptied = (there.effect.wipes - self.touched(other)) & own if there.policy is None else frozenset()
-                if self.touched(other) & write.effect.wipes or emptied:
+                if self.touched(other) & write.effect.wipes or self._emptied(other) & own:
                     rivals.append(other)
             elif there.load == write.load and any(row[0] in write.effect.wipes for row in there.effect.puts & before):
                 moved = any(other < v < version and self._moves(v) for v in range(len(self.writes)))
@@ -289,7 +297,7 @@ class History:
                 earlier = rival <= write.read or ahead < -_TIE or (ahead <= _TIE and not ties_are_later)
                 if earlier and not first:
                     continue
-                parts = (self.touched(rival) | self._effects[rival].wipes) & write.effect.wipes
+                parts = (self.touched(rival) | self._emptied(rival)) & write.effect.wipes
                 for part in parts:
                     mine = frozenset(row for row in there.effect.puts if row[0] == part)
                     if not first and there.appends and mine <= before:

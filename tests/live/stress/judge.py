@@ -356,20 +356,30 @@ def _told(stress: Stress, seen: Evidence) -> Iterator[Told]:
             elif name != "load.reconcile":
                 seen.problems += [_failure(stress, dag_id, task)] if task["state"] != "success" else []
             else:
-                told = _told_by_reconcile(stress, load)
+                told = _told_by_reconcile(stress, load, task)
                 yield from told
                 refused = any(one.status == "refused" for one in told)
                 if not told or refused != failed or (not failed and task["state"] != "success"):
                     seen.problems.append(f"{_failure(stress, dag_id, task)}, and its report is {told}")
 
 
-def _told_by_reconcile(stress: Stress, load: Load) -> list[Told]:
+def _told_by_reconcile(stress: Stress, load: Load, task: dict[str, Any]) -> list[Told]:
     try:
         report = stress.stack.api.xcom(load.dag_id, load.run_id, "load.reconcile", "report")
     except ApiError:
         return []
+    asked = datetime.fromisoformat(task["start_date"]).timestamp()
     return [
-        Told(load, said["writer"], said["status"], said["version"], said["rows_published"], said["error"] or "")
+        Told(
+            load,
+            said["writer"],
+            said["status"],
+            said["version"],
+            said["rows_published"],
+            said["error"] or "",
+            tuple(said["aftermath"]),
+            asked,
+        )
         for said in report["writers"]
     ]
 

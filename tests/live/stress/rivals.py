@@ -43,6 +43,8 @@ class Told:
     :param version: that its rows came with.
     :param rows: that came with it.
     :param error: why it was refused.
+    :param story: what became of its rows since, in words.
+    :param asked: when it was asked what became of its rows; ``None`` where it was told what it had just done.
     """
 
     load: Load
@@ -51,6 +53,8 @@ class Told:
     version: int | None = None
     rows: int | None = None
     error: str = ""
+    story: tuple[str, ...] = ()
+    asked: float | None = None
 
     @property
     def who(self) -> str:
@@ -99,7 +103,7 @@ def judge_rivals(
             versions[name] = version
         twice = doubled(frozenset(rows))
         seen.problems += [f"{row} is beside another form of it in version {version}" for row in sorted(twice)[:_MOST]]
-        seen.history.take_in(write, frozenset(rows))
+        seen.history.take_in(write, frozenset(rows), log.landed(version))
     seen.problems += log.problems + seen.history.problems
     for statement in statements.values():
         # A DELETE or UPDATE that meets no row may leave no version.
@@ -147,6 +151,13 @@ class Log:
         """The newest version."""
         return max(int(entry.stem) for entry in self._log.glob("*.json") if entry.stem.isdigit())
 
+    def landed(self, version: int) -> float:
+        """When a version came into the store.
+
+        :param version: of the table.
+        """
+        return (self._log / f"{version:020}.json").stat().st_mtime
+
     def read(self, version: int) -> tuple[str, list[str], Write | None]:
         """Return who made a version, in a word, the names of its writes, and what they do together.
 
@@ -163,9 +174,8 @@ class Log:
             return load.dag_id, [f"{load.name}/{writer}" for writer in writers], self._of_load(load, writers, info)
         statement = self.statements.get(str(info.get("userMetadata")))
         if statement is not None:
-            landed = entry.stat().st_mtime
             who = f"{statement.kind} in {statement.part}"
-            return statement.kind, [statement.name], Write(who, statement.effect, landed)
+            return statement.kind, [statement.name], Write(who, statement.effect, self.landed(version))
         if any(file.get("dataChange", True) for file in files):
             self.problems.append(f"Version {version} is nobody's: {info.get('operation')} of {info.get('engineInfo')}")
         return str(info.get("operation", "?")), [], None
@@ -211,6 +221,11 @@ def judge_told(said: Told, history: History, versions: Mapping[str, int]) -> Ite
             yield f"is {said.status}, and nobody wrote there after version {version}"
         if said.status == "superseded" and max(counts[version:]) == min(counts[version:]):
             yield f"is superseded, and all its rows are there since version {version}"
+        known = [v for v, at in enumerate(history.landed) if said.asked is not None and version < v and at < said.asked]
+        silent = said.status not in ("superseded", "deleted") and not said.story
+        if silent and known and counts[known[-1]] < counts[version]:
+            gone = counts[version] - counts[known[-1]]
+            yield f"is {said.status}, though {gone} of its rows were gone by version {known[-1]}, before anybody asked"
     elif said.status in ("set_aside", "refused"):
         if any(counts):
             yield f"is {said.status}, and has rows in version {next(v for v, n in enumerate(counts) if n)}"

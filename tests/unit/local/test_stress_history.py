@@ -42,8 +42,8 @@ def replaced(finished: float = 9) -> Write:
 def history(*versions: tuple[Write | None, State]) -> History:
     """The old rows, and what came then."""
     found = History()
-    for write, there in ((append(OLD), OLD), *versions):
-        found.take_in(write, there)
+    for version, (write, there) in enumerate(((append(OLD), OLD), *versions)):
+        found.take_in(write, there, landed=version)
     return found
 
 
@@ -142,7 +142,10 @@ def told(status: str, policy: str = LAST, **more: object) -> list[str]:
 
 
 def test_what_was_told_of_a_write_is_held_against_the_log() -> None:
-    assert told("published", version=2, rows=24) == []
+    assert told("published", version=2, rows=24, asked=2.5) == []
+    gone = "is published, though 12 of its rows were gone by version 3, before anybody asked"
+    assert told("published", version=2, rows=24, asked=3.5) == [gone]
+    assert told("published", version=2, rows=24, asked=3.5, story=("some of them were replaced",)) == []
     assert told("superseded", version=2, rows=24) == []
     assert told("published", version=1, rows=24) == ["is published in version 1, and the log says 2"]
     assert told("published", version=2, rows=12) == ["is published with 12 rows in version 2, and 24 came with it"]
