@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from airflow_provider_onelake.commit.batch import Batch
-from airflow_provider_onelake.log.commits import STAGED, Commit
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.claims import standing
@@ -42,17 +42,16 @@ class SameLoad:
         others = {f"{writer.directory}/": writer for writer in self._others(batch, snapshot)}
         if not others:
             return []
-        met = {
-            others[directory]
-            for file in removable
-            if (directory := "/".join(file["path"].split("/")[:2]) + "/") in others
-        }
-        found = [self._publishing(writer, snapshot) for writer in met]
-        commits = {
-            publishing.version: self._log.commit(publishing.version) or _remembered(publishing)
-            for publishing in found
-            if publishing is not None and publishing.version <= batch.read_version
-        }
+        met: dict[WriterIdentity, list[Mapping[str, Any]]] = {}
+        for file in removable:
+            directory = "/".join(file["path"].split("/")[:2]) + "/"
+            if directory in others:
+                met.setdefault(others[directory], []).append(file)
+        commits: dict[int, Commit] = {}
+        for writer, files in met.items():
+            found = self._publishing(writer, snapshot)
+            if found is not None and found.version <= batch.read_version:
+                commits[found.version] = self._log.commit(found.version) or _remembered(found, files)
         return [commits[version] for version in sorted(commits)]
 
     def _others(self, batch: Batch, snapshot: Snapshot) -> Iterable[WriterIdentity]:
@@ -73,7 +72,8 @@ class SameLoad:
         return self._known[key]
 
 
-def _remembered(publishing: Publishing) -> Commit:
-    """Return what a marker remembers of a commit whose entry was cleaned up."""
-    staged = {"writers": [publishing.record.to_json()]}
-    return Commit(publishing.version, [{"commitInfo": {"operation": "WRITE", STAGED: staged}}])
+def _remembered(publishing: Publishing, files: Iterable[Mapping[str, Any]]) -> Commit:
+    """Return what is known of a commit whose entry was cleaned up: its marker's word, and its files that are live."""
+    staged = {"format": FORMAT, "writers": [publishing.record.to_json()]}
+    adds = [{"add": {**file, "dataChange": True}} for file in files]
+    return Commit(publishing.version, [{"commitInfo": {"operation": "WRITE", STAGED: staged}}, *adds])

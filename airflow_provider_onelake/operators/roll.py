@@ -209,7 +209,7 @@ def _mapped(task: Any, name: str, context: Context | None = None) -> list[Any] |
 
     :param context: of one of its tasks, for a list that another task made.
     """
-    if task._expand_input_attr != "expand_input":
+    if hasattr(task, "op_kwargs_expand_input"):
         return [None]  # A decorated function's list is of its own arguments, not of the operator's.
     value = task.expand_input.value
     if isinstance(value, XComArg):

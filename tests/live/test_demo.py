@@ -60,9 +60,16 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     assert left == []
 
 
-def test_the_demo_loads_and_loads_again(demo: Demo) -> None:
+@pytest.mark.parametrize(
+    "compactions",
+    [
+        pytest.param(("Compaction",), id="once"),
+        pytest.param(("Compaction", "nothing to compact"), id="and again", marks=pytest.mark.long),
+    ],
+)
+def test_the_demo_loads(demo: Demo, compactions: tuple[str, ...]) -> None:
     expected = expected_append(read_trips(month_files(demo.input)))
-    for compacted in ("Compaction", "nothing to compact"):
+    for compacted in compactions:
         status, said = demo.run()
         assert status == ALL_AGREES, said
         assert compacted in said

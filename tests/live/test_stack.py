@@ -74,7 +74,15 @@ def test_a_dag_runs(live_stack):
     assert "Returned value was: 42" in live_stack.api.log("trivial", run["dag_run_id"], "double", map_index=1)
 
 
-@pytest.mark.parametrize("name", ["spark-connect", "scheduler", "postgres"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "scheduler",
+        "postgres",
+        # A load that the same is done to is in test_kills.py.
+        pytest.param("spark-connect", marks=pytest.mark.long),
+    ],
+)
 def test_what_is_killed_comes_back(live_stack, name):
     former = live_stack.kill(name)
     assert live_stack.wait_until_restarted(name, former) != former

@@ -171,9 +171,9 @@ BUGS = [
     # -- partitions ----------------------------------------------------------------------------------------------------
     Bug(
         "the empty string is another partition than NULL",
-        "log.partitions",
+        "log.values",
         '    if spelling is None or spelling == "":\n        return None\n',
-        '    if spelling is None:\n        return None\n    if spelling == "" and column_type == "string":\n        return spelling\n',
+        "    if spelling is None:\n        return None\n",
         ("log/test_partitions.py::test_rule_18_null_and_the_empty_string_are_both_null",),
     ),
     Bug(
@@ -185,9 +185,9 @@ BUGS = [
     ),
     Bug(
         "an instant spelled in two zones is two partitions",
-        "log.partitions",
-        "return instant if instant.tzinfo is None else instant.astimezone(UTC)",
-        "return instant if instant.tzinfo is None else instant.replace(tzinfo=UTC)",
+        "log.values",
+        "    counted = wall - (offset or 0)\n",
+        "    counted = wall\n",
         ("log/test_partitions.py::test_rule_18_one_instant_is_one_partition_however_it_is_spelled",),
     ),
     # -- cleaning up the log -------------------------------------------------------------------------------------------

@@ -151,8 +151,8 @@ BUGS = [
     Bug(
         "a writer needs what came since only where it may not replace",
         "maintenance.in_flight",
-        "(write.where is None or write.where.covers(partition))",
-        "(write.where is None or not write.where.covers(partition))",
+        "write.where.judge(partition) is not False)",
+        "write.where.judge(partition) is False)",
         ("maintenance/test_in_flight.py::test_a_replacing_writer_needs_only_what_it_may_replace",),
     ),
     Bug(

@@ -233,7 +233,7 @@ class Deployment:
         plan, number = airflow.plan, instance.number
 
         def work() -> str:
-            return self._write(airflow, instance, source)
+            return self._write(airflow, instance, number, source)
 
         def is_over() -> bool:
             return airflow.is_stale(instance, number)
@@ -283,9 +283,12 @@ class Deployment:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _write(self, airflow: Airflow, instance: TaskInstance, source: int) -> str:
+    def _write(self, airflow: Airflow, instance: TaskInstance, number: int, source: int) -> str:
         random, plan = self.world.random, airflow.plan
-        number, writer, identity = instance.number, instance.writer, plan.load.writer(instance.writer.key)
+        if airflow.is_stale(instance, number):
+            # Airflow does not start what was cleared, or whose run is gone.
+            return "over"
+        writer, identity = instance.writer, plan.load.writer(instance.writer.key)
         context = airflow.context(instance)
         deed = deed_of(context)
         airflow.tell(instance, deed)

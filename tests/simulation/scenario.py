@@ -286,6 +286,14 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         kind = "again" if random.random() < 0.2 else "clear"
         cleared = _some(random, tuple(w.key for w in listed))
         rerun.append(Rerun(kind, cleared, listed, random.randrange(3), source, wait))
+    hasty = random.random() < 0.2
+    redeployed = (random.uniform(0, 3), random.randrange(3)) if random.random() < 0.2 else None
+    tries = random.choice((1, 2, 3))
+    # Airflow does not tell a retry from a clear where `retries` has fallen twice, or while another task was cleared.
+    if rerun:
+        redeployed = None
+    if hasty:
+        rerun = [attrs.evolve(one, retries=tries - 1) for one in rerun]
     return LoadPlan(
         load=Load("sim", f"dag{number}", "load", f"2019-0{number + 1}-01T00:00:00+00:00"),
         lone=lone,
@@ -300,12 +308,12 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         fingerprinted=random.random() < 0.9,
         writers=tuple(writers),
         reruns=tuple(rerun),
-        tries=random.choice((1, 2, 3)),
+        tries=tries,
         start=random.choice((0.0, 0.0, random.uniform(0, 2))),
         before_reconcile=random.choice((0.0, 2.0, 3.0, 7.2, 7.6)) * 86_400 if slow else 0.0,
-        redeployed=(random.uniform(0, 3), random.randrange(3)) if random.random() < 0.2 else None,
+        redeployed=redeployed,
         lost_heartbeat=random.choice((0.0, 0.15, 0.4)),
-        hasty=random.random() < 0.2,
+        hasty=hasty,
         early=tuple(10 ** random.uniform(-1, 0.7) for _ in range(random.choice(early))),
     )
 

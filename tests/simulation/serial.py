@@ -80,6 +80,7 @@ class SerialOrder:
     def __init__(self, empty: Rows) -> None:
         self._empty = empty
         self._placed: list[_Placed] = []
+        self._newest = Candidate(Write(), -1)
         self.states: list[Rows] = []
         self.order: list[int] = []
 
@@ -108,12 +109,12 @@ class SerialOrder:
         return expected or rows
 
     @property
-    def newest(self) -> Write:
+    def newest(self) -> Candidate:
         """What the newest version did, as it was explained."""
-        return self._placed[-1].write
+        return self._newest
 
     def _place(self, candidate: Candidate, order: list[int]) -> None:
-        version = len(self._placed)
+        version, self._newest = len(self._placed), candidate
         self._placed.append(_Placed(candidate.write, self._floor(candidate), set(candidate.after)))
         for later in candidate.before:
             self._placed[later].after.add(version)

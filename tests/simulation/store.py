@@ -39,6 +39,7 @@ class Stored:
     :param creator: the actor that put it first.
     :param began: the step at which that actor began what it did.
     :param step: at which it was put.
+    :param info: what the store tells of it.
     """
 
     data: bytes
@@ -46,6 +47,7 @@ class Stored:
     creator: str
     began: int
     step: int
+    info: ObjectInfo
 
 
 class MemoryStore:
@@ -83,7 +85,7 @@ class MemoryStore:
         def effect() -> ObjectInfo:
             if path not in self.objects:
                 raise ObjectNotFoundError(path)
-            return self._info(path)
+            return self.objects[path].info
 
         return self._do("head", path, effect)
 
@@ -111,8 +113,8 @@ class MemoryStore:
         def matching() -> dict[str, ObjectInfo]:
             below = f"{prefix}/"
             return {
-                path: self._info(path)
-                for path in self.objects
+                path: stored.info
+                for path, stored in self.objects.items()
                 if path.startswith(below) and (start_after is None or path > start_after)
             }
 
@@ -207,7 +209,8 @@ class MemoryStore:
         modified = self.world.microseconds
         if self.coarse:
             modified -= modified % 1_000_000
-        stored = Stored(data, modified, actor, began, self.world.steps)
+        info = ObjectInfo(path, len(data), EPOCH + timedelta(microseconds=modified))
+        stored = Stored(data, modified, actor, began, self.world.steps, info)
         self.objects[path] = stored
         if path.endswith(".parquet"):
             self.contents[path] = data
@@ -223,7 +226,3 @@ class MemoryStore:
             self.closings.setdefault(path.removesuffix("/_closed.json"), stored.step)
         elif claim := _CLAIM.match(path):
             self.claims.setdefault(claim[1], {})[int(claim[2])] = stored.step
-
-    def _info(self, path: str) -> ObjectInfo:
-        stored = self.objects[path]
-        return ObjectInfo(path, len(stored.data), EPOCH + timedelta(microseconds=stored.modified))

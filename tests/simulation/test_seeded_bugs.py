@@ -10,10 +10,12 @@ import pytest
 
 from airflow_provider_onelake.commit import conflicts, entry, policy, publish, reconcile, replaced
 from airflow_provider_onelake.commit.replaced import Replaced
+from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import fits, partitions, replay
+from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import rewrite
 from airflow_provider_onelake.staging import buffers, prepare
-from tests.simulation import versions
+from tests.simulation import actors, versions
 from tests.simulation.mutants import Change
 from tests.simulation.runner import simulate
 
@@ -214,8 +216,8 @@ BUGS = [
         id="stale-column-mapping",
     ),
     pytest.param(
-        [Change(conflicts, "_replaced_range", {"if winner.writers and texts else None": "if False else None"})],
-        "InvalidWriteError: The predicate",
+        [Change(conflicts, "_replaced_range", {"if winner.staged and texts else None": "if False else None"})],
+        "serial order|passes over|fails with ConflictError",
         id="winners-predicate-read-by-todays-names",
     ),
     pytest.param(
@@ -273,10 +275,78 @@ BUGS = [
         "serial order",
         id="overwrite-leaves-a-winners-file",
     ),
+    pytest.param(
+        [Change(_Attempts, "_rivals", {"if batch.replaces_anything else []": "if False else []"})],
+        "serial order|passes over",
+        id="writers-of-a-load-one-after-another-are-no-rivals",
+    ),
+    pytest.param(
+        [
+            Change(
+                policy,
+                "_by_completion",
+                {
+                    "elif conflict.effect is Effect.APPENDED:": "elif conflict.effect is Effect.CHANGED:\n"
+                    "            settled.yielded.add(conflict.partition)\n"
+                    "            outcome = Outcome.SUPERSEDED\n"
+                    "        elif conflict.effect is Effect.APPENDED:"
+                },
+            ),
+            Change(policy, "_tell_files_apart", {"elif read(": "elif False and read("}),
+        ],
+        "should have been refused|serial order",
+        id="half-of-a-write-yields-to-a-delete",
+    ),
+    pytest.param(
+        [
+            Change(
+                policy,
+                "settle",
+                {"Settled(set_aside=True,": "Settled(yielded={c.partition for c in contest.conflicts},"},
+            )
+        ],
+        "serial order",
+        id="half-of-a-write-yields-to-who-was-first",
+    ),
+    pytest.param(
+        [Change(conflicts, "winner_changed_files", {"if len(named) < len(changed):": "if False:"})],
+        "serial order|passes over|should have been refused",
+        id="removes-that-do-not-say-where-passed-over",
+    ),
+    pytest.param(
+        [Change(conflicts, "winner_changed_files", {"winner.blind_append": 'winner.info.get("isBlindAppend")'})],
+        "fails with ConflictError",
+        id="appends-that-do-not-say-that-they-are-blind-refused",
+    ),
+    pytest.param(
+        [Change(policy, "_tell_files_apart", {"settled.kept.add(object_path(file))": "pass"})],
+        "serial order",
+        id="later-appends-replaced",
+    ),
+    pytest.param(
+        [Change(reconcile, "aftermath", {"return Aftermath(fate, tuple(story),": "return Aftermath(Fate.LIVE, (),"})],
+        "are not in the table any more",
+        id="rows-that-are-gone-called-published",
+    ),
+    pytest.param(
+        [Change(DeltaLog, "_is_the_same", {"return self._read_digest(version) == digest": "return True"})],
+        "another definition of the table|the versions of the log are|which is not live",
+        id="published-into-another-table",
+    ),
+    pytest.param(
+        [Change(actors, "begin", {"newest.deed.id == deed.id": "newest.deed.task == deed.task"})],
+        "are of generations",
+        id="clear-taken-for-a-retry",
+    ),
+    pytest.param(
+        [Change(task_run, "_cleared", {'known["max_tries"] != ti.max_tries': 'known["try_number"] != ti.try_number'})],
+        "are of generations",
+        id="retry-taken-for-a-clear",
+    ),
 ]
 
 # What takes a rare history is looked for from one that shows it; where scenarios change, the search goes on from there.
-RARE = {
+RARE: dict[str, int] = {
     "append-taken-back-though-rows-were-deleted": 6159,
     "colleagues-rows-in-an-updated-file-replaced": 37324,
     "compactions-own-commit-not-recognised": 2061,

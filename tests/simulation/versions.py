@@ -16,7 +16,6 @@ import attrs
 
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.reconcile import OnMissingWriter
-from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
@@ -73,6 +72,15 @@ class File:
         return tuple(name for name, _ in self.read)
 
 
+@attrs.frozen
+class Writer:
+    """A writer of a load, under all the names that it has."""
+
+    key: str
+    app_id: str
+    directory: str
+
+
 @attrs.define(slots=False)
 class Published:
     """A version of the table, as the judge sees it.
@@ -102,6 +110,7 @@ class Published:
     ranges: frozenset[int] = frozenset()
     inside: dict[int, frozenset[str]] = attrs.field(factory=dict)
     taken_back: frozenset[str] = frozenset()
+    colleagues: tuple[Writer, ...] | None = None
 
     @property
     def compaction(self) -> str | None:
@@ -161,9 +170,12 @@ class Versions:
         self._metadata: dict[str, Any] = {}
         self._adds: dict[str, dict[str, Any]] = {}
         self._format = FormatJudge(self.counters)
+        self._writers: dict[str, tuple[Writer, ...]] = {}
         self.directory: dict[str, str] = {}
-        for identity in (plan.load.writer(w.key) for plan in deployment.scenario.loads for w in plan.all_writers):
-            self.directory[identity.app_id] = identity.directory
+        for plan in deployment.scenario.loads:
+            identities = [plan.load.writer(key) for key in dict.fromkeys(w.key for w in plan.all_writers)]
+            self._writers[plan.load.id] = tuple(Writer(i.key, i.app_id, i.directory) for i in identities)
+            self.directory |= {identity.app_id: identity.directory for identity in identities}
 
     # -- one version ---------------------------------------------------------------------------------------------------
 
@@ -416,7 +428,7 @@ class Versions:
             return
         entry = self.store.entries[commit.version]
         for key in self.d.expected.get(entry.creator.removesuffix(IN_THE_NET), ()):
-            app_id = plan.load.writer(key).app_id
+            app_id = self.writer(plan, key).app_id
             complete = any(self.store.completed[p] <= entry.step for p in self.complete(app_id))
             if not complete and app_id not in self.txns:
                 fail(f"version {commit.version} is published though {app_id} is missing")
@@ -439,18 +451,36 @@ class Versions:
         """The id of the table at its newest version."""
         return self._metadata.get("id")
 
-    def colleagues(self, commit: Published) -> list[WriterIdentity]:
+    def colleagues(self, commit: Published) -> tuple[Writer, ...]:
         """Return the writers of a commit's load that it does not publish.
 
         Published together, they are those that the reconciliation knew of; a writer that no task names any more is none.
 
         :param commit: of ours.
         """
-        load, keys = commit.load.load, [w.key for w in commit.load.all_writers]
-        if commit.together:
-            keys = list(self.d.expected.get(self.store.entries[commit.version].creator.removesuffix(IN_THE_NET), ()))
-        identities = [load.writer(key) for key in dict.fromkeys(keys)]
-        return [identity for identity in identities if identity.app_id not in commit.generations]
+        if commit.colleagues is None:
+            found = self.writers_of(commit.load)
+            if commit.together:
+                creator = self.store.entries[commit.version].creator.removesuffix(IN_THE_NET)
+                expected = self.d.expected.get(creator, ())
+                found = tuple(writer for writer in found if writer.key in expected)
+            commit.colleagues = tuple(writer for writer in found if writer.app_id not in commit.generations)
+        return commit.colleagues
+
+    def writers_of(self, plan: LoadPlan) -> tuple[Writer, ...]:
+        """Return every writer that a load ever has.
+
+        :param plan: of the load.
+        """
+        return self._writers[plan.load.id]
+
+    def writer(self, plan: LoadPlan, key: str) -> Writer:
+        """Return a writer of a load.
+
+        :param plan: of the load.
+        :param key: of the writer.
+        """
+        return next(writer for writer in self.writers_of(plan) if writer.key == key)
 
     def colleagues_rows(self, commit: Published) -> set[str]:
         """Return the rows that colleagues of a commit's writers staged.

@@ -64,7 +64,10 @@ class WholeWrites:
                 f"version {commit.version} is not what a serial order of whole writes leaves (writes so far: "
                 f"{self._order.order}, policy {commit.policy and commit.policy.value}): {where}"
             )
-        commit.ranges &= self._order.newest.wipes
+        newest = self._order.newest
+        # Where others replaced all of it later, nothing of it was ever seen.
+        later = [self._versions.commits[version] for version in newest.before]
+        commit.ranges &= newest.write.wipes.difference(*(self._says(other) for other in later))
         self._counters["writes placed before others"] += self._order.order[-1] != commit.version
 
     def _candidates(self, commit: Published) -> list[Candidate]:
@@ -127,28 +130,27 @@ class WholeWrites:
 
     def _of_the_same_load(self, commit: Published) -> Iterator[_Rival]:
         """Yield the other writers of the load whose rows a write replaces, though it was formed on top of them."""
-        if commit.together:
-            return
         versions = self._versions
         entry = versions.store.entries[commit.version]
         found: dict[int, _Rival] = {}
-        for identity in versions.colleagues(commit):
-            # What a compaction has moved, nobody can tell any more.
-            met = {
-                file.partition
-                for path, file in versions.live.items()
-                if file.partition in commit.ranges and path.startswith(f"{identity.directory}/")
-            }
+        colleagues = versions.colleagues(commit) if commit.together else ()
+        others = [w for w in versions.writers_of(commit.load) if w.app_id not in commit.generations]
+        for identity in (writer for writer in others if writer not in colleagues):
             there = versions.txns.get(identity.app_id, 0)
             claims = versions.store.claims.get(identity.directory, {})
             newer = [step for generation, step in claims.items() if generation > there and step < entry.step]
             # One that is being rerun will be a rival then.
-            if not met or any(step < entry.began for step in newer):
+            if any(step < entry.began for step in newer):
                 continue
             for other in versions.commits[: commit.read + 1]:
-                if other.generations.get(identity.app_id) == there:
-                    partitions = frozenset(met) | self._emptied(commit, other)
-                    found[other.version] = _Rival(other, partitions, vague=bool(newer))
+                if other.generations.get(identity.app_id) != there:
+                    continue
+                buffer = next(r["buffer"] for r in other.records if r["app_id"] == identity.app_id)
+                # What a compaction has moved, nobody can tell any more.
+                met = {f.partition for path, f in versions.live.items() if path.startswith(f"{buffer}/")}
+                if met & commit.ranges:
+                    partitions = (met & commit.ranges) | self._emptied(commit, other)
+                    found[other.version] = _Rival(other, frozenset(partitions), vague=bool(newer))
         for version in sorted(found):
             self._counters["writers of a load one after another"] += 1
             yield found[version]
@@ -177,10 +179,14 @@ class WholeWrites:
         return deed.write.wipes if deed is not None else frozenset()
 
     def _replaces_all_of(self, rival: _Rival, partition: int) -> bool:
-        if rival.commit.ours:
-            return partition in rival.commit.ranges
-        deed = self._versions.d.foreign_writes.get(rival.commit.version)
-        return deed is not None and partition in deed.says
+        return partition in self._says(rival.commit)
+
+    def _says(self, commit: Published) -> frozenset[int]:
+        """Return the partitions of which a version says that it replaced whatever was there."""
+        if commit.ours:
+            return commit.ranges
+        deed = self._versions.d.foreign_writes.get(commit.version)
+        return deed.says if deed is not None else frozenset()
 
     # -- what the policies demand ------------------------------------------------------------------------------------------
 

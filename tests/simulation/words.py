@@ -139,7 +139,7 @@ class Words:
             fail(f"{said.actor} published versions {mine} though {report.missing} were missing")
         for outcome in report.outcomes:
             self._counters[f"reconciled: {outcome.status}"] += 1
-            app_id = said.plan.load.writer(outcome.writer).app_id
+            app_id = self._versions.writer(said.plan, outcome.writer).app_id
             if outcome.status in (*_IN_THE_TABLE, *_GONE, "set_aside"):
                 aside = outcome.status == "set_aside" and outcome.buffer in self._store.closings
                 if not aside and not self._versions.txn_at(app_id, said.newest):
@@ -156,7 +156,7 @@ class Words:
         """Rows that are said to be there are there, or it is said who took them."""
         if outcome.version is None:
             return
-        directory = said.plan.load.writer(outcome.writer).directory
+        directory = self._versions.writer(said.plan, outcome.writer).directory
         files = self._files(outcome.version, directory)
         rows = {name for add in files for name, _ in self._versions.read_file(add)}
         if outcome.status == "set_aside":
@@ -284,7 +284,7 @@ class Words:
         ):
             return
         self._counters["refused because of a compaction of ours"] += 1
-        identities = [plan.load.writer(w.key) for w in plan.all_writers]
+        identities = self._versions.writers_of(plan)
         colleagues = tuple(f"{identity.directory}/" for identity in identities)
         for commit in commits:
             if commit.compaction is None or commit.version > said.newest:
@@ -304,7 +304,7 @@ class Words:
     def _check_rightly_refused(self, said: Said, key: str, generation: int) -> None:
         """Where every file of an append is as it was, a rerun can take it back."""
         self._counters["taking back refused"] += 1
-        identity = said.plan.load.writer(key)
+        identity = self._versions.writer(said.plan, key)
         commits = self._versions.commits
         commit = next((c for c in commits if c.generations.get(identity.app_id) == generation), None)
         mine = [a["path"] for a in self._files(commit.version, identity.directory)] if commit else []
@@ -325,7 +325,7 @@ class Words:
         """
         assert isinstance(said.said, Report)
         for outcome in said.said.outcomes:
-            app_id = said.plan.load.writer(outcome.writer).app_id
+            app_id = self._versions.writer(said.plan, outcome.writer).app_id
             newest = max(self._claims(app_id), default=0)
             if outcome.status in ("refused", "held_back"):
                 continue

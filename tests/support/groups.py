@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 
+# DAGs whose engine is none of Spark's. They go to whoever is free, so that no process of the two ends long before the
+# other.
+_WITHOUT_SERVERS = frozenset(
+    f"test_{name}.py" for name in ("observability", "optimize", "sensor", "table_events", "upkeep", "write_group")
+)
+
+
 def group_of(path: str) -> str | None:
     """Return the servers that a file's tests share, ``None`` for none.
 
@@ -27,6 +34,8 @@ def group_of(path: str) -> str | None:
             return "every store and every way to Spark"
         case ("integration", "stores", *_) | ("airflow", "test_bad_weather.py"):
             return "stores"
+        case ("airflow", file) if file in _WITHOUT_SERVERS:
+            return None
         case ("integration" | "airflow", *_):
             return "Spark Connect"
     return None

@@ -313,6 +313,17 @@ def test_the_last_writer_of_a_load_says_whom_it_replaced_and_the_replaced_one_by
     assert (again.status, again.aftermath) == ("superseded", first.aftermath)
 
 
+def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cleaned_up(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})])
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(3):
+        log.store.delete(version_path(version))
+    b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
+    assert committer(log).publish([b]).status is Status.CONFLICTED
+    assert statuses(settle(log, "a", "b", policy=Policy.FIRST_WRITER_WINS))["b"] == "set_aside"
+    assert table_ids(log) == [3, 10]
+
+
 def test_writers_of_a_load_that_share_no_partition_publish_for_themselves(log: DeltaLog) -> None:
     a = stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})
     assert committer(log).publish([a]).status is Status.PUBLISHED

@@ -47,7 +47,7 @@ def supervise(tmp_path):
     sweep(tmp_path / "run", str(tmp_path), grace=0.1)
 
 
-def until(condition, seconds=10):
+def until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
