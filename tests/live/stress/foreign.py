@@ -63,9 +63,9 @@ class ForeignWriter(Thread):
             while not self._told_to_end.is_set():
                 self._insert()
                 if self.done["INSERT"] % 2 == 0:
-                    self._delete()
+                    self._delete_some()
                 if self.done["INSERT"] % 3 == 0:
-                    self._update()
+                    self._update_some()
         except BaseException as error:
             self.error = error
 
@@ -96,13 +96,13 @@ class ForeignWriter(Thread):
         )
         self._rows |= {n: (part, n * 3) for n in range(first, first + _BATCH)}
 
-    def _delete(self) -> None:
+    def _delete_some(self) -> None:
         part, chosen = self._choose()
         self._execute("DELETE", f"DELETE FROM {self._into} WHERE {self._where(part, chosen)}")
         for n in chosen:
             del self._rows[n]
 
-    def _update(self) -> None:
+    def _update_some(self) -> None:
         part, chosen = self._choose()
         self._execute("UPDATE", f"UPDATE {self._into} SET value = value + 1000000 WHERE {self._where(part, chosen)}")
         self._rows |= {n: (part, self._rows[n][1] + 1_000_000) for n in chosen}

@@ -104,7 +104,7 @@ class Meddler(ForeignWriter):
         if statement:
             self._spark.conf.set(_SAID, name)
             # In partitions that are replaced all the time, a statement could lose for ever.
-            if not self._execute(kind, statement, tries=1):
+            if not self._execute(kind, statement, tries=3):
                 del self.statements[name]
         else:
             self._append_by_deltalake(name, rows)
