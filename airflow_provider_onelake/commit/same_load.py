@@ -37,7 +37,7 @@ class SameLoad:
         :param batch: to publish.
         :param snapshot: that the commit is decided on.
         :param removable: the live files that the batch would remove, but for colleagues'.
-        :returns: their commits, in the order of versions.
+        :returns: their commits, in the order of versions, with those of their files that are live.
         """
         others = {f"{writer.directory}/": writer for writer in self._others(batch, snapshot)}
         if not others:
@@ -47,12 +47,12 @@ class SameLoad:
             directory = "/".join(file["path"].split("/")[:2]) + "/"
             if directory in others:
                 met.setdefault(others[directory], []).append(file)
-        commits: dict[int, Commit] = {}
+        found: dict[int, list[tuple[Publishing, list[Mapping[str, Any]]]]] = {}
         for writer, files in met.items():
-            found = self._publishing(writer, snapshot)
-            if found is not None and found.version <= batch.read_version:
-                commits[found.version] = self._log.commit(found.version) or _remembered(found, files)
-        return [commits[version] for version in sorted(commits)]
+            publishing = self._publishing(writer, snapshot)
+            if publishing is not None and publishing.version <= batch.read_version:
+                found.setdefault(publishing.version, []).append((publishing, files))
+        return [_still_there(version, found[version]) for version in sorted(found)]
 
     def _others(self, batch: Batch, snapshot: Snapshot) -> Iterable[WriterIdentity]:
         load = batch.buffers[0].spec.identity.load
@@ -72,8 +72,13 @@ class SameLoad:
         return self._known[key]
 
 
-def _remembered(publishing: Publishing, files: Iterable[Mapping[str, Any]]) -> Commit:
-    """Return what is known of a commit whose entry was cleaned up: its marker's word, and its files that are live."""
-    staged = {"format": FORMAT, "writers": [publishing.record.to_json()]}
-    adds = [{"add": {**file, "dataChange": True}} for file in files]
-    return Commit(publishing.version, [{"commitInfo": {"operation": "WRITE", STAGED: staged}}, *adds])
+def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Mapping[str, Any]]]]) -> Commit:
+    """Return what of a commit is there still: what others have replaced since is no longer its writers'.
+
+    :param version: of the commit.
+    :param published: its writers' records, each with the files that are live.
+    """
+    writers = [publishing.record.to_json() for publishing, _ in published]
+    adds = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
+    info = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
+    return Commit(version, [{"commitInfo": info}, *adds])

@@ -324,6 +324,14 @@ def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cl
     assert table_ids(log) == [3, 10]
 
 
+def test_a_writer_of_the_load_is_a_rival_only_where_its_rows_still_are(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10], "p2": [11]})])
+    committer(log).publish([stage(log, writer_spec("x", OTHER, **PARTITIONS), {"p1": [20]})])
+    stage(log, writer_spec("b", **PARTITIONS), {"p1": [30], "p2": [31]})
+    settle(log, "a", "b", policy=Policy.FIRST_WRITER_WINS_PER_PARTITION)
+    assert table_ids(log) == [11, 30]
+
+
 def test_writers_of_a_load_that_share_no_partition_publish_for_themselves(log: DeltaLog) -> None:
     a = stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})
     assert committer(log).publish([a]).status is Status.PUBLISHED
