@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.commits import FORMAT, Commit
 from tests.live.stress.driver import Stress
 from tests.live.stress.judge import Evidence, check_log, check_reader, check_versions
 from tests.live.stress.shape import EACH, TOGETHER, Load
@@ -36,7 +36,7 @@ def commit(version: int, *actions: dict[str, Any], buffer: str | None = None, **
         "rows": 1,
         "fingerprint": "same",
     }
-    info = {"operation": "WRITE", "staged": {"writers": [writer] if buffer else [], **staged}}
+    info = {"operation": "WRITE", "staged": {"format": FORMAT, "writers": [writer] if buffer else [], **staged}}
     return Commit(version, [{"commitInfo": info}, *actions])
 
 
