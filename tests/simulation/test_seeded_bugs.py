@@ -348,9 +348,7 @@ BUGS = [
 # What takes a rare history is looked for from one that shows it; where scenarios change, the search goes on from there.
 RARE: dict[str, int] = {
     "append-taken-back-though-rows-were-deleted": 6159,
-    "colleagues-rows-in-an-updated-file-replaced": 37324,
     "compactions-own-commit-not-recognised": 2061,
-    "listing-taken-for-an-instant": 1283,
     "rows-of-a-colleague-published-meanwhile-replaced": 2037,
     "winners-predicate-read-by-todays-names": 35472,
 }
