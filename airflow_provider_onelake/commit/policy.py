@@ -19,6 +19,7 @@ from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.staging.published import UNDOING
 from airflow_provider_onelake.staging.spec import Mode
 
 
@@ -184,7 +185,8 @@ def _by_completion(contest: Contest) -> Settled:
     """Place the batch just before the first of its winners that finished later, and publish it as if it had come there.
 
     What counts as earlier is replaced. What counts as later must be known to do the same after any other write: appends
-    do, and so do writes that replace a whole partition. Of a DELETE, say, nobody knows what it would have deleted.
+    do, and so do writes that replace a whole partition. Of a DELETE, say, nobody knows which of the batch's rows it
+    would have deleted, wherever they are; a RESTORE would have taken all of them back.
     """
     first = next((conflict for conflict in contest.conflicts if not _finished_earlier(conflict, contest.batch)), None)
     if first is None:
@@ -198,10 +200,13 @@ def _by_completion(contest: Contest) -> Settled:
         for conflict in contest.conflicts
         if conflict.winner.version in later and conflict.effect is Effect.REPLACED and conflict.partition is not None
     }
+    rows = {partition for placed in contest.batch.placed for partition in placed.inside}
+    no_rows_left = rows <= settled.yielded
     for conflict in contest.conflicts:
+        known = conflict.effect is not Effect.CHANGED or (no_rows_left and conflict.winner.operation not in UNDOING)
         if conflict.winner.version not in later:
             outcome = Outcome.REPLACED
-        elif conflict.partition in settled.yielded:
+        elif conflict.partition in settled.yielded and known:
             outcome = Outcome.SUPERSEDED
         elif conflict.effect is Effect.APPENDED:
             outcome = Outcome.KEPT

@@ -27,8 +27,7 @@ WAYS = (
 )
 """What a person may choose from, where a rerun cannot be skipped."""
 
-# Operations that take a commit's rows back without taking back its txn (rule 10).
-_UNDOING = (
+UNDOING = (
     "RESTORE",
     "CREATE OR REPLACE TABLE",
     "REPLACE TABLE",
@@ -36,6 +35,7 @@ _UNDOING = (
     "REPLACE TABLE AS SELECT",
     "CLONE",
 )
+"""Operations that take a commit's rows back without taking back its txn (rule 10)."""
 
 # A commit is a request of the store; a load that is looked at months later need not be followed through all of them.
 _MOST_FOLLOWED = 1000
@@ -94,7 +94,7 @@ def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
             "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
             "nobody knows which, so look before you append"
         )
-    undoing = next((commit for commit in since if commit.operation in _UNDOING), None)
+    undoing = next((commit for commit in since if commit.operation in UNDOING), None)
     return f"{undoing.operation} in version {undoing.version} took its rows back" if undoing is not None else None
 
 
@@ -166,7 +166,7 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
 
 
 def _taken_by(commit: Commit) -> tuple[Fate, str]:
-    if commit.operation in _UNDOING:
+    if commit.operation in UNDOING:
         return Fate.RESTORED_AWAY, "taken back"
     if commit.writers or commit.operation == "WRITE":
         return Fate.SUPERSEDED, "replaced"
@@ -175,7 +175,7 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
 
 def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Partitioning) -> set[str]:
     """Return the files into which a commit wrote rows of those that it removed."""
-    rewrites = not commit.writers and commit.operation not in ("WRITE", *_UNDOING)
+    rewrites = not commit.writers and commit.operation not in ("WRITE", *UNDOING)
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
         return set()
     if not all(partitioning.named_by(file) for file in taken):

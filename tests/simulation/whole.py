@@ -149,7 +149,7 @@ class WholeWrites:
                 # What a compaction has moved, nobody can tell any more.
                 met = {f.partition for path, f in versions.live.items() if path.startswith(f"{buffer}/")}
                 if met & commit.ranges:
-                    partitions = ((met | other.touched) & commit.ranges) | self._emptied(commit, other)
+                    partitions = met & commit.ranges
                     found[other.version] = _Rival(other, frozenset(partitions), vague=bool(newer))
         for version in sorted(found):
             self._counters["writers of a load one after another"] += 1

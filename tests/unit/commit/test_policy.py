@@ -106,9 +106,20 @@ def test_the_last_writer_is_refused_whole_after_a_later_change(batch: Batch, at:
         settled(batch, LAST, met(at, CHANGED))
 
 
-def test_a_later_change_does_not_matter_where_a_later_overwrite_hides_it(batch: Batch) -> None:
-    found = settled(batch, LAST, met(LATER, CHANGED, version=7), met(LATER, REPLACED, version=8))
-    assert outcomes(found) == ["superseded", "superseded"]
+def test_a_later_change_matters_while_a_later_overwrite_does_not_hide_all_rows(batch: Batch) -> None:
+    """It may have been meant for the batch's rows in the other partition, too."""
+    here = met(LATER, CHANGED, version=7), met(LATER, REPLACED, version=8)
+    with pytest.raises(ConflictError, match="version 7"):
+        settled(batch, LAST, *here)
+    found = settled(batch, LAST, *here, met(LATER, REPLACED, THERE, version=8))
+    assert outcomes(found) == ["superseded"] * 3
+
+
+def test_nothing_hides_a_later_restore(batch: Batch) -> None:
+    """It would have taken back also what the batch replaces without having rows there."""
+    restore = Conflict(HERE, Commit(7, [{"commitInfo": {"operation": "RESTORE"}}], modified=LATER), CHANGED)
+    with pytest.raises(ConflictError, match=r"version 7 \(RESTORE\)"):
+        settled(batch, LAST, restore, met(LATER, REPLACED, HERE, 8), met(LATER, REPLACED, THERE, 8))
 
 
 def test_what_counts_after_a_later_winner_is_later_too_whenever_it_finished(batch: Batch) -> None:
