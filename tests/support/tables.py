@@ -35,6 +35,8 @@ SCHEMA = json.dumps(
     }
 )
 LOAD = Load("test", "taxi", "load", "2019-01-01T00:00:00+00:00")
+# The run before: its writers are no rivals of the other's, once they have published.
+EARLIER_LOAD = Load("test", "taxi", "load", "2018-12-01T00:00:00+00:00")
 
 
 def local_log(path: Path) -> DeltaLog:

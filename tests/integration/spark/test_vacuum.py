@@ -172,11 +172,13 @@ def test_a_kept_version_still_reads_and_others_do_not(spark: Any, new_table: New
 def test_a_buffer_in_flight_survives_a_retention_of_zero_and_an_abandoned_one_goes(
     spark: Any, new_table: NewTable, engine: ConnectEngine
 ) -> None:
-    log = new_table()
+    log = new_table(**{"delta.deletedFileRetentionDuration": "interval 7 days"})
     write(spark, log, *MONTHS)
     waiting = stage(log, writer_spec("waiting"), {"a b": [1], "2019-01": [2]})
     dead = stage(log, writer_spec("dead"), {"a b": [3]})
     grow_old(log, dead.path)
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in AT_ONCE.items())
+    spark.sql(f"ALTER TABLE delta.`{log.table}` SET TBLPROPERTIES ({listed})").collect()
     outcome = vacuum(log, engine)
     assert {info.path for info in outcome.deleted} == {f"{dead.path}/month=a b/{Path(dead.adds[0]['path']).name}"}
     assert read_buffer(log.store, waiting.path).rows == 2

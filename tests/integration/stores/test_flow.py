@@ -23,7 +23,7 @@ from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import WITH_ONELAKE, Lake
-from tests.support.tables import LOAD, foreign_append, stage, writer_spec
+from tests.support.tables import EARLIER_LOAD, LOAD, foreign_append, stage, writer_spec
 
 pytestmark = pytest.mark.parametrize("lake", WITH_ONELAKE, indirect=True)
 
@@ -148,7 +148,7 @@ def test_a_vacuum_plans_to_delete_what_no_version_needs_but_not_below_a_buffer_i
     lake: Lake, hook: OneLakeHook
 ) -> None:
     log = lake.make_table()
-    publish(hook, log, stage(log, writer_spec("a"), {"2019-01": [1], "2019-02": [2]}))
+    publish(hook, log, stage(log, writer_spec("a", EARLIER_LOAD), {"2019-01": [1], "2019-02": [2]}))
     in_flight = stage(log, writer_spec("c"), {"2019-03": [4]})
     publish(hook, log, stage(log, writer_spec("b", **OVERWRITE), {"2019-01": [3]}))
     (removed,) = log.commits_between(1, 2)[0].removes

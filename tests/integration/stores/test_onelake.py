@@ -30,7 +30,7 @@ from airflow_provider_onelake.storage.sign_in import deltalake_options
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake, RefusalError
-from tests.support.tables import foreign_append, stage, writer_spec
+from tests.support.tables import EARLIER_LOAD, foreign_append, stage, writer_spec
 
 TABLE = "Tables/t"
 
@@ -93,7 +93,7 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     assert not any(asked.method == "DELETE" and asked.path.endswith("/attempt") for asked in onelake.asked)
     other.clear()
 
-    publish(lake, "b", mode=Mode.OVERWRITE_PARTITIONS)
+    publish(lake, "b", load=EARLIER_LOAD, mode=Mode.OVERWRITE_PARTITIONS)
     log = later(lake.log(), days=8)
     todo = plan(log, Terms(abandoned_after=timedelta(days=7)))
     carry_out(log.store, todo, "name", lambda path: None)
