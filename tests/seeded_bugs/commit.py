@@ -215,6 +215,13 @@ BUGS = [
         ("commit/test_policy.py::test_the_last_writer_comes_before_a_later_append_and_keeps_its_files",),
     ),
     Bug(
+        "a winner's range is read by today's names of the columns",
+        "commit.conflicts",
+        "if winner.staged and texts else None",
+        "if False else None",
+        ("commit/test_conflicts.py::test_a_winners_range_is_read_by_the_names_that_columns_had_then",),
+    ),
+    Bug(
         "rows that a compaction mixed with later ones are replaced",
         "commit.policy",
         "        if origins.is_mixed(file):\n",

@@ -169,11 +169,6 @@ BUGS = [
         id="set-aside-reported-as-published",
     ),
     pytest.param(
-        [Change(policy, "_tell_files_apart", {"if origins.is_mixed(file):": "if False:"})],
-        "serial order",
-        id="append-kept-that-a-compaction-mixed-with-others",
-    ),
-    pytest.param(
         [Change(replay.LogFiles, "check_contiguous", {"and not exists(version)": ""})],
         "LogGapError",
         id="listing-taken-for-an-instant",
@@ -216,11 +211,6 @@ BUGS = [
         id="stale-column-mapping",
     ),
     pytest.param(
-        [Change(conflicts, "_replaced_range", {"if winner.staged and texts else None": "if False else None"})],
-        "serial order|passes over|fails with ConflictError",
-        id="winners-predicate-read-by-todays-names",
-    ),
-    pytest.param(
         [
             Change(
                 _Attempts,
@@ -255,14 +245,6 @@ BUGS = [
         [Change(module, "files_to_take_back", {"if missing:": "if False:"}) for module in (prepare, replaced)],
         "takes back .* changed since",
         id="append-taken-back-though-a-file-is-gone",
-    ),
-    pytest.param(
-        [
-            Change(module, "files_to_take_back", {"if changed is not None:": "if False:"})
-            for module in (prepare, replaced)
-        ],
-        "takes back .* changed since",
-        id="append-taken-back-though-rows-were-deleted",
     ),
     pytest.param(
         [
@@ -347,10 +329,8 @@ BUGS = [
 
 # What takes a rare history is looked for from one that shows it; where scenarios change, the search goes on from there.
 RARE: dict[str, int] = {
-    "append-taken-back-though-rows-were-deleted": 6159,
     "compactions-own-commit-not-recognised": 2061,
     "rows-of-a-colleague-published-meanwhile-replaced": 2037,
-    "winners-predicate-read-by-todays-names": 35472,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,6 +143,18 @@ def test_a_replace_where_of_ours_that_found_no_file_conflicts_with_what_lies_in_
     assert where(found(log, batch(log, **OVERWRITE), winner(staged=staged))) == [("2019-01",)]
     elsewhere = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-02'"]}
     assert found(log, batch(log, **OVERWRITE), winner(staged=elsewhere)) == []
+
+
+def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLog) -> None:
+    loser, snapshot = batch(log, **OVERWRITE), newest(log)
+    schema = json.loads(snapshot.metadata["schemaString"])
+    schema["fields"][1] |= {"name": "period", "metadata": {"delta.columnMapping.physicalName": "month"}}
+    changed = {"schemaString": json.dumps(schema), "partitionColumns": ["period"]}
+    mapped = {"configuration": {"delta.columnMapping.mode": "name"}}
+    renamed = attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed, **mapped})
+    staged = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-01'"]}
+    before = winner(staged=staged, operationParameters={"partitionBy": '["month"]'})
+    assert where(list(find_conflicts(loser, [before], renamed))) == [("2019-01",)]
 
 
 def test_rule_18_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
