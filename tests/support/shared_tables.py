@@ -26,7 +26,7 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.clock import Clock
-from tests.support.tables import local_log, writer_spec
+from tests.support.tables import LOAD, local_log, writer_spec
 
 Row = tuple[Any, ...]
 # A row of a test: its id, and the name of the partition that it is in.
@@ -188,7 +188,8 @@ class SharedTable:
             value = self.parts[places[0][1]]
             terms["replace_where"] = "part IS NULL" if value is None else f"part = {_quoted(str(value))}"
         log = self.log
-        spec = writer_spec(str(uuid.uuid4()), **terms)
+        # Each write is of a run of its own: writers of one load are rivals.
+        spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), **terms)
         task = prepare(log, spec)
         assert isinstance(task, Stage)
         job = StageJob(
