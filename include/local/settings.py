@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 from base64 import urlsafe_b64encode
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,8 +183,9 @@ def choose_ports(settings: Settings) -> Ports:
             chosen[name] = int(asked)
             continue
         candidates = [last.get(name), None if settings.any_port else usual]
-        free = (port for port in candidates if port and port not in chosen.values() and not listens(port))
-        chosen[name] = next(free, None) or free_port()
+        free = (port for port in candidates if port and not listens(port))
+        # The system may name a port again that it has named just now.
+        chosen[name] = next(port for port in chain(free, iter(free_port, 0)) if port not in chosen.values())
     write_atomically(file, json.dumps(chosen))
     return Ports(**chosen)
 

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
+    BufferInvalidError,
     BufferSetAsideError,
     DuplicateWriterError,
     InvalidWriteError,
@@ -583,14 +584,15 @@ def test_rule_17_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"task": 7, "app_id": "x"}', b"\xff"])
-def test_of_a_damaged_claim_the_number_counts_all_the_same(log: DeltaLog, content: bytes) -> None:
+def test_a_damaged_claim_is_named_with_what_to_do_and_its_number_counts(log: DeltaLog, content: bytes) -> None:
     spec = writer_spec()
-    log.store.put(f"{spec.identity.directory}/_claim-1.json", content)
-    assert isinstance(prepare(log, spec), Stage)
+    claim = f"{spec.identity.directory}/_claim-1.json"
+    log.store.put(claim, content)
+    with pytest.raises(BufferInvalidError, match=f"{claim} is damaged.*delete the file and clear the task"):
+        prepare(log, spec)
     deed = Deed(id="d", task=spec.task, run_id="r", chain="c")
     assert begin(log, spec.identity, deed) == 2
-    with pytest.raises(ZombieWriterError):
-        prepare(log, attrs.evolve(spec, attempt="b"))
+    assert isinstance(prepare(log, attrs.evolve(spec, generation=2)), Stage)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]"])
