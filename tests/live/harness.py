@@ -138,9 +138,6 @@ def make_settings(directory: Path, *dag_folders: Path, **environment: str) -> Se
         any_port=True,
         environment={
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "2",
-            # New and edited files are parsed all the same; each of the others would take 0.3 s of CPU twice a minute.
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
-            "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
             **environment,
         },
     )
