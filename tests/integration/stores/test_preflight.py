@@ -111,7 +111,7 @@ def test_the_test_of_a_connection_names_every_right_that_is_missing(
     worked, message = reader.test_connection()
     assert not worked
     assert message.startswith(f"1. {lake.root} cannot be written: Not allowed to write Files/airflow-connection-test/")
-    assert "2." not in message
+    assert " 2. " not in message
     # People read it: neither XML nor ids of requests.
     assert "AccessDenied: " in message
     assert "<" not in message
