@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 import attrs
@@ -226,7 +225,7 @@ def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later
 
     :raises ConflictError: they cannot be told apart, or a write that replaced a partition left older rows in it.
     """
-    read = partial(read_partition(contest.batch.mode, contest.partitioning))
+    read = read_partition(contest.batch.mode, contest.partitioning)
     origins = Origins(later, contest.commits, read)
     for file in contest.removable:
         if origins.is_mixed(file):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.claims import standing
-from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, WriterIdentity
 from airflow_provider_onelake.staging.published import Publishing, find_published
 
 
@@ -39,19 +38,17 @@ class SameLoad:
         :param removable: the live files that the batch would remove, but for colleagues'.
         :returns: their commits, in the order of versions, with those of their files that are live.
         """
-        others = {f"{writer.directory}/": writer for writer in self._others(batch, snapshot)}
-        if not others:
-            return []
-        met: dict[WriterIdentity, list[Mapping[str, Any]]] = {}
+        met: dict[str, list[Mapping[str, Any]]] = {}
         for file in removable:
-            directory = "/".join(file["path"].split("/")[:2]) + "/"
-            if directory in others:
-                met.setdefault(others[directory], []).append(file)
+            if file["path"].startswith(f"{STAGED_DIRECTORY}/"):
+                met.setdefault("/".join(file["path"].split("/")[:2]), []).append(file)
+        # Most overwrites remove no staged file, and a table may know many thousands of writers.
+        others = {writer.directory: writer for writer in self._others(batch, snapshot)} if met else {}
         found: dict[int, list[tuple[Publishing, list[Mapping[str, Any]]]]] = {}
-        for writer, files in met.items():
-            publishing = self._publishing(writer, snapshot)
+        for directory in sorted(met.keys() & others.keys()):
+            publishing = self._publishing(others[directory], snapshot)
             if publishing is not None and publishing.version <= batch.read_version:
-                found.setdefault(publishing.version, []).append((publishing, files))
+                found.setdefault(publishing.version, []).append((publishing, met[directory]))
         return [_still_there(version, found[version]) for version in sorted(found)]
 
     def _others(self, batch: Batch, snapshot: Snapshot) -> Iterable[WriterIdentity]:
@@ -59,8 +56,8 @@ class SameLoad:
         own = {buffer.spec.identity.app_id for buffer in batch.buffers}
         prefix = f"onelake/{load.id}/"
         for app_id in snapshot.txns:
-            if app_id.startswith(prefix) and app_id not in own:
-                yield load.writer(unquote(app_id.removeprefix(prefix)))
+            if app_id.startswith(prefix) and app_id not in own and (writer := WriterIdentity.from_app_id(app_id)):
+                yield writer
 
     def _publishing(self, writer: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
         generation = snapshot.txns[writer.app_id]
