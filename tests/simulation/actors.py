@@ -422,8 +422,10 @@ class Deployment:
     def _create(self, log: DeltaLog) -> None:
         part, table = self.scenario.column.type, self.scenario.table
         if table.made_by_spark:
-            made = dump_actions(table.version_0(part, int(self.world.now().timestamp() * 1000)))
-            self.store.create(version_path(0), made)
+            # Spark draws an id for every table it makes.
+            now = int(self.world.now().timestamp() * 1000)
+            made = table.version_0(part, now, f"made-by-spark-{self.epoch}")
+            self.store.create(version_path(0), dump_actions(made))
             return
         schema = json.dumps({"type": "struct", "fields": fields_of(part)})
         create_table(log, schema, ["part"], table.properties, self.world.random)

@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
+_PACKAGES = ("airflow_provider_onelake.", "tests.simulation.")
+
 
 @attrs.frozen
 class Change:
@@ -31,7 +33,13 @@ class Change:
 
         :param monkeypatch: that takes it out again.
         """
-        monkeypatch.setattr(self.owner, self.name, self._changed(getattr(self.owner, self.name)))
+        original = getattr(self.owner, self.name)
+        changed = self._changed(original)
+        monkeypatch.setattr(self.owner, self.name, changed)
+        # A module that imported the function by its name would go on to call the original.
+        for name, module in list(sys.modules.items()):
+            if name.startswith(_PACKAGES) and vars(module).get(self.name) is original:
+                monkeypatch.setattr(module, self.name, changed)
 
     def _changed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         source = textwrap.dedent(inspect.getsource(function))

@@ -53,7 +53,7 @@ class TablePlan:
         """Whether production leaves making such a table to Spark."""
         return self.row_tracking or self.mapping == "id"
 
-    def version_0(self, part_type: str, now: int, name: str = "made-by-spark") -> list[dict[str, Any]]:
+    def version_0(self, part_type: str, now: int, name: str) -> list[dict[str, Any]]:
         """Return what Spark puts, where it makes the table.
 
         :param part_type: of the partition column.
