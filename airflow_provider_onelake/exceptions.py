@@ -79,7 +79,7 @@ class TableNotFoundError(TerminalError):
 
 
 class LogGapError(TerminalError):
-    """A version of the log is missing while a later one, or a checkpoint, exists (protocol, rule 23)."""
+    """A version of the log is missing while a later one, or a checkpoint, exists (protocol: log gap)."""
 
 
 class CorruptLogError(TerminalError):
@@ -114,7 +114,10 @@ class OrphanWriterError(TerminalError):
 
 
 class RerunRefusedError(TerminalError):
-    """What ``on_rerun`` asks for would lose or repeat rows (protocol, rules 9 to 12)."""
+    """What ``on_rerun`` asks for would lose or repeat rows.
+
+    Protocol: generation, skip only what is there, take back whole, no expiring txn.
+    """
 
 
 class BufferIncompleteError(TransientError):
@@ -126,11 +129,11 @@ class BufferSetAsideError(TransientError):
 
 
 class BufferLostError(TerminalError):
-    """Files of a complete buffer are gone, or too old to be published safely (protocol, rules 3 and 4)."""
+    """Files of a complete buffer are gone, or too old to be published safely (protocol: complete, young)."""
 
 
 class BufferInvalidError(TerminalError):
-    """A buffer holds something that an ordinary append does not leave behind (protocol, rule 1)."""
+    """A buffer holds something that an ordinary append does not leave behind (protocol: exactly version 1)."""
 
 
 class RowsOutsideError(TerminalError):
@@ -160,7 +163,10 @@ class SourceGrewError(TerminalError):
 
 
 class BufferDoesNotFitError(TerminalError):
-    """The table changed since staging in a way that the buffer's files do not follow (protocol, rule 17)."""
+    """The table changed since staging in a way that the buffer's files do not follow.
+
+    Protocol: compatible definition.
+    """
 
 
 class ConflictError(TerminalError):
@@ -168,7 +174,7 @@ class ConflictError(TerminalError):
 
 
 class ZombieWriterError(TerminalError):
-    """A newer generation of the same writer has taken over (protocol, rule 9)."""
+    """A newer generation of the same writer has taken over (protocol: generation)."""
 
 
 class CommitContentionError(TransientError):

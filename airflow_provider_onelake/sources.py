@@ -85,8 +85,8 @@ class FileSource:
     def files(self) -> list[SourceFile]:
         """List the files that Spark would read, where this machine can see them.
 
-        Their sizes and times tell a rerun whether the input changed (protocol, rule 7). A path in a store or on another
-        machine yields none here.
+        Their sizes and times tell a rerun whether the input changed (protocol: same source). A path in a store or on
+        another machine yields none here.
 
         :returns: the files, sorted by path.
         :raises InvalidWriteError: a path is no glob that Hadoop takes.

@@ -1,4 +1,4 @@
-"""What one commit publishes: one buffer, or the buffers of colleagues as one transaction (protocol, rule 20)."""
+"""What one commit publishes: one buffer, or the buffers of colleagues as one transaction (protocol: whole writes)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def place(buffers: Iterable[Buffer], snapshot: Snapshot) -> Batch:
 
     :param buffers: of one mode; more than one only where they are colleagues.
     :param snapshot: that the commit is decided on.
-    :raises InvalidWriteError: the modes differ, or an overwrite meets an instant without a time zone (rule 18).
+    :raises InvalidWriteError: the modes differ, or an overwrite meets an instant without a time zone (protocol: typed
+        partition values).
     :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
     """
     placed = tuple(_place(buffer, snapshot) for buffer in buffers)
@@ -172,7 +173,8 @@ def replaced_partition(partitioning: Partitioning, values: Mapping[str, str | No
 
     :param partitioning: of the table.
     :param values: a file's ``partitionValues``.
-    :raises InvalidWriteError: it holds an instant without a time zone: nobody knows which partition it is (rule 18).
+    :raises InvalidWriteError: it holds an instant without a time zone: nobody knows which partition it is (protocol:
+        typed partition values).
     """
     partition = partitioning.partition(values)
     if partitioning.ambiguous(partition):

@@ -1,7 +1,8 @@
 """What commits that landed since the read version did to the rows that a batch replaces.
 
-A winner is another's commit. What it did is judged partition by partition, by typed value (protocol, rule 18), and so
-that one can say what the table would be had the winner come after the batch: that is its :class:`Effect`.
+A winner is another's commit. What it did is judged partition by partition, by typed value (protocol: typed partition
+values), and so that one can say what the table would be had the winner come after the batch: that is its
+:class:`Effect`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Conflict:
         """When the winner's work was done, comparable with :attr:`Batch.finished`; ``None`` where nobody knows.
 
         A foreign commit counts when its log entry came into the store: by the clock that also says when a buffer was
-        complete, at the same resolution (protocol, rule 20).
+        complete, at the same resolution (protocol: whole writes).
         """
         if self.winner.writers:
             return max((writer.finished, writer.app_id) for writer in self.winner.writers)
@@ -94,7 +95,7 @@ class Conflict:
 
 
 def check_fits(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
-    """Refuse a buffer whose files the table would no longer read rightly (protocol, rule 17).
+    """Refuse a buffer whose files the table would no longer read rightly (protocol: compatible definition).
 
     :param buffer: to publish.
     :param snapshot: that is committed against.
@@ -118,7 +119,7 @@ def check_fits(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
 
 
 def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], table: str) -> None:
-    """Refuse to add a file that was ever in the table (protocol, rule 15).
+    """Refuse to add a file that was ever in the table (protocol: no path twice).
 
     A buffer's files can have come in only after its read version, so the winners tell.
 
@@ -178,7 +179,7 @@ def serial_order(winners: Iterable[Commit]) -> list[Commit]:
 
 
 def stale_reads(buffer: Buffer, winners: Iterable[Commit]) -> Iterator[Commit]:
-    """Yield the commits that changed rows after a writer that reads the table was formed (protocol, rule 19).
+    """Yield the commits that changed rows after a writer that reads the table was formed (protocol: reads its target).
 
     What the writer read, nobody knows, so that any change of rows counts, wherever it is; and as any does, its reads
     need not be pinned to one version: without a change since the read version, all of them gave the same rows.

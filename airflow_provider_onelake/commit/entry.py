@@ -20,7 +20,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.clock import milliseconds
 
-# What a remove copies from the live add, as it stands there (protocol, rule 16).
+# What a remove copies from the live add, as it stands there (protocol: verbatim remove).
 _COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 
 
@@ -66,9 +66,7 @@ def build_entry(
     removes = [remove_of(file, stamp, data_change=True) for file in removed]
     both = {add["path"] for add in flat} & {remove["path"] for remove in removes}
     if both:
-        raise CorruptLogError(
-            f"{min(both)} would be added and removed in one commit; nothing was published (protocol, rule 15)."
-        )
+        raise CorruptLogError(f"{min(both)} would be added and removed in one commit; nothing was published.")
     writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
     replaces = [] if settled.set_aside else [placed.predicate.text for placed in batch.placed if placed.predicate]
     rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
@@ -78,7 +76,7 @@ def build_entry(
         "operationParameters": _parameters(batch, snapshot),
         "readVersion": snapshot.version,
         "isolationLevel": "Serializable",
-        # Ours to say, never copied: a staged job that reads the table says true of itself (rule 19).
+        # Ours to say, never copied: a staged job that reads the table says true of itself (protocol: reads its target).
         "isBlindAppend": (
             batch.mode is Mode.APPEND and not removes and not any(buffer.reads_target for buffer in batch.buffers)
         ),
@@ -118,7 +116,7 @@ def _published(placed: Placed, settled: Settled) -> Iterable[dict[str, Any]]:
 
 
 def remove_of(file: Mapping[str, Any], stamp: int, *, data_change: bool) -> dict[str, Any]:
-    """Return the ``remove`` of a live file, copied from its ``add`` as it stands there (protocol, rule 16).
+    """Return the ``remove`` of a live file, copied from its ``add`` as it stands there (protocol: verbatim remove).
 
     :param file: the raw ``add``.
     :param stamp: the present instant, in milliseconds since the epoch.
@@ -143,7 +141,7 @@ def _record(placed: Placed, adds: list[dict[str, Any]]) -> PublishedWriter:
 
 
 def _parameters(batch: Batch, snapshot: Snapshot) -> dict[str, str]:
-    # A map of strings: a list in it breaks DESCRIBE HISTORY (rule 21).
+    # A map of strings: a list in it breaks DESCRIBE HISTORY (protocol: texts in commitInfo).
     parameters = {
         "mode": "Append" if batch.mode is Mode.APPEND else "Overwrite",
         "partitionBy": json.dumps(list(snapshot.partitioning.types)),

@@ -1,4 +1,6 @@
-"""Adding columns to a table: a commit of its own, before the rows that bring them are staged (protocol, rule 17).
+"""Adding columns to a table: a commit of its own, before the rows that bring them are staged.
+
+Protocol: compatible definition.
 
 Two buffers that evolved alike would name one column's files differently, and one of them would read as NULL. So the
 table has a column before anybody stages it, and every twin copies its physical name.
@@ -223,7 +225,7 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, log: DeltaLog) 
     info: dict[str, Any] = {
         "timestamp": milliseconds(now),
         "operation": "ADD COLUMNS",
-        # A map of strings: a list in it breaks DESCRIBE HISTORY (rule 21).
+        # A map of strings: a list in it breaks DESCRIBE HISTORY (protocol: texts in commitInfo).
         "operationParameters": {"columns": json.dumps(columns, separators=(",", ":"), ensure_ascii=False)},
         "readVersion": snapshot.version,
         "isolationLevel": "Serializable",

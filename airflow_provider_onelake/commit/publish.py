@@ -172,7 +172,8 @@ class _Attempts:
                     return ended
                 trouble: Exception = self._contention()
             except StoreUnavailableError as error:
-                # The put may have taken effect; the next attempt reads the log first and finds it (rule 14).
+                # The put may have taken effect; the next attempt reads the log first and finds it (protocol:
+                # create-only).
                 logger.warning("%s: attempt %d of %s: %s", self._log.table, self._attempts, self._names, error)
                 self._unanswered += 1
                 trouble = error
@@ -311,7 +312,10 @@ class _Attempts:
         return [found[version] for version in sorted(found)]
 
     def _leave_or_refuse(self, batch: Batch, stale: list[Commit]) -> Publication:
-        """Leave rows computed from what is no longer there to their writer, or refuse them for good (rule 19)."""
+        """Leave rows computed from what is no longer there to their writer, or refuse them for good.
+
+        Protocol: reads its target.
+        """
         described = tuple(
             f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
             f"read at version {batch.read_version}"
@@ -322,7 +326,7 @@ class _Attempts:
         raise ConflictError(
             f"Writers {self._names} computed their rows from {self._log.table} itself, and {described[0]}, so that "
             "they are out of date. Nothing was published: clear the writers to compute them from the newest version. "
-            "No policy settles this (protocol, rule 19)."
+            "No policy settles this."
         )
 
     def _rivals(self, batch: Batch, snapshot: Snapshot, removable: Sequence[dict[str, Any]]) -> list[Commit]:
@@ -344,7 +348,7 @@ class _Attempts:
     def _allied(self, writer: PublishedWriter) -> bool:
         """Say whether a writer is a colleague, or an older generation of one of these.
 
-        A rerun replaces that, whenever it finished (rule 9).
+        A rerun replaces that, whenever it finished (protocol: generation).
         """
         if self._of_colleague(writer):
             return True

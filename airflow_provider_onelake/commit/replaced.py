@@ -1,4 +1,7 @@
-"""Which live files a batch removes: what it replaces by partition, and what its writers appended before (rule 11)."""
+"""Which live files a batch removes: what it replaces by partition, and what its writers appended before.
+
+Protocol: take back whole.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Replaced:
         :param snapshot: that the commit is decided on.
         :param colleagues: directories of writers of the same load that were published before.
         :param winners: every commit since the batch's read version.
-        :param log_complete: whether the log tells all of them.
+        :param log_complete: whether the log tells all of them (protocol: known winners).
         :raises ConflictError: nobody knows what the batch would replace, or colleagues' rows are mixed with others'.
         :raises RerunRefusedError: files of the batch were in the table, or what it takes back is not as it was.
         :raises UnsupportedFeatureError: a file to remove has an absolute path.
@@ -58,7 +61,7 @@ class Replaced:
             raise ConflictError(
                 f"The log of {self._log.table} between version {batch.read_version}, on which writers {batch.names} "
                 f"were formed, and version {snapshot.version} was cleaned up, so nobody knows what they would replace. "
-                "Nothing was published: clear the writers to run them on the newest version (protocol, rule 20)."
+                "Nothing was published: clear the writers to run them on the newest version."
             )
         self._check_colleagues_not_rewritten(batch, colleagues, winners)
         files = self._live_files(batch, snapshot, winners)

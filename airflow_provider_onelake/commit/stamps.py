@@ -1,6 +1,6 @@
 """What a commit gets from the very version that it is put at: its timestamp, and its files' row ids.
 
-Both are decided anew at every rebase (protocol, rule 21).
+Both are decided anew at every rebase (protocol: rising timestamps, fresh row ids).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class StageJob(SparkJob):
     """What one writer reads, how it is transformed, and where the rows go.
 
     Further parameters: those of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`. The target may not exist
-    yet; the attempt becomes the append's ``txnAppId`` (protocol, rules 1 and 6).
+    yet; the attempt becomes the append's ``txnAppId`` (protocol: exactly version 1, attempt id).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
         "schema": DDL or None}`` or ``{"kind": "function"}``, whose rows ``rows`` makes; ``"view"`` names it
@@ -106,7 +106,7 @@ class Analysis:
 
     :param schema_json: schema of the rows with the generated columns, as Spark's JSON.
     :param input_files: the files that the source reads, where Spark knows them.
-    :param reads_target: whether the job reads the table that it writes to (protocol, rule 19).
+    :param reads_target: whether the job reads the table that it writes to (protocol: reads its target).
     """
 
     schema_json: str
@@ -118,7 +118,7 @@ class Analysis:
 class StageResult(SparkResult):
     """What an engine knows of rows that it staged.
 
-    :param reads_target: whether the job read the table that it writes to (protocol, rule 19).
+    :param reads_target: whether the job read the table that it writes to (protocol: reads its target).
     :param log_stores: Spark's settings that choose Delta's log stores, where a preflight read them.
     """
 

@@ -1,7 +1,7 @@
 """A function that makes rows in this process, on a Spark Connect session.
 
 It may collect rows from the very table that is written, such as the latest date in it, and compute from them. What it
-returns does not show that, so what it has Spark execute is kept, and looked at as well (protocol, rule 19).
+returns does not show that, so what it has Spark execute is kept, and looked at as well (protocol: reads its target).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class VacuumJob(SparkJob):
     :param inventory_uri: of a Parquet file of what may be deleted, as Spark addresses it: ``path`` relative to the
         table, ``length``, ``isDir``, ``modificationTime``.
     :param log_entries: whether Spark records the VACUUM in the table's log; only where its commit is safe with several
-        drivers (protocol, rule 22). Default: no.
+        drivers (protocol: no Spark commit to the shared log). Default: no.
     :raises InvalidWriteError: a setting is one that VACUUM needs for itself.
     """
 

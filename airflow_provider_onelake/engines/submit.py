@@ -256,7 +256,7 @@ class SubmitEngine:
         for exchange in Exchange.owned(self._open_store(), job.table_uri, job.owner, kind):
             if exchange.attempt == job.attempt:
                 continue
-            # A source without a fingerprint may be another by now (protocol, rule 7).
+            # A source without a fingerprint may be another by now (protocol: same source).
             same = bool(job.fingerprint) and exchange.does_work_of(kind, job.as_dict())
             self._settle(exchange, kind, wanted=same)
             verdict = exchange.verdict

@@ -82,7 +82,7 @@ class OneLakeHook(BaseHook):
 
     @property
     def namespace(self) -> str:
-        """This Airflow deployment's name in the tables' logs (protocol, rule 8)."""
+        """This Airflow deployment's name in the tables' logs (protocol: writer identity)."""
         return str(self.connection.extra_dejson.get("namespace") or "").strip() or DEFAULT_NAMESPACE
 
     @property
@@ -220,7 +220,9 @@ class OneLakeHook(BaseHook):
         return str(self.connection.extra_dejson.get(name) or "").strip() or None
 
     def committer(self, log: DeltaLog, table: str, observer: Callable[[Publication], None] | None = None) -> Committer:
-        """Make a committer that has deltalake's word on what it removes (protocol, rule 16), and keeps the log short.
+        """Make a committer that asks deltalake about what it removes, and keeps the log short.
+
+        Protocol: verbatim remove.
 
         :param log: of the table.
         :param table: an address, or a path inside the lakehouse.

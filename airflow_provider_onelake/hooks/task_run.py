@@ -29,9 +29,9 @@ class TaskRun:
 
     :param dag: the DAG's id.
     :param group: the write group that the task belongs to: its task group's id, or the task's own.
-    :param run: what names the run, the same for every rerun of it: see :func:`run_name` (protocol, rule 8).
+    :param run: what names the run, the same for every rerun of it: see :func:`run_name` (protocol: writer identity).
     :param run_id: Airflow's id of the run.
-    :param attempt: Airflow's id of the try, new for every one (protocol, rule 6).
+    :param attempt: Airflow's id of the try, new for every one (protocol: attempt id).
     :param label: what people call the task: ``load.write[3]``.
     :param map_index: of a mapped task, else -1.
     """
@@ -132,7 +132,7 @@ def _tells_all(key: str, key_format: str) -> bool:
 
 
 def deed_of(context: Context) -> Deed:
-    """Return the deed that a try belongs to: the task's first start or last clear (protocol, rule 9).
+    """Return the deed that a try belongs to: the task's first start or last clear (protocol: generation).
 
     The task instance keeps it. A clear is told from a retry by ``max_tries``: a clear sets it to the tries so far plus
     the DAG's ``retries``, and a retry leaves it alone, whatever ``retries`` is by then. A run that is deleted and made

@@ -1,7 +1,9 @@
 """The actions of a log entry, kept as they are.
 
 An action is a mapping with one key, its kind (``add``, ``remove``, ``metaData``, …). Unknown kinds and unknown fields
-pass through untouched: a ``remove`` must copy what the ``add`` said, also what we do not know (protocol, rule 16).
+pass through untouched: a ``remove`` must copy what the ``add`` said, also what we do not know (protocol: verbatim
+remove).
+
 Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
 """
 

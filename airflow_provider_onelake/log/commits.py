@@ -130,7 +130,7 @@ class Commit:
 
     @property
     def txn_id(self) -> str | None:
-        """The random id by which a committer knows its own commit again (protocol, rule 14)."""
+        """The random id by which a committer knows its own commit again (protocol: create-only)."""
         return self.info.get("txnId")
 
     @property
@@ -140,7 +140,10 @@ class Commit:
 
     @cached_property
     def time(self) -> datetime | None:
-        """When the commit was made: its in-commit timestamp, its own word, or the store's time (protocol, rule 20)."""
+        """When the commit was made: its in-commit timestamp, its own word, or the store's time.
+
+        Protocol: whole writes.
+        """
         for said in (self.info.get("inCommitTimestamp"), self.info.get("timestamp")):
             if (instant := instant_of(said)) is not None:
                 return instant
@@ -151,7 +154,7 @@ class Commit:
         """When the log entry came into the store, by the store's clock; only without that, what the commit itself says.
 
         Another engine's commit is compared with a buffer by it, for a buffer's completion has the store's time as well:
-        the same clock, and the same resolution (protocol, rule 20).
+        the same clock, and the same resolution (protocol: whole writes).
         """
         return self._stored or self.time
 
@@ -261,7 +264,10 @@ class Commit:
 
     @property
     def finished(self) -> datetime | None:
-        """When the work behind the commit was done: our buffers' completion, else the commit's time (rule 20)."""
+        """When the work behind the commit was done: our buffers' completion, else the commit's time.
+
+        Protocol: whole writes.
+        """
         return max((writer.finished for writer in self.writers), default=None) or self.time
 
     @property

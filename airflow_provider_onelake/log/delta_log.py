@@ -80,7 +80,7 @@ class DeltaLog:
         """Let the next snapshot make sure first that the table is still the one that was read, for one request more.
 
         To be called before something is decided on a snapshot that may be old, such as a put. It need not be called
-        again after a lost race: a minute has not passed since.
+        again after a lost race: a minute has not passed since (protocol: same table).
         """
         self._made_sure = None
 

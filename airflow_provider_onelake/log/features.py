@@ -1,4 +1,4 @@
-"""Which tables we commit to: an explicit allow-list of protocol features (design, "Tried with…").
+"""Which tables we commit to: an explicit allow-list of protocol features (docs/which-tables.md).
 
 What is not on the list is refused before Spark runs. Older tables name no features but a writer version that implies
 some; there, what counts is whether the table uses them.

@@ -1,4 +1,6 @@
-"""Whether files staged under one definition of a table can be read rightly under another (protocol, rule 17).
+"""Whether files staged under one definition of a table can be read rightly under another.
+
+Protocol: compatible definition.
 
 Staged files stand as if they had been in the table before it was changed. So what an ALTER does to files that are
 there already decides: it renames, widens or adds a column without touching them, but it first checks every row
@@ -37,7 +39,7 @@ _WIDER = {
 
 
 def misfits(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ways in which files staged under one metadata no longer fit another (protocol, rule 17).
+    """Yield the ways in which files staged under one metadata no longer fit another (protocol: compatible definition).
 
     Columns are matched by the names that files know them by, so a rename under column mapping fits.
 

@@ -1,8 +1,8 @@
 """Partitions by typed value, not by spelling, and predicates over them.
 
 One partition has many spellings in a log: an instant has three by engine and time zone, ``1`` may be ``1.0``, and NULL
-and the empty string are one (protocol, rule 18). The typed values come in the order of the partition columns. A log
-entry knows a column by its physical name; people, and predicates, by the name that it has now.
+and the empty string are one (protocol: typed partition values). The typed values come in the order of the partition
+columns. A log entry knows a column by its physical name; people, and predicates, by the name that it has now.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A second opinion on which files are live, before any of them is removed (protocol, rule 16)."""
+"""A second opinion on which files are live, before any of them is removed (protocol: verbatim remove)."""
 
 from __future__ import annotations
 

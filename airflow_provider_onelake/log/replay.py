@@ -1,7 +1,8 @@
 """Raw replay of the log: which files stand in the log, which are live, and what a checkpoint says.
 
 deltalake reads snapshots, but its Python does not hand out a deletion vector's descriptor, which a ``remove`` must copy
-(protocol, rule 16). So the actions themselves are replayed, and the referee compares the result with deltalake's.
+(protocol: verbatim remove). So the actions themselves are replayed, and the referee compares the result with
+deltalake's.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class LogFiles:
         return max(self.versions[-1] if self.versions else -1, self.checkpoint.version if self.checkpoint else -1)
 
     def check_contiguous(self, after: int, table: str, exists: Callable[[int], bool]) -> None:
-        """Refuse a log in which a version is missing while a later one exists (protocol, rule 23).
+        """Refuse a log in which a version is missing while a later one exists (protocol: log gap).
 
         :param after: entries up to this version are not needed.
         :param table: what messages call the table.

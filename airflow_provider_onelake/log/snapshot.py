@@ -77,7 +77,7 @@ class Snapshot:
     def in_commit_timestamp(self) -> int | None:
         """The last commit's in-commit timestamp in milliseconds, ``None`` where the table has none.
 
-        The next commit's must be later (protocol, rule 21).
+        The next commit's must be later (protocol: rising timestamps).
 
         :raises LogGapError: the table has one, but the entry that holds it is gone.
         """

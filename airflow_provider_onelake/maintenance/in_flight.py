@@ -2,8 +2,8 @@
 
 Once a compaction has merged a file with others, nobody can tell whose rows are whose by its path. A writer needs to:
 
-* of its load's other writers, whose rows it must not replace (protocol, rule 20);
-* of what it published itself before, which a rerun takes back (rule 11);
+* of its load's other writers, whose rows it must not replace (protocol: whole writes);
+* of what it published itself before, which a rerun takes back (protocol: take back whole);
 * of what came in after its read version, which a reconciliation may keep beside its rows.
 
 So these files are left out until the writer is settled, and a compaction never makes one fail.
@@ -118,7 +118,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     :param log: of the table.
     :param snapshot: of the table; a writer that begins later is formed on it, or on a newer one.
     :param abandoned_after: a writer that wrote nothing for this long is none. Default: half of the table's retention,
-        after which its buffer is not published any more (protocol, rule 4).
+        after which its buffer is not published any more (protocol: young).
     :raises StoreUnavailableError: the store did not answer.
     :raises BufferInvalidError: a claim is damaged, so nobody knows whose work is in flight.
     """

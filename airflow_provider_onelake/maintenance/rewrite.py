@@ -147,7 +147,8 @@ class _Attempts:
                 if ended is not None:
                     return ended
             except StoreUnavailableError as error:
-                # The put may have taken effect; the next attempt reads the log first and finds it (rule 14).
+                # The put may have taken effect; the next attempt reads the log first and finds it (protocol:
+                # create-only).
                 logger.warning("%s: publishing compaction %s: %s", self._log.table, self._shadow.path, error)
                 unknown = error
             if self._waits.exhausted:
@@ -199,7 +200,10 @@ class _Attempts:
         return news
 
     def _unfit(self, snapshot: Snapshot) -> str | None:
-        """Say why files that were rewritten under the old definition no longer fit, or ``None`` (protocol, rule 17)."""
+        """Say why files that were rewritten under the old definition no longer fit, or ``None``.
+
+        Protocol: compatible definition.
+        """
         before = self._shadow.snapshot
         if snapshot.table_id != before.table_id:
             return "the table was replaced by another"
@@ -215,7 +219,7 @@ class _Attempts:
         """Leave out the partitions in which an input went, or is needed by a writer that began meanwhile."""
         oldest, days = self._rewrite.oldest, snapshot.retention_days
         if oldest is not None and self._log.clock.now() - oldest >= timedelta(days=days) / 2:
-            # A VACUUM may have listed them for deletion, as it does a buffer's (rule 4).
+            # A VACUUM may have listed them for deletion, as it does a buffer's (protocol: young).
             self._drop(f"its new files are older than half of the table's retention of {days:g} days", *self._groups)
             return
         live = self._live_files(snapshot)
@@ -259,7 +263,7 @@ class _Attempts:
         info: dict[str, Any] = {
             "timestamp": milliseconds(now),
             "operation": "OPTIMIZE",
-            # Maps of strings: a list in them breaks DESCRIBE HISTORY (rule 21).
+            # Maps of strings: a list in them breaks DESCRIBE HISTORY (protocol: texts in commitInfo).
             "operationParameters": {"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
             "readVersion": snapshot.version,
             "isolationLevel": "SnapshotIsolation",

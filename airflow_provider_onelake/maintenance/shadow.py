@@ -5,7 +5,7 @@ staged/compaction-<hash>/<attempt>/….parquet       written by OPTIMIZE
 staged/compaction-<hash>/<attempt>/_delta_log/1    what OPTIMIZE did, if there was anything to do
 
 Spark sees an ordinary table and commits to its log alone, so that V-Order, Z-order, clustering and row ids come from
-Delta itself, and nothing of the shared log is at stake (protocol, rule 22).
+Delta itself, and nothing of the shared log is at stake (protocol: no Spark commit to the shared log).
 """
 
 from __future__ import annotations

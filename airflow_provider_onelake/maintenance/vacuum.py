@@ -1,4 +1,4 @@
-"""What a vacuum may delete, decided before Spark is asked to (design, "vacuum").
+"""What a vacuum may delete, decided before Spark is asked to (docs/how-it-works.md).
 
 Spark's VACUUM knows the table, but neither writers that stage, nor versions that somebody asked to keep. So we list the
 table's directory, leave out whatever must be spared, and hand Spark the rest as an inventory: it deletes what is in the
@@ -54,7 +54,7 @@ class Terms:
     :param keep_versions: versions to keep in this vacuum, beside those with a record.
     :param release_versions: versions whose record does not count in this vacuum.
     :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned. Default: 7 days,
-        or, if that is longer, half of the table's retention, until when a buffer may be published (protocol, rule 4).
+        or, if that is longer, half of the table's retention, until when a buffer may be published (protocol: young).
     :param allow_retention_below_seven_days: whether a table whose property says less may be vacuumed. Default: no.
     :raises InvalidWriteError: an age is not above zero.
     """

@@ -66,7 +66,7 @@ def _any_of(path: str, roots: Collection[str]) -> bool:
 def seen_files(source: Source, hook: OneLakeHook) -> list[SourceFile]:
     """Return the files of a source that can be seen from here.
 
-    Their sizes and times tell a rerun whether its input changed (protocol, rule 7).
+    Their sizes and times tell a rerun whether its input changed (protocol: same source).
 
     :param source: rendered.
     :param hook: of the lakehouse.

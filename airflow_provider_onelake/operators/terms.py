@@ -138,7 +138,7 @@ def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | No
 
 
 def fingerprint(source: Source, files: Iterable[SourceFile], **work: Any) -> str:
-    """Digest everything that decides a writer's rows (protocol, rule 7).
+    """Digest everything that decides a writer's rows (protocol: same source).
 
     :param source: rendered.
     :param files: of it, as far as they can be seen; they count with their sizes and times.

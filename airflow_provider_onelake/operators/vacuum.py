@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.maintenance.vacuum import Plan, Terms
 
-# Where Spark's own commit is safe with several drivers, so that it may record the VACUUM (protocol, rule 22).
+# Where Spark's own commit is safe with several drivers, so that it may record the VACUUM (protocol: no Spark commit to
+# the shared log).
 _LOGGED_ON = ("onelake", "adls")
 _NAMES = 10
 _MOST = 50

@@ -194,7 +194,7 @@ class Writing:
             logger.warning("%s: this load is safe, others by Spark are not: %s", self.log.table, problem)
 
     def _give_up(self, buffer: Buffer, result: Mapping[str, Any], rerun: int) -> None:
-        """Set rows aside that were computed from what is no longer there (protocol, rule 19)."""
+        """Set rows aside that were computed from what is no longer there (protocol: reads its target)."""
         from airflow_provider_onelake.staging.buffers import set_aside
 
         self.task.check_not_stopped()

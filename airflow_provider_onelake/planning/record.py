@@ -1,4 +1,4 @@
-"""The plan of a run, written once and kept (protocol, rule 8).
+"""The plan of a run, written once and kept (protocol: plan once).
 
 A rerun that grouped the partitions otherwise would have other writers, whom the table does not know, and append
 everything again. So what is planned stays: which writer has which partition. Partitions that come later get writers of

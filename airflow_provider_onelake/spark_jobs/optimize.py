@@ -23,7 +23,7 @@ _MAX_FILE_SIZE = "spark.databricks.delta.optimize.maxFileSize"
 _BATCH_SIZE = "spark.databricks.delta.optimize.batchSize"
 
 _FIXED = {
-    # One instant has one spelling, as a partition value too (protocol, rule 18).
+    # One instant has one spelling, as a partition value too (protocol: typed partition values).
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
     # A rewrite is exactly version 1 of the shadow.

@@ -1,4 +1,4 @@
-"""Whether a query reads the table that it is written to (protocol, rule 19).
+"""Whether a query reads the table that it is written to (protocol: reads its target).
 
 No single source of truth knows. The input files miss what stands in a subquery, and an empty table; the physical plan
 misses what the optimiser answers from statistics; the query's text misses tables of the catalog. Any of them saying

@@ -41,17 +41,18 @@ class NoRowsError(TypeError):
 
 
 RESERVED_SETTINGS = {
-    # One instant has one spelling, as a partition value too (protocol, rule 18).
+    # One instant has one spelling, as a partition value too (protocol: typed partition values).
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
-    # A buffer is exactly version 1, so nothing may add a version 2 (protocol, rule 1).
+    # A buffer is exactly version 1, so nothing may add a version 2 (protocol: exactly version 1).
     "spark.databricks.delta.autoCompact.enabled": "false",
     # The buffer is the table's twin, so its schema does not change.
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
     # Nobody reads the checksum of a buffer, and making it costs a Spark job.
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    # A read of the table itself must see at least the version that the buffer was opened on (protocol, rule 19).
+    # A read of the table itself must see at least the version that the buffer was opened on (protocol: reads its
+    # target).
     "spark.databricks.delta.stalenessLimit": "0",
     # Plans are searched for paths; by default Spark cuts them after 100 characters.
     "spark.sql.maxMetadataStringLength": "100000",
@@ -101,8 +102,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Append a job's rows to its buffer, as version 1.
 
     A second append of the same attempt does nothing: Delta knows its ``txnAppId``. Without rows, Delta 4.4 leaves a
-    version 1 with that ``txn`` and no files; where an engine leaves none, the caller seals (protocol, rule 2). The
-    version's ``userMetadata`` says whether the job read its target (rule 19).
+    version 1 with that ``txn`` and no files; where an engine leaves none, the caller seals (protocol: sealed when
+    empty). The version's ``userMetadata`` says whether the job read its target (protocol: reads its target).
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``.

@@ -1,4 +1,4 @@
-"""A buffer: the target's twin, nested in the target's directory (design, "The one idea").
+"""A buffer: the target's twin, nested in the target's directory (docs/how-it-works.md).
 
 staged/<writer>/<attempt>/_delta_log/0    protocol and metaData of the target; what the writer promised
 staged/<writer>/<attempt>/….parquet       written by an ordinary Spark append
@@ -59,7 +59,7 @@ _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 USER_METADATA = "onelake"
 
 _NOT_TWINNED = (
-    # Properties that start work of their own would add versions to the twin (rule 1).
+    # Properties that start work of their own would add versions to the twin (protocol: exactly version 1).
     "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
     "delta.autoOptimize",
@@ -77,7 +77,7 @@ class OpenBuffer:
     :param path: relative to the table.
     :param spec: of the attempt.
     :param read_version: the version of the table that the writer's intent was formed on.
-    :param table_id: the table's id at that version.
+    :param table_id: the table's id at that version (protocol: remembered target).
     :param metadata: the table's metadata at that version.
     """
 
@@ -95,7 +95,7 @@ class Buffer(OpenBuffer):
     :param adds: its ``add`` actions, as Spark wrote them.
     :param finished: when it became complete, by the store's clock.
     :param oldest: the store's time of its oldest file; ``None`` for an empty buffer.
-    :param reads_target: whether the rows were computed from the table itself (protocol, rule 19).
+    :param reads_target: whether the rows were computed from the table itself (protocol: reads its target).
     """
 
     adds: tuple[dict[str, Any], ...] = attrs.field(repr=False)
@@ -119,7 +119,7 @@ class Buffer(OpenBuffer):
         return len(self.adds)
 
     def check_age(self, now: datetime, retention_days: float) -> None:
-        """Refuse a buffer that a VACUUM may already have listed for deletion (protocol, rule 4).
+        """Refuse a buffer that a VACUUM may already have listed for deletion (protocol: young).
 
         :param now: the present instant.
         :param retention_days: of the table's deleted files.
@@ -227,7 +227,7 @@ def _actions(data: bytes, path: str, version: int) -> list[dict[str, Any]]:
 
 
 def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: bool = False) -> None:
-    """Complete a buffer for which Spark wrote nothing: an empty append makes no version (protocol, rule 2).
+    """Complete a buffer for which Spark wrote nothing: an empty append makes no version (protocol: sealed when empty).
 
     To be called by the writer, after its Spark action has returned; a buffer that Spark completed is left as it is.
 
@@ -253,7 +253,9 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
 
 
 def read_buffer(store: Store, path: str) -> Buffer:
-    """Read a complete buffer: version 1 exists, and so does every file that it names (protocol, rules 1 and 3).
+    """Read a complete buffer: version 1 exists, and so does every file that it names.
+
+    Protocol: exactly version 1, complete.
 
     :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
@@ -276,7 +278,7 @@ def read_buffer(store: Store, path: str) -> Buffer:
     if later:
         logger.warning(
             "The buffer %s has versions after its first, such as %s: another engine, or an attempt that came back, "
-            "wrote them. They are ignored (protocol, rule 1).",
+            "wrote them. They are ignored.",
             path,
             later[0],
         )
@@ -298,7 +300,7 @@ def read_buffer(store: Store, path: str) -> Buffer:
 def check_files(
     present: Mapping[str, ObjectInfo], path: str, adds: Iterable[Mapping[str, Any]], what: str, advice: str
 ) -> datetime | None:
-    """Check that every file which staging named is still there, and whole (protocol, rule 3).
+    """Check that every file which staging named is still there, and whole (protocol: complete).
 
     :param present: what lies below the path, by its path relative to the table.
     :param path: of the staging, relative to the table.
@@ -351,7 +353,7 @@ def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> No
 
 
 def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
-    """Mark a buffer as done with (protocol, rule 13), whatever was said of it before.
+    """Mark a buffer as done with (protocol: publishing closes), whatever was said of it before.
 
     :param store: rooted at the table.
     :param path: of the buffer, relative to the table.

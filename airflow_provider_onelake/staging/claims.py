@@ -1,4 +1,4 @@
-"""Whose a writer's key is: one create-only claim for every deliberate run of the writer (protocol, rule 9).
+"""Whose a writer's key is: one create-only claim for every deliberate run of the writer (protocol: generation).
 
 staged/<writer>/_claim-<N>.json      which deed began generation N
 staged/<writer>/_skipped-<N>.json    generation N found its rows in the table

@@ -1,4 +1,4 @@
-"""Who a writer is, whatever attempt it is at (protocol, rules 5, 6 and 8)."""
+"""Who a writer is, whatever attempt it is at (protocol: plain directory names, attempt id, writer identity)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class WriterIdentity:
     def directory(self) -> str:
         """The directory of the writer's buffers, relative to the table.
 
-        Nothing in it needs encoding, and it does not begin with ``_`` or ``.``, which VACUUM would skip (rule 5).
+        Nothing in it needs encoding, and it does not begin with ``_`` or ``.``, which VACUUM would skip (protocol:
+        plain directory names).
         """
         slug = _UNSAFE.sub("-", self.key.lower()).strip("-")[:40].rstrip("-")
         digest = hashlib.sha256(self.app_id.encode()).hexdigest()[:12]

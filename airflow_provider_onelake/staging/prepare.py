@@ -169,7 +169,7 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     if snapshot.retention_days <= 0:
         raise InvalidWriteError(
             f"{log.table} sets {_RETENTION}={snapshot.configuration.get(_RETENTION)}, so a VACUUM may delete staged "
-            "files at once, and nothing could be published (protocol, rule 4). Nothing was staged: set it to a time "
+            "files at once, and nothing could be published. Nothing was staged: set it to a time "
             "that is more than twice as long as a writer and its reconcile take."
         )
     if spec.mode is Mode.APPEND:
@@ -337,7 +337,7 @@ def _changed_since(log: DeltaLog, read_version: int, newest: int) -> bool:
 
 
 def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
-    """Say whether two attempts have equal terms and source (protocol, rule 7).
+    """Say whether two attempts have equal terms and source (protocol: same source).
 
     :param earlier: of one attempt.
     :param now: of another; an unknown fingerprint equals nothing, unless the attempt itself comes back.

@@ -1,4 +1,7 @@
-"""What a writer published before: where, and whether it still stands there as it was (protocol, rules 10 and 11)."""
+"""What a writer published before: where, and whether it still stands there as it was.
+
+Protocol: skip only what is there, take back whole.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ UNDOING = (
     "REPLACE TABLE AS SELECT",
     "CLONE",
 )
-"""Operations that take a commit's rows back without taking back its txn (rule 10)."""
+"""Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
 # A commit is a request of the store; a load that is looked at months later need not be followed through all of them.
 _MOST_FOLLOWED = 1000
@@ -78,7 +81,9 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, new
 
 
 def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
-    """Say what took published rows back without taking back their ``txn``, or ``None`` (protocol, rule 10).
+    """Say what took published rows back without taking back their ``txn``, or ``None``.
+
+    Protocol: skip only what is there.
 
     :param log: of the table.
     :param found: where the rows were published.
@@ -187,7 +192,7 @@ def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Par
 def files_to_take_back(
     log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot
 ) -> list[dict[str, Any]]:
-    """Return the live files of what a writer appended before, for a rerun that replaces it (protocol, rule 11).
+    """Return the live files of what a writer appended before, for a rerun that replaces it (protocol: take back whole).
 
     They must all be live and as they were: after an UPDATE, a DELETE or a compaction, the rows in them are no longer
     the writer's alone, and staging them again would bring back what somebody has changed or asked to erase.

@@ -95,7 +95,9 @@ def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
 
 
 def unsafe_log_stores(kind: Kind, settings: Mapping[str, str]) -> list[str]:
-    """Name the log stores in Spark's settings that would lose commits of Spark itself (protocol, rule 22).
+    """Name the log stores in Spark's settings that would lose commits of Spark itself.
+
+    Protocol: no Spark commit to the shared log.
 
     Writers of this package do not commit by Spark, so they are safe whatever the log store is; other jobs of the same
     Spark are not.

@@ -175,7 +175,7 @@ class ObjectStore:
 
         After an answer that was lost the put is tried again, still create-only, so that it lands once at most. Where an
         object then stands there already, its bytes tell whether it is this one: whoever has to know that it was the one
-        puts bytes of its own, as every commit does (protocol, rule 14).
+        puts bytes of its own, as every commit does (protocol: create-only).
         """
         trying, again = Tries(self._patience), False
         while True:

@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 LONGEST_PAUSE = 60.0
 """Seconds between two looks at a store that does not answer."""
 
-# After so many polls the log is listed, to tell "not yet" from "gone" (protocol, rule 23).
+# After so many polls the log is listed, to tell "not yet" from "gone" (protocol: log gap).
 _LIST_EVERY = 20
 # While a watcher has more to read than it may take at once.
 _HURRIED_PAUSE = 0.2

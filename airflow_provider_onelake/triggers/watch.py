@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How many polls may find nothing before the log is listed, to tell "not yet" from "gone" (protocol, rule 23).
+# How many polls may find nothing before the log is listed, to tell "not yet" from "gone" (protocol: log gap).
 _LIST_EVERY = 20
 _MOST_PARTITIONS = 50
 # What an event says where the commit does not: its rows may have changed, anywhere.

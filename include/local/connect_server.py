@@ -41,7 +41,8 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
-    # Its two commits to the shared log are not put-if-absent on a local disk (protocol, rule 22).
+    # Its two commits to the shared log are not put-if-absent on a local disk (protocol: no Spark commit to the shared
+    # log).
     "spark.databricks.delta.vacuum.logging.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Writers share the cores; first come, first served would let a large one hold up all others.

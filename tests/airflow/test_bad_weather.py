@@ -106,7 +106,7 @@ def unanswered(proxy: Proxy, lake: Lake) -> int:
 
 
 @S3
-def test_rule_22_on_s3_no_spark_job_commits_to_the_tables_log(
+def test_on_s3_no_spark_job_commits_to_the_tables_log(
     lake: Lake, proxy: Proxy, sparks: Proxy, connected: Callable[..., None], tmp_path: Path
 ) -> None:
     connected()

@@ -159,7 +159,7 @@ def succeed(dag: DAG, **arguments: Any) -> Any:
 
 def history(lake: Lake) -> list[tuple[str | None, list[int]]]:
     commits = lake.log(TRIPS).commits_since(-1)
-    # Rule 22: no Spark job committed to the shared log.
+    # No Spark job committed to the shared log.
     engines = {json.dumps(commit.info.get("engineInfo")) for commit in commits}
     assert all("airflow-provider-onelake" in engine for engine in engines), engines
     return [(commit.operation, lake.ids(TRIPS, commit.version)) for commit in commits]

@@ -48,5 +48,5 @@ def test_a_dry_run_and_then_the_vacuum_itself(
     assert not (lakehouse / "Tables" / "t" / "month=a b" / "nobody's").exists()
     assert ids(Path(log.table)) == [2]
     assert ids(Path(log.table), kept) == [1]
-    # Rule 22: on a local disk Spark's commit is not put-if-absent, so it does not record the VACUUM.
+    # On a local disk Spark's commit is not put-if-absent, so it does not record the VACUUM.
     assert local_log(Path(log.table)).commits_since(newest) == []

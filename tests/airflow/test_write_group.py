@@ -167,7 +167,7 @@ def test_every_clear_of_an_overwrite_is_a_generation_and_a_retry_is_none(lakehou
 
 
 def test_airflows_clear_raises_max_tries_and_gives_a_new_id(lakehouse: Path, engine: FakeEngine) -> None:
-    """The ground that the deed and the attempt stand on (protocol, rules 6 and 9)."""
+    """The ground that the deed and the attempt stand on (protocol: attempt id, generation)."""
     from airflow.models.taskinstance import clear_task_instances
     from airflow.utils.session import create_session
 

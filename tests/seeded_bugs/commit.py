@@ -20,7 +20,7 @@ BUGS = [
         "commit.publish",
         "for buffer in batch.buffers) and not self._log_complete:",
         "for buffer in batch.buffers) and False:",
-        ("commit/test_corner_cases.py::test_rule_19_rows_computed_from_a_table_whose_log_since_is_gone_are_refused",),
+        ("commit/test_corner_cases.py::test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused",),
     ),
     Bug(
         "one buffer that was set aside makes all of them set aside",
@@ -36,14 +36,14 @@ BUGS = [
         "commit.publish",
         "spec.generation > writer.generation for",
         "spec.generation >= writer.generation for",
-        ("commit/test_corner_cases.py::test_rule_9_only_an_older_generation_of_a_writer_is_its_own_to_replace",),
+        ("commit/test_corner_cases.py::test_only_an_older_generation_of_a_writer_is_its_own_to_replace",),
     ),
     Bug(
         "a rerun does not replace its own older generation that finished later",
         "commit.publish",
         "spec.generation > writer.generation for",
         "spec.generation < writer.generation for",
-        ("commit/test_races.py::test_rule_9_a_rerun_replaces_its_older_generation_though_that_finished_later",),
+        ("commit/test_races.py::test_a_rerun_replaces_its_older_generation_though_that_finished_later",),
     ),
     Bug(
         "a committer does not know its own commit again",
@@ -51,8 +51,8 @@ BUGS = [
         "mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)",
         "mine = None",
         (
-            "commit/test_publish.py::test_rule_14_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again",
-            "commit/test_publish.py::test_rule_15_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files",
+            "commit/test_publish.py::test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again",
+            "commit/test_publish.py::test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files",
         ),
     ),
     Bug(
@@ -60,21 +60,21 @@ BUGS = [
         "commit.publish",
         "        if stored > spec.generation:\n",
         "        if stored > spec.generation + 1:\n",
-        ("commit/test_publish.py::test_rule_9_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data",),
+        ("commit/test_publish.py::test_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data",),
     ),
     Bug(
         "a buffer's age is not asked",
         "commit.publish",
         "            buffer.check_age(self._log.clock.now(), snapshot.retention_days)\n",
         "            pass\n",
-        ("commit/test_publish.py::test_rule_4_a_buffer_older_than_half_of_the_tables_retention_is_not_published",),
+        ("commit/test_publish.py::test_a_buffer_older_than_half_of_the_tables_retention_is_not_published",),
     ),
     Bug(
         "a file that was in the table before is added again",
         "commit.publish",
         "        check_no_path_twice(buffers, news, self._log.table)\n",
         "",
-        ("commit/test_publish.py::test_rule_15_a_path_that_was_ever_in_the_table_is_not_added_again",),
+        ("commit/test_publish.py::test_a_path_that_was_ever_in_the_table_is_not_added_again",),
     ),
     Bug(
         "colleagues that another reconciliation published meanwhile are not spared",
@@ -91,16 +91,14 @@ BUGS = [
         "commit.publish",
         "            except OneLakeError as error:\n                # The rows",
         "            except StoreUnavailableError as error:\n                # The rows",
-        ("commit/test_publish.py::test_rule_13_a_marker_that_could_not_be_written_does_not_undo_the_commit",),
+        ("commit/test_publish.py::test_a_marker_that_could_not_be_written_does_not_undo_the_commit",),
     ),
     Bug(
         "a skip takes other work of its writer for its own",
         "commit.publish",
         "same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint",
         "same = found is not None",
-        (
-            "commit/test_publish.py::test_rule_10_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out",
-        ),
+        ("commit/test_publish.py::test_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out",),
     ),
     Bug(
         "winners that only a buffer dropped from the batch had not seen are rivals",
@@ -122,9 +120,7 @@ BUGS = [
         "commit.conflicts",
         "if winner.version > buffer.read_version and winner.data_change)",
         "if winner.version >= buffer.read_version and winner.data_change)",
-        (
-            "commit/test_corner_cases.py::test_rule_19_what_came_with_the_version_that_a_writer_read_does_not_disturb_it",
-        ),
+        ("commit/test_corner_cases.py::test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it",),
     ),
     Bug(
         "a compaction makes rows stale",
@@ -138,7 +134,7 @@ BUGS = [
         "commit.conflicts",
         "return max((writer.finished, writer.app_id) for writer in self.winner.writers)",
         "return min((writer.finished, writer.app_id) for writer in self.winner.writers)",
-        ("commit/test_conflicts.py::test_rule_20_a_winner_of_ours_counts_when_its_last_buffer_finished",),
+        ("commit/test_conflicts.py::test_a_winner_of_ours_counts_when_its_last_buffer_finished",),
     ),
     Bug(
         "files that a compaction moved count as rows that were added",
@@ -159,14 +155,14 @@ BUGS = [
         "commit.conflicts",
         "    if buffer.table_id != snapshot.table_id:\n",
         "    if not buffer.table_id:\n",
-        ("commit/test_conflicts.py::test_rule_17_a_table_replaced_by_another_does_not_fit",),
+        ("commit/test_conflicts.py::test_a_table_replaced_by_another_does_not_fit",),
     ),
     Bug(
         "an append-only table takes overwrites that were staged before it was one",
         "commit.conflicts",
         'if buffer.spec.mode != "append" and snapshot.append_only:',
         "if False:",
-        ("commit/test_conflicts.py::test_rule_17_an_append_only_table_takes_appends_only",),
+        ("commit/test_conflicts.py::test_an_append_only_table_takes_appends_only",),
     ),
     Bug(
         "a write that was placed before a winner counts as the last",
@@ -181,7 +177,7 @@ BUGS = [
         "commit.policy",
         "return conflict.finished is not None and conflict.finished < batch.finished",
         "return conflict.finished is not None and conflict.finished <= batch.finished",
-        ("commit/test_policy.py::test_rule_20_a_tie_has_one_order_for_everybody",),
+        ("commit/test_policy.py::test_a_tie_has_one_order_for_everybody",),
     ),
     Bug(
         "a winner of which nobody knows when it finished is replaced",
@@ -252,8 +248,8 @@ BUGS = [
         '"tags", "deletionVector", "baseRowId"',
         '"tags", "baseRowId"',
         (
-            "commit/test_entry.py::test_rule_16_a_remove_copies_the_live_add_verbatim",
-            "commit/test_publish.py::test_rule_16_a_file_with_a_deletion_vector_is_removed_with_its_vector",
+            "commit/test_entry.py::test_a_remove_copies_the_live_add_verbatim",
+            "commit/test_publish.py::test_a_file_with_a_deletion_vector_is_removed_with_its_vector",
         ),
     ),
     Bug(
@@ -261,7 +257,7 @@ BUGS = [
         "commit.entry",
         '"version": buffer.spec.generation, "lastUpdated": stamp}',
         '"version": buffer.spec.generation}',
-        ("commit/test_entry.py::test_rule_12_every_txn_has_generation_and_last_updated",),
+        ("commit/test_entry.py::test_every_txn_has_generation_and_last_updated",),
         error="KeyError",
     ),
     Bug(
@@ -293,7 +289,7 @@ BUGS = [
         "return max(buffer.read_version for buffer in self.buffers)",
         (
             "commit/test_batch.py::test_a_batch_was_formed_on_the_oldest_version_and_finished_with_its_last_writer",
-            "commit/test_publish.py::test_rule_20_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on",
+            "commit/test_publish.py::test_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on",
         ),
     ),
     Bug(
@@ -308,7 +304,7 @@ BUGS = [
         "commit.batch",
         "    if partitioning.ambiguous(partition):\n",
         "    if False:\n",
-        ("commit/test_batch.py::test_rule_18_an_instant_without_a_zone_is_refused_where_its_partition_matters",),
+        ("commit/test_batch.py::test_an_instant_without_a_zone_is_refused_where_its_partition_matters",),
     ),
     # -- what is replaced ----------------------------------------------------------------------------------------------
     Bug(
@@ -316,7 +312,7 @@ BUGS = [
         "commit.replaced",
         'return [file for file in files if not file["path"].startswith(colleagues)]',
         "return list(files)",
-        ("commit/test_publish.py::test_rule_20_a_colleague_published_before_is_neither_a_rival_nor_replaced",),
+        ("commit/test_publish.py::test_a_colleague_published_before_is_neither_a_rival_nor_replaced",),
     ),
     Bug(
         "an overwrite passes where the log since its read version is gone",
@@ -324,7 +320,7 @@ BUGS = [
         "        if not log_complete:\n            raise ConflictError(",
         "        if False:\n            raise ConflictError(",
         (
-            "commit/test_publish.py::test_rule_20_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy",
+            "commit/test_publish.py::test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy",
         ),
     ),
     Bug(
@@ -332,7 +328,7 @@ BUGS = [
         "commit.replaced",
         "                if commit.version > version:\n                    files.apply(commit)\n",
         "                pass\n",
-        ("commit/test_publish.py::test_rule_16_of_the_files_added_in_the_race_none_is_forgotten",),
+        ("commit/test_publish.py::test_of_the_files_added_in_the_race_none_is_forgotten",),
     ),
     # -- reconcile -----------------------------------------------------------------------------------------------------
     Bug(
@@ -348,7 +344,7 @@ BUGS = [
         "return total_rows(live) != found.record.rows",
         "return not len(live)",
         (
-            "commit/test_corner_cases.py::test_rule_20_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused",
+            "commit/test_corner_cases.py::test_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused",
         ),
     ),
     Bug(
@@ -365,7 +361,7 @@ BUGS = [
         "commit.reconcile",
         "if buffer.spec.generation == begun.generation and closed",
         "if buffer.spec.generation <= begun.generation and closed",
-        ("commit/test_reconcile.py::test_rule_9_only_the_newest_generation_counts",),
+        ("commit/test_reconcile.py::test_only_the_newest_generation_counts",),
     ),
     Bug(
         "works that differ are chosen between by chance",

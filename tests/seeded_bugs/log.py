@@ -18,7 +18,7 @@ BUGS = [
         "log.delta_log",
         "        files.check_contiguous(version, self.table, self._exists)\n        snapshot = start",
         "        snapshot = start",
-        ("log/test_delta_log.py::test_rule_23_a_gap_met_at_the_first_load_says_that_a_later_version_exists",),
+        ("log/test_delta_log.py::test_a_gap_met_at_the_first_load_says_that_a_later_version_exists",),
     ),
     Bug(
         "a missing version behind a checkpoint is a wait",
@@ -26,8 +26,8 @@ BUGS = [
         "        self._files_from(newest).check_contiguous(newest, self.table, self._exists)\n",
         "",
         (
-            "log/test_delta_log.py::test_rule_23_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait",
-            "log/test_delta_log.py::test_rule_23_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait",
+            "log/test_delta_log.py::test_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait",
+            "log/test_delta_log.py::test_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait",
         ),
     ),
     Bug(
@@ -77,23 +77,21 @@ BUGS = [
         "log.replay",
         "if isinstance(value, Mapping) and key not in _MAPS:",
         "if isinstance(value, Mapping):",
-        ("log/test_replay.py::test_rule_16_null_is_kept_in_maps_and_a_count_stands_in_for_statistics_kept_in_columns",),
+        ("log/test_replay.py::test_null_is_kept_in_maps_and_a_count_stands_in_for_statistics_kept_in_columns",),
     ),
     Bug(
         "files of a checkpoint are a change of data",
         "log.replay",
         'entry["dataChange"] = False',
         'entry["dataChange"] = True',
-        ("log/test_replay.py::test_rule_16_a_file_read_from_a_classic_checkpoint_is_the_add_of_the_log_verbatim",),
+        ("log/test_replay.py::test_a_file_read_from_a_classic_checkpoint_is_the_add_of_the_log_verbatim",),
     ),
     Bug(
         "a checkpoint of the v2 kind is read without the files beside it",
         "log.replay",
         "        yield from _read(store, path, beside, known)\n",
         "        yield from ()\n",
-        (
-            "log/test_replay.py::test_rule_16_a_file_read_from_a_checkpoint_of_the_v2_kind_is_the_add_of_the_log_verbatim",
-        ),
+        ("log/test_replay.py::test_a_file_read_from_a_checkpoint_of_the_v2_kind_is_the_add_of_the_log_verbatim",),
     ),
     # -- commits and snapshots -----------------------------------------------------------------------------------------
     Bug(
@@ -136,7 +134,7 @@ BUGS = [
         "log.snapshot",
         "            elif not has_in_commit_timestamps(metadata):\n                stamp = None\n",
         "",
-        ("log/test_snapshot.py::test_rule_21_a_table_that_no_longer_wants_stamps_has_none",),
+        ("log/test_snapshot.py::test_a_table_that_no_longer_wants_stamps_has_none",),
     ),
     # -- what fits -----------------------------------------------------------------------------------------------------
     Bug(
@@ -144,28 +142,28 @@ BUGS = [
         "log.fits",
         "        if constraints(staged).get(name) != expression:\n",
         "        if constraints(staged).get(name, expression) != expression:\n",
-        ("log/test_fits.py::test_rule_17_does_not_fit",),
+        ("log/test_fits.py::test_does_not_fit",),
     ),
     Bug(
         "a column that became NOT NULL since takes what was staged before",
         "log.fits",
         "    if staged.nullable and not current.nullable:\n",
         "    if not staged.nullable and current.nullable:\n",
-        ("log/test_fits.py::test_rule_17_does_not_fit",),
+        ("log/test_fits.py::test_does_not_fit",),
     ),
     Bug(
         "a column dropped and added again is the same",
         "log.fits",
         "elif None not in (column.field_id, found.field_id) and column.field_id != found.field_id:",
         "elif column.type != found.type and column.field_id != found.field_id:",
-        ("log/test_fits.py::test_rule_17_the_same_name_for_something_else_does_not_fit",),
+        ("log/test_fits.py::test_the_same_name_for_something_else_does_not_fit",),
     ),
     Bug(
         "a wider type fits though the table does not record it",
         "log.fits",
         "    return bool(kind == current.type)\n",
         "    return bool(kind == current.type) or _is_wider(staged, current.type)\n",
-        ("log/test_fits.py::test_rule_17_another_type_does_not_fit_whatever_the_record_says",),
+        ("log/test_fits.py::test_another_type_does_not_fit_whatever_the_record_says",),
         error="ValueError",
     ),
     # -- partitions ----------------------------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ BUGS = [
         "log.values",
         '    if spelling is None or spelling == "":\n        return None\n',
         "    if spelling is None:\n        return None\n",
-        ("log/test_partitions.py::test_rule_18_null_and_the_empty_string_are_both_null",),
+        ("log/test_partitions.py::test_null_and_the_empty_string_are_both_null",),
     ),
     Bug(
         "a remove with empty partition values is of the NULL partition",
@@ -188,7 +186,7 @@ BUGS = [
         "log.values",
         "    counted = wall - (offset or 0)\n",
         "    counted = wall\n",
-        ("log/test_partitions.py::test_rule_18_one_instant_is_one_partition_however_it_is_spelled",),
+        ("log/test_partitions.py::test_one_instant_is_one_partition_however_it_is_spelled",),
     ),
     # -- cleaning up the log -------------------------------------------------------------------------------------------
     Bug(

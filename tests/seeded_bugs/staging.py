@@ -48,8 +48,8 @@ BUGS = [
         "(spec.fingerprint and found.record.fingerprint == spec.fingerprint)):",
         "(spec.fingerprint or found.record.fingerprint == spec.fingerprint)):",
         (
-            "staging/test_prepare.py::test_rule_10_skip_with_another_source_is_an_error_that_offers_the_ways_out",
-            "staging/test_prepare.py::test_rule_10_a_retry_of_what_was_published_from_another_source_is_an_error",
+            "staging/test_prepare.py::test_skip_with_another_source_is_an_error_that_offers_the_ways_out",
+            "staging/test_prepare.py::test_a_retry_of_what_was_published_from_another_source_is_an_error",
         ),
     ),
     Bug(
@@ -57,14 +57,14 @@ BUGS = [
         "staging.prepare",
         "    if not same_work(buffer.spec, spec):\n        return _OTHER_WORK\n",
         "",
-        ("staging/test_prepare.py::test_rule_7_a_buffer_of_other_work_is_not_reused",),
+        ("staging/test_prepare.py::test_a_buffer_of_other_work_is_not_reused",),
     ),
     Bug(
         "an attempt of other work that is still at work is not fenced off",
         "staging.prepare",
         "        _fence_off(log, path, spec)\n",
         "",
-        ("staging/test_prepare.py::test_rule_7_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off",),
+        ("staging/test_prepare.py::test_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off",),
     ),
     Bug(
         "an attempt that comes back begins anew",
@@ -78,7 +78,7 @@ BUGS = [
         "staging.prepare",
         "if log.clock.now() - run > timedelta(days=interval_days(text, 0)):",
         "if log.clock.now() - run < timedelta(days=interval_days(text, 0)):",
-        ("staging/test_prepare.py::test_rule_12_where_txns_expire_an_older_run_is_refused_and_never_appended",),
+        ("staging/test_prepare.py::test_where_txns_expire_an_older_run_is_refused_and_never_appended",),
     ),
     # -- buffers -------------------------------------------------------------------------------------------------------
     Bug(
@@ -86,49 +86,49 @@ BUGS = [
         "staging.buffers",
         'if info is None or info.size != int(add["size"]):',
         "if info is None:",
-        ("staging/test_buffers.py::test_rule_3_a_file_of_another_size_is_named",),
+        ("staging/test_buffers.py::test_a_file_of_another_size_is_named",),
     ),
     Bug(
         "the age of a buffer is that of its youngest file",
         "staging.buffers",
         "return min(times, default=None)",
         "return max(times, default=None)",
-        ("staging/test_buffers.py::test_rule_4_the_oldest_file_counts_by_the_stores_time",),
+        ("staging/test_buffers.py::test_the_oldest_file_counts_by_the_stores_time",),
     ),
     Bug(
         "a buffer may be published until the whole of the retention has passed",
         "staging.buffers",
         "now - self.oldest >= timedelta(days=retention_days) / 2:",
         "now - self.oldest >= timedelta(days=retention_days):",
-        ("staging/test_buffers.py::test_rule_4_a_buffer_as_old_as_half_of_the_retention_is_refused",),
+        ("staging/test_buffers.py::test_a_buffer_as_old_as_half_of_the_retention_is_refused",),
     ),
     Bug(
         "a version 1 of another attempt's txn counts as the buffer's",
         "staging.buffers",
         'if txn["appId"] == buffer.spec.attempt and int(txn["version"]) == 1]',
         'if int(txn["version"]) == 1]',
-        ("staging/test_buffers.py::test_rule_1_version_1_carries_the_attempts_txn",),
+        ("staging/test_buffers.py::test_version_1_carries_the_attempts_txn",),
     ),
     Bug(
         "a file with a deletion vector is published",
         "staging.buffers",
         'if any(add.get("deletionVector") for add in adds):',
         "if False:",
-        ("staging/test_buffers.py::test_rule_1_every_file_is_a_change_of_data_without_a_deletion_vector",),
+        ("staging/test_buffers.py::test_every_file_is_a_change_of_data_without_a_deletion_vector",),
     ),
     Bug(
         "the twin compacts by itself",
         "staging.buffers",
         '    "delta.autoOptimize.autoCompact",\n',
         "",
-        ("staging/test_buffers.py::test_rule_1_properties_that_start_work_of_their_own_are_left_out_of_the_twin",),
+        ("staging/test_buffers.py::test_properties_that_start_work_of_their_own_are_left_out_of_the_twin",),
     ),
     Bug(
         "a buffer that was published is set aside afterwards",
         "staging.buffers",
         '        store.create(f"{path}/{CLOSED}", json.dumps({"reason"',
         '        store.put(f"{path}/{CLOSED}", json.dumps({"reason"',
-        ("staging/test_buffers.py::test_rule_13_a_closed_buffer_says_what_became_of_it",),
+        ("staging/test_buffers.py::test_a_closed_buffer_says_what_became_of_it",),
     ),
     # -- what was published --------------------------------------------------------------------------------------------
     Bug(
@@ -164,7 +164,7 @@ BUGS = [
         "staging.published",
         '    "RESTORE",\n',
         "",
-        ("staging/test_prepare.py::test_rule_10_skip_is_refused_where_the_commit_was_undone",),
+        ("staging/test_prepare.py::test_skip_is_refused_where_the_commit_was_undone",),
     ),
     # -- cleaning up ---------------------------------------------------------------------------------------------------
     Bug(
@@ -219,6 +219,6 @@ BUGS = [
         "staging.identity",
         '        return f"{STAGED_DIRECTORY}/{slug}-{digest}" if slug else',
         '        return f"{STAGED_DIRECTORY}/{slug}" if slug else',
-        ("staging/test_identity.py::test_rule_5_keys_that_look_alike_have_directories_of_their_own",),
+        ("staging/test_identity.py::test_keys_that_look_alike_have_directories_of_their_own",),
     ),
 ]

@@ -31,7 +31,7 @@ BUGS = [
         "triggers.watch",
         "if self._idle >= _LIST_EVERY:",
         "if self._idle < 0:",
-        ("triggers/test_watch.py::test_rule_23_a_gap_in_the_log_is_an_error_not_a_wait",),
+        ("triggers/test_watch.py::test_a_gap_in_the_log_is_an_error_not_a_wait",),
     ),
     Bug(
         "a version that is there already is waited for",

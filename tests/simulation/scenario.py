@@ -18,7 +18,7 @@ NULL = 3
 _OTHERS = tuple(p for p in Policy if p not in (Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS, Policy.FAIL))
 PARTITIONS = (0, 1, 2, NULL)
 
-# Every way in which an engine may spell a partition's value (protocol, rule 18).
+# Every way in which an engine may spell a partition's value (protocol: typed partition values).
 _SPELLINGS: dict[str, tuple[tuple[str | None, ...], ...]] = {
     "string": (("p0",), ("p1",), ("p 2/é",), (None, "")),
     "timestamp": (

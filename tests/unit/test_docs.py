@@ -1,4 +1,4 @@
-"""The docs quote DAGs that CI runs; this holds the quotes to them."""
+"""The docs quote DAGs that CI runs, and the code cites the docs' rules; this holds each to the other."""
 
 from __future__ import annotations
 
@@ -33,6 +33,42 @@ def test_the_readme_quotes_the_smallest_dag() -> None:
 def test_relative_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_anchors_are_headings(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text()):
+        there = page.parent / target if target else page
+        headings = re.findall(r"^#+ (.+)$", there.read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in anchors, f"{page.name} links to {target}#{anchor}"
+
+
+# "(protocol: young)", also over two lines of a comment or of a docstring, or as a sentence of its own.
+CITED = re.compile(r"(?:\(p|\bP)rotocol:\s([\w\s,-]+)[).]")
+SOURCES = [
+    path for room in ("airflow_provider_onelake", "include", "tests", "dags") for path in (ROOT / room).rglob("*.py")
+]
+
+
+def rules() -> set[str]:
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    return {rule.lower() for rule in re.findall(r"^### (.+)$", text, re.MULTILINE)}
+
+
+def cited(path: Path) -> set[str]:
+    text = re.sub(r"\n\s*(?:# )?", " ", path.read_text())
+    return {name.strip().lower() for names in CITED.findall(text) for name in names.split(",")}
+
+
+def test_every_rule_that_is_cited_stands_in_the_protocol() -> None:
+    unknown = {str(path.relative_to(ROOT)): names for path in SOURCES if (names := cited(path) - rules())}
+    assert not unknown
+
+
+def test_every_rule_is_cited_by_the_code_that_keeps_it() -> None:
+    package = [path for path in SOURCES if path.is_relative_to(ROOT / "airflow_provider_onelake")]
+    assert rules() - set().union(*map(cited, package)) == set()
 
 
 def quote_again() -> None:

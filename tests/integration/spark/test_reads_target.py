@@ -1,4 +1,4 @@
-"""A job that reads the table it writes to is found out (protocol, rule 19)."""
+"""A job that reads the table it writes to is found out (protocol: reads its target)."""
 
 from __future__ import annotations
 

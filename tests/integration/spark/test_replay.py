@@ -55,7 +55,7 @@ def without_entries(table: Path, before: int) -> None:
 @pytest.mark.parametrize(
     ("policy", "part_size"), [("classic", "1000"), ("classic", "2"), ("v2", "2")], ids=["one file", "parts", "sidecars"]
 )
-def test_rule_16_the_files_of_sparks_checkpoints_are_the_adds_of_its_entries_verbatim(
+def test_the_files_of_sparks_checkpoints_are_the_adds_of_its_entries_verbatim(
     spark: SparkSession, table: Path, policy: str, part_size: str
 ) -> None:
     spark.conf.set("spark.databricks.delta.checkpoint.partSize", part_size)
@@ -117,7 +117,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("kind", SPELLINGS)
-def test_rule_18_what_spark_and_deltalake_write_for_one_partition_value_is_one_partition(
+def test_what_spark_and_deltalake_write_for_one_partition_value_is_one_partition(
     spark: SparkSession, table: Path, kind: str
 ) -> None:
     import pyarrow as pa
@@ -149,9 +149,7 @@ def widened(spark: SparkSession, table: Path) -> Path:
     return table
 
 
-def test_rule_17_a_file_staged_before_its_columns_were_widened_is_read_rightly(
-    spark: SparkSession, widened: Path
-) -> None:
+def test_a_file_staged_before_its_columns_were_widened_is_read_rightly(spark: SparkSession, widened: Path) -> None:
     table = widened
     spark.sql(f"INSERT INTO delta.`{table}` VALUES (1, 1.25, 0.5)")
     log = local_log(table)

@@ -111,7 +111,7 @@ def test_a_timestamp_partition_is_spelled_in_utc(engine: ConnectEngine, new_targ
 
 @pytest.mark.parametrize("where", ["id > 99", "false"])
 def test_no_rows_leave_a_version_1_without_files(engine: ConnectEngine, new_target: MakeTarget, where: str) -> None:
-    """Without txnAppId there would be none (protocol, rule 2); the txn is an action, so Spark commits it."""
+    """Without txnAppId there would be none (protocol: sealed when empty); the txn is an action, so Spark commits it."""
     target = new_target([field("id", "long")])
     job = sql_job(target, "SELECT id FROM range(10)", where=where)
     engine.stage(job)

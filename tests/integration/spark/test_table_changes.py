@@ -1,4 +1,4 @@
-"""A table that changes between staging and commit (protocol, rule 17): the rows fit and are read rightly, or are refused.
+"""A table that changes between staging and commit (protocol: compatible definition): the rows fit and are read rightly, or are refused.
 
 Each case makes the same table, stages two rows, changes the table with Spark, and publishes. What fits is read back by
 Spark and by deltalake; what is refused says what changed, and leaves the log as it was, byte for byte.

@@ -101,7 +101,7 @@ def test_what_was_replaced_goes_and_the_table_reads_the_same(
     assert gone - replaced == (set() if terms.lite else {p for p in gone if p.startswith("month=nobody's")})
     assert len(gone) == len(replaced) + (not terms.lite)
     assert read(spark, log) == before == sorted(MONTHS)
-    # It is no version, and says nothing in the log (protocol, rule 22).
+    # It is no version, and says nothing in the log (protocol: no Spark commit to the shared log).
     assert newest(log) == version
     with pytest.raises(Exception, match="FAILED_READ_FILE"):
         read(spark, log, old)

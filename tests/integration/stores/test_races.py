@@ -12,7 +12,7 @@ ROUNDS = 100
 NAMES = ("left", "right")
 
 
-def test_rule_14_of_two_committers_on_one_version_exactly_one_wins_and_nothing_is_lost(lake: Lake) -> None:
+def test_of_two_committers_on_one_version_exactly_one_wins_and_nothing_is_lost(lake: Lake) -> None:
     lake.make_table()
     begun, put, said = SPAWN.Barrier(len(NAMES)), SPAWN.Barrier(len(NAMES)), SPAWN.Queue()
     racers = [

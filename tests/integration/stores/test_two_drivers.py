@@ -112,5 +112,5 @@ def test_this_package_loses_none(
     assert (late.version, late.lost_races) == (2, 1)
     assert [(put.request.conditional, put.status) for put in commits(proxy, lake)] == [(True, 412), (True, 200)]
     assert lake.ids() == list(range(2 * ROWS))
-    # Rule 22: neither driver has put a version of the table.
+    # Neither driver has put a version of the table.
     assert [commits(driver.proxies["s3"], lake) for driver in (proxied_spark, other_spark)] == [[], []]

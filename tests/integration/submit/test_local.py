@@ -49,7 +49,7 @@ def test_a_file_is_analysed_and_staged(local: NewEngine, new_target: Callable[..
     assert done.application_id is not None
     assert target.versions == [0, 1]
     assert target.rows == 6150
-    # A second append of the same attempt does nothing (protocol, rule 1).
+    # A second append of the same attempt does nothing (protocol: exactly version 1).
     engine.stage(job)
     assert target.versions == [0, 1]
 

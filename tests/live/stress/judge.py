@@ -144,7 +144,7 @@ def _last_words(stress: Stress, dag_id: str, task: dict[str, Any]) -> str:
 
 
 def check_log(seen: Evidence) -> None:
-    """No path comes twice, nor a buffer, nor a writer's ``txn`` (protocol, rules 9 and 15)."""
+    """No path comes twice, nor a buffer, nor a writer's ``txn`` (protocol: generation, no path twice)."""
     added: dict[str, int] = {}
     buffers: dict[str, int] = {}
     txns: dict[str, int] = {}
@@ -168,7 +168,7 @@ def check_log(seen: Evidence) -> None:
 
 
 def check_versions(seen: Evidence) -> None:
-    """Every version that a task of ours was told is its own in the log: a foreign commit has no way to know (rule 22)."""
+    """Every version that a task of ours was told is its own in the log: a foreign commit has no way to know (protocol: no Spark commit to the shared log)."""
     by_version = {commit.version: commit for commit in seen.commits}
     for told in (*seen.writes, *seen.outcomes):
         if told["status"] not in ("published", "already_published"):
@@ -188,7 +188,7 @@ def check_versions(seen: Evidence) -> None:
 
 def _overwritten(seen: Evidence, who: str, version: int, commit: Commit | None) -> None:
     now = f"{commit.operation} of {commit.info.get('engineInfo')}" if commit is not None else "missing"
-    sentence = f"{who} was published in version {version}, which is {now} in the log: it was overwritten (rule 22)"
+    sentence = f"{who} was published in version {version}, which is {now} in the log: it was overwritten"
     if sentence not in seen.overwritten:
         seen.overwritten.append(sentence)
         seen.problems.append(sentence)

@@ -75,7 +75,7 @@ def _rows(stress: Stress, seen: Evidence) -> list[tuple[str, str]]:
         ),
         ("foreign statements", _counts(stress.foreign.done)),
         ("foreign conflicts", f"{stress.foreign.conflicts.total()} {_counts(stress.foreign.conflicts)}"),
-        ("ours overwritten (rule 22)", str(len(seen.overwritten))),
+        ("ours overwritten", str(len(seen.overwritten))),
         (
             "reader",
             f"{len(stress.answers)} looks at {len(set(looks))} versions, {len(stress.answers) - len(looks)} errors",

@@ -85,7 +85,7 @@ def test_replace_where_with_strays_only_does_not_empty_its_range(log: DeltaLog) 
     assert batch.placed[0].rows_outside == 1
 
 
-def test_rule_18_every_add_of_a_replace_where_lies_inside_its_predicate(log: DeltaLog) -> None:
+def test_every_add_of_a_replace_where_lies_inside_its_predicate(log: DeltaLog) -> None:
     batch = placed(log, stage(log, writer_spec(**WHERE), {"2019-01": [1], "2019-05": [2, 3], None: [4]}))
     (one,) = batch.placed
     assert list(one.inside) == [("2019-01",)]
@@ -116,7 +116,7 @@ def test_rows_outside_are_refused_where_asked_for_with_count_and_place(log: Delt
         placed(log, buffer)
 
 
-def test_rule_20_colleagues_replace_together_what_any_of_them_replaces(log: DeltaLog) -> None:
+def test_colleagues_replace_together_what_any_of_them_replaces(log: DeltaLog) -> None:
     buffers = [stage(log, writer_spec(w, **OVERWRITE), {m: [1]}) for w, m in (("a", "2019-01"), ("b", "2019-02"))]
     assert replaced(placed(log, *buffers), "2019-01", "2019-02", "2019-03") == ["2019-01", "2019-02"]
 
@@ -137,14 +137,14 @@ def test_a_batch_was_formed_on_the_oldest_version_and_finished_with_its_last_wri
     assert batch.finished == (first.finished, first.spec.identity.app_id)
 
 
-def test_rule_20_a_tie_is_settled_the_same_way_for_everybody(log: DeltaLog) -> None:
+def test_a_tie_is_settled_the_same_way_for_everybody(log: DeltaLog) -> None:
     instant = datetime.now(UTC)
     buffers = [finished_at(log, stage(log, writer_spec(w), {}), instant) for w in ("b", "a")]
     for order in (buffers, buffers[::-1]):
         assert placed(log, *order).finished[1].endswith("/b")
 
 
-def test_rule_18_files_are_sorted_by_typed_value(tmp_path: Path) -> None:
+def test_files_are_sorted_by_typed_value(tmp_path: Path) -> None:
     log = partitioned_by(tmp_path / "p", "timestamp")
     buffer = at(log, "p", "2019-01-01T12:00:00Z", "2019-01-01 14:00:00+02:00", "", None, **OVERWRITE)
     (one,) = placed(log, buffer).placed
@@ -159,13 +159,13 @@ def test_rule_18_files_are_sorted_by_typed_value(tmp_path: Path) -> None:
         pytest.param({"covers": "p >= '2019-01-01'"}, id="append that promises where"),
     ],
 )
-def test_rule_18_an_instant_without_a_zone_is_refused_where_its_partition_matters(tmp_path: Path, terms: Any) -> None:
+def test_an_instant_without_a_zone_is_refused_where_its_partition_matters(tmp_path: Path, terms: Any) -> None:
     log = partitioned_by(tmp_path / "p", "timestamp")
     with pytest.raises(InvalidWriteError, match=r"p=2019-01-01 12:00:00 is spelled without a time zone"):
         placed(log, at(log, "p", "2019-01-01 12:00:00", **terms))
 
 
-def test_rule_18_an_append_that_promises_nothing_may_spell_as_it_likes(tmp_path: Path) -> None:
+def test_an_append_that_promises_nothing_may_spell_as_it_likes(tmp_path: Path) -> None:
     log = partitioned_by(tmp_path / "p", "timestamp")
     assert len(placed(log, at(log, "p", "2019-01-01 12:00:00")).placed[0].inside) == 1
 

@@ -157,12 +157,12 @@ def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLo
     assert where(list(find_conflicts(loser, [before], renamed))) == [("2019-01",)]
 
 
-def test_rule_18_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
+def test_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
     nowhere = place([stage(log, writer_spec(**OVERWRITE), {None: [1]})], newest(log))
     assert where(found(log, nowhere, winner({"add": file("")}))) == [(None,)]
 
 
-def test_rule_18_a_winner_with_an_ambiguous_spelling_is_refused(log: DeltaLog) -> None:
+def test_a_winner_with_an_ambiguous_spelling_is_refused(log: DeltaLog) -> None:
     loser = batch(log, **OVERWRITE)
     snapshot = newest(log)
     schema = snapshot.metadata["schemaString"].replace(
@@ -177,7 +177,7 @@ def test_rule_18_a_winner_with_an_ambiguous_spelling_is_refused(log: DeltaLog) -
 # -- when a winner's work was done ---------------------------------------------------------------------------------
 
 
-def test_rule_20_a_winner_of_ours_counts_when_its_last_buffer_finished(log: DeltaLog) -> None:
+def test_a_winner_of_ours_counts_when_its_last_buffer_finished(log: DeltaLog) -> None:
     record = {"writer": "w", "generation": 1, "buffer": "b", "rows": 1, "fingerprint": ""}
     times = {"x": FINISHED, "y": FINISHED.replace(hour=1)}
     writers = [{**record, "app_id": app_id, "finished": at.isoformat()} for app_id, at in times.items()]
@@ -187,23 +187,23 @@ def test_rule_20_a_winner_of_ours_counts_when_its_last_buffer_finished(log: Delt
     assert conflict.name == "w, w"
 
 
-def test_rule_20_a_foreign_winner_counts_at_its_commit(log: DeltaLog) -> None:
+def test_a_foreign_winner_counts_at_its_commit(log: DeltaLog) -> None:
     (conflict,) = found(log, batch(log, **OVERWRITE), winner({"add": file("2019-01")}, timestamp=1_546_300_800_000))
     assert conflict.finished == (FINISHED, "")
     assert conflict.name == "WRITE"
     assert conflict.describe(newest(log).partitioning) == "version 7 (WRITE) changed month=2019-01"
 
 
-def test_rule_20_a_winner_that_says_nothing_finished_nobody_knows_when(log: DeltaLog) -> None:
+def test_a_winner_that_says_nothing_finished_nobody_knows_when(log: DeltaLog) -> None:
     (conflict,) = found(log, batch(log, **OVERWRITE), Commit(7, [{"add": file("2019-01")}]))
     assert conflict.finished is None
     assert conflict.name == "an unknown writer"
 
 
-# -- rule 17 -------------------------------------------------------------------------------------------------------
+# -- compatible definition ---------------------------------------------------------------------------------------------
 
 
-def test_rule_17_a_table_replaced_by_another_does_not_fit(log: DeltaLog) -> None:
+def test_a_table_replaced_by_another_does_not_fit(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec("vendor-1", task="load.write[3]"), {"2019-01": [1]})
     snapshot = newest(log)
     replaced = attrs.evolve(snapshot, version=9, metadata={**snapshot.metadata, "id": "another"})
@@ -214,7 +214,7 @@ def test_rule_17_a_table_replaced_by_another_does_not_fit(log: DeltaLog) -> None
     check_fits(buffer, snapshot, "trips")
 
 
-def test_rule_17_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
+def test_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
     snapshot = newest(log)
     metadata = {**snapshot.metadata, "configuration": {"delta.appendOnly": "true"}}
     changed = attrs.evolve(snapshot, metadata=metadata)
@@ -223,17 +223,17 @@ def test_rule_17_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
         check_fits(stage(log, writer_spec("b", **OVERWRITE), {}), changed, "trips")
 
 
-def test_rule_17_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:
+def test_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:
     buffer, snapshot = stage(log, writer_spec(), {}), newest(log)
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
     with pytest.raises(UnsupportedFeatureError, match="variantType"):
         check_fits(buffer, attrs.evolve(snapshot, protocol=protocol), "trips")
 
 
-# -- rule 15 -------------------------------------------------------------------------------------------------------
+# -- no path twice -----------------------------------------------------------------------------------------------------
 
 
-def test_rule_15_a_file_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
+def test_a_file_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     came = winner({"add": file("2019-01", f"{buffer.path}/{buffer.adds[0]['path']}")})
     with pytest.raises(TerminalError, match="came into trips in version 7 already"):

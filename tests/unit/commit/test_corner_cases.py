@@ -87,7 +87,7 @@ def test_together_a_colleague_keeps_its_rows_of_before_while_its_rerun_is_missin
 # -- a log that was cleaned up -------------------------------------------------------------------------------------
 
 
-def test_rule_20_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused(
+def test_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused(
     log: DeltaLog,
 ) -> None:
     """Nobody knows where its rows went: they may be mixed with those that the late one replaces."""
@@ -105,9 +105,7 @@ def test_rule_20_together_a_colleague_of_which_a_file_went_where_the_log_is_gone
 
 
 @pytest.mark.parametrize("policy", [None, *Policy])
-def test_rule_19_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(
-    log: DeltaLog, policy: Policy | None
-) -> None:
+def test_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(log: DeltaLog, policy: Policy | None) -> None:
     buffer = reading_the_table(log)
     for row in (2, 3):
         foreign_append(log, {"2019-01": [row]})
@@ -120,7 +118,7 @@ def test_rule_19_rows_computed_from_a_table_whose_log_since_is_gone_are_refused(
 # -- equal versions and generations ---------------------------------------------------------------------------------
 
 
-def test_rule_19_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: DeltaLog) -> None:
+def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: DeltaLog) -> None:
     first = stage(log, writer_spec("a"), {"2019-02": [2]})
     read = foreign_append(log, {"2019-01": [3]})
     second = reading_the_table(log, "b")
@@ -128,7 +126,7 @@ def test_rule_19_what_came_with_the_version_that_a_writer_read_does_not_disturb_
     assert Committer(log).publish([first, second]).status is Status.PUBLISHED
 
 
-def test_rule_9_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLog) -> None:
+def test_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS, generation=2), {"2019-01": [2]})
     attempts = _Attempts(Committer(log), [buffer], None, ())
     record = PublishedWriter(

@@ -64,14 +64,14 @@ def test_every_add_is_the_buffers_own_but_for_the_prefixed_path(log: DeltaLog) -
     assert all(add["path"].startswith("staged/w-") for add in adds)
 
 
-def test_rule_12_every_txn_has_generation_and_last_updated(log: DeltaLog) -> None:
+def test_every_txn_has_generation_and_last_updated(log: DeltaLog) -> None:
     buffers = [stage(log, writer_spec(key, generation=3), {"2019-01": [1]}) for key in ("a", "b")]
     assert of_kind(entry(log, *buffers).actions, "txn") == [
         {"appId": buffer.spec.identity.app_id, "version": 3, "lastUpdated": STAMP} for buffer in buffers
     ]
 
 
-def test_rule_13_the_commit_records_buffers_writers_and_when_they_finished(log: DeltaLog) -> None:
+def test_the_commit_records_buffers_writers_and_when_they_finished(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec("vendor-1"), {"2019-01": [1]})
     found = entry(log, buffer)
     (record,) = found.writers
@@ -85,18 +85,18 @@ def test_rule_13_the_commit_records_buffers_writers_and_when_they_finished(log: 
     ]
 
 
-def test_rule_14_the_commit_carries_the_committers_random_id(log: DeltaLog) -> None:
+def test_the_commit_carries_the_committers_random_id(log: DeltaLog) -> None:
     assert info(entry(log, stage(log, writer_spec(), {})))["txnId"] == "txn-id"
 
 
-def test_rule_15_a_path_both_added_and_removed_is_never_put(log: DeltaLog) -> None:
+def test_a_path_both_added_and_removed_is_never_put(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
     own = {**buffer.adds[0], "path": f"{buffer.path}/{buffer.adds[0]['path']}"}
     with pytest.raises(CorruptLogError, match="added and removed in one commit"):
         entry(log, buffer, removed=[own])
 
 
-def test_rule_16_a_remove_copies_the_live_add_verbatim(log: DeltaLog) -> None:
+def test_a_remove_copies_the_live_add_verbatim(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
     live = {
         "path": "month=2019-01/a%20b.parquet",
@@ -116,14 +116,14 @@ def test_rule_16_a_remove_copies_the_live_add_verbatim(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize(("terms", "blind"), [({}, True), (OVERWRITE, False), (WHERE, False)])
-def test_rule_19_whether_the_append_was_blind_is_ours_to_say(log: DeltaLog, terms: Any, blind: bool) -> None:
+def test_whether_the_append_was_blind_is_ours_to_say(log: DeltaLog, terms: Any, blind: bool) -> None:
     buffer = stage(log, writer_spec(**terms), {"2019-01": [1]})
     assert info(entry(log, buffer))["isBlindAppend"] is blind
 
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
 @pytest.mark.parametrize("rows", [{"2019-01": [1]}, {}], ids=["rows", "empty"])
-def test_rule_21_parameters_and_metrics_are_maps_of_strings(log: DeltaLog, terms: Any, rows: Any) -> None:
+def test_parameters_and_metrics_are_maps_of_strings(log: DeltaLog, terms: Any, rows: Any) -> None:
     found = info(entry(log, stage(log, writer_spec(**terms), rows)))
     for name in ("operationParameters", "operationMetrics"):
         assert found[name]
@@ -133,7 +133,7 @@ def test_rule_21_parameters_and_metrics_are_maps_of_strings(log: DeltaLog, terms
     assert found["timestamp"] == STAMP
 
 
-def test_rule_21_the_history_reads_in_deltalake(log: DeltaLog) -> None:
+def test_the_history_reads_in_deltalake(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(**WHERE), {"2019-01": [1, 2]})
     Committer(log).publish([buffer])
     (newest,) = DeltaTable(log.table).history(1)

@@ -184,7 +184,7 @@ def test_per_partition_a_later_append_that_was_compacted_is_not_replaced(batch: 
     assert outcomes(settled(batch, LAST_BY_PART, met(LATER, APPENDED), live=(file("moved"),))) == ["set_aside"]
 
 
-def test_rule_20_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
+def test_a_tie_has_one_order_for_everybody(batch: Batch) -> None:
     mine = batch.finished[1]
     assert outcomes(settled(batch, LAST, ours(MINE, mine + "x"))) == ["superseded"]
     assert outcomes(settled(batch, LAST, ours(MINE, "a" + mine))) == ["replaced"]

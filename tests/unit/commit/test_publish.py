@@ -110,10 +110,10 @@ def live(log: DeltaLog) -> list[dict[str, Any]]:
     return list(log.live_files(lambda _: True, snapshot.version))
 
 
-# -- rule 14 -------------------------------------------------------------------------------------------------------
+# -- create-only -------------------------------------------------------------------------------------------------------
 
 
-def test_rule_14_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
+def test_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
     foreign_append(log, {"2019-02": [1]})
     buffer = stage(log, writer_spec(), HERE)
     store = Counted(log.store)
@@ -124,7 +124,7 @@ def test_rule_14_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) 
     assert table_ids(log) == [1, 10]
 
 
-def test_rule_14_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_version_after(
+def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_version_after(
     log: DeltaLog,
 ) -> None:
     buffer = stage(log, writer_spec(), HERE)
@@ -140,7 +140,7 @@ def test_rule_14_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_
     assert table_ids(log) == [10, 20, 21, 22]
 
 
-def test_rule_14_every_commit_carries_a_random_id(log: DeltaLog) -> None:
+def test_every_commit_carries_a_random_id(log: DeltaLog) -> None:
     for key in ("a", "b"):
         committer(log).publish([stage(log, writer_spec(key), HERE)])
     one, other = (log.commit(version) for version in (1, 2))
@@ -151,7 +151,7 @@ def test_rule_14_every_commit_carries_a_random_id(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
-def test_rule_14_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: DeltaLog, terms: Any) -> None:
+def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: DeltaLog, terms: Any) -> None:
     foreign_append(log, {"2019-02": [1]})
     buffer = stage(log, writer_spec(**terms), HERE)
     store = Counted(AnswerLost(log.store, effect=True))
@@ -164,7 +164,7 @@ def test_rule_14_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(l
     assert table_ids(log) == [1, 10]
 
 
-def test_rule_14_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog) -> None:
+def test_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog) -> None:
     class OthersFollow(AnswerLost):
         def create(self, path: str, data: bytes) -> None:
             try:
@@ -180,7 +180,7 @@ def test_rule_14_a_lost_answer_is_found_behind_what_others_committed_since(log: 
     assert table_ids(log) == [10, 20, 21]
 
 
-def test_rule_14_an_unknown_outcome_that_had_no_effect_is_put_again(log: DeltaLog) -> None:
+def test_an_unknown_outcome_that_had_no_effect_is_put_again(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     store = Counted(AnswerLost(log.store, times=3, effect=False))
     publication = committer(log, store, backoff=Backoff(first=0)).publish([buffer])
@@ -190,7 +190,7 @@ def test_rule_14_an_unknown_outcome_that_had_no_effect_is_put_again(log: DeltaLo
     assert table_ids(log) == [10]
 
 
-def test_rule_14_an_unknown_outcome_without_effect_whose_version_another_took_is_rebased(log: DeltaLog) -> None:
+def test_an_unknown_outcome_without_effect_whose_version_another_took_is_rebased(log: DeltaLog) -> None:
     class AnotherTakesIt(AnswerLost):
         def create(self, path: str, data: bytes) -> None:
             try:
@@ -206,7 +206,7 @@ def test_rule_14_an_unknown_outcome_without_effect_whose_version_another_took_is
 
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
-def test_rule_14_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog, terms: Any) -> None:
+def test_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog, terms: Any) -> None:
     class RepeatedByTheClient(PassingOn):
         def create(self, path: str, data: bytes) -> None:
             super().create(path, data)
@@ -276,7 +276,7 @@ def test_the_winners_of_a_long_race_are_read_once_each(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE, WHERE], ids=["append", "overwrite_partitions", "replace_where"])
 @pytest.mark.parametrize("marked", [True, False], ids=["marker", "marker lost"])
-def test_rule_15_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked: bool) -> None:
+def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked: bool) -> None:
     buffer = stage(log, writer_spec(**terms), HERE)
     committer(log).publish([buffer])
     if not marked:
@@ -288,7 +288,7 @@ def test_rule_15_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any
     assert table_ids(log) == [10]
 
 
-def test_rule_15_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(
+def test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files(
     log: DeltaLog,
 ) -> None:
     class DiedError(Exception):
@@ -318,7 +318,7 @@ def test_what_an_earlier_attempt_of_other_code_published_meanwhile_is_not_this_o
         Committer(log).publish([mine])
 
 
-def test_rule_15_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
+def test_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     close(log.store, buffer.path, {"reason": "set aside"})
     publication = committer(log).publish([buffer])
@@ -326,7 +326,7 @@ def test_rule_15_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
     assert table_ids(log) == []
 
 
-def test_rule_15_a_path_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
+def test_a_path_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     add = {**buffer.adds[0], "path": f"{buffer.path}/{buffer.adds[0]['path']}"}
     foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"add": add}])
@@ -336,7 +336,7 @@ def test_rule_15_a_path_that_was_ever_in_the_table_is_not_added_again(log: Delta
     assert table_ids(log) == []
 
 
-def test_rule_9_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data(log: DeltaLog) -> None:
+def test_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data(log: DeltaLog) -> None:
     old = stage(log, writer_spec(generation=1, **OVERWRITE), HERE)
     new = stage(log, writer_spec(generation=2, **OVERWRITE), {"2019-01": [11]})
     committer(log).publish([new])
@@ -345,7 +345,7 @@ def test_rule_9_a_zombie_of_an_older_generation_is_not_put_on_top_of_newer_data(
     assert table_ids(log) == [11]
 
 
-def test_rule_9_a_zombie_that_meets_the_newer_generation_in_the_race_is_fenced_off(log: DeltaLog) -> None:
+def test_a_zombie_that_meets_the_newer_generation_in_the_race_is_fenced_off(log: DeltaLog) -> None:
     old = stage(log, writer_spec(generation=1, on_rerun=OnRerun.APPEND), HERE)
     new = stage(log, writer_spec(generation=2, on_rerun=OnRerun.APPEND), {"2019-01": [11]})
     held = LoserHeld(log.store, lambda: committer(log).publish([new]))
@@ -355,7 +355,7 @@ def test_rule_9_a_zombie_that_meets_the_newer_generation_in_the_race_is_fenced_o
     assert table_ids(log) == [11]
 
 
-def test_rule_9_a_second_buffer_of_the_same_generation_is_already_done(log: DeltaLog) -> None:
+def test_a_second_buffer_of_the_same_generation_is_already_done(log: DeltaLog) -> None:
     one = stage(log, writer_spec(fingerprint=""), HERE)
     zombies = stage(log, writer_spec(fingerprint=""), HERE)
     held = LoserHeld(log.store, lambda: committer(log).publish([one]))
@@ -373,7 +373,7 @@ def test_rule_9_a_second_buffer_of_the_same_generation_is_already_done(log: Delt
         pytest.param(OVERWRITE, "other", Status.PUBLISHED, [11], id="overwrite replaces"),
     ],
 )
-def test_rule_9_a_deliberate_rerun_that_was_staging_when_the_first_was_published(
+def test_a_deliberate_rerun_that_was_staging_when_the_first_was_published(
     log: DeltaLog, terms: Any, fingerprint: str, status: Status, expected: list[int]
 ) -> None:
     first = stage(log, writer_spec(generation=1, **terms), HERE)
@@ -386,7 +386,7 @@ def test_rule_9_a_deliberate_rerun_that_was_staging_when_the_first_was_published
 
 
 @pytest.mark.parametrize("fingerprint", ["other", ""])
-def test_rule_10_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out(
+def test_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_the_ways_out(
     log: DeltaLog, fingerprint: str
 ) -> None:
     first = stage(log, writer_spec(generation=1, fingerprint=fingerprint and "same"), HERE)
@@ -398,7 +398,7 @@ def test_rule_10_skip_that_meets_other_work_of_its_writer_is_refused_and_offers_
     assert table_ids(log) == [10]
 
 
-def test_rule_10_skip_that_meets_the_same_work_taken_back_by_a_restore_is_refused(log: DeltaLog) -> None:
+def test_skip_that_meets_the_same_work_taken_back_by_a_restore_is_refused(log: DeltaLog) -> None:
     first = stage(log, writer_spec(generation=1, fingerprint="same"), HERE)
     again = stage(log, writer_spec(generation=2, fingerprint="same"), {"2019-01": [11]})
 
@@ -414,10 +414,10 @@ def test_rule_10_skip_that_meets_the_same_work_taken_back_by_a_restore_is_refuse
     assert table_ids(log) == []
 
 
-# -- rule 13 -------------------------------------------------------------------------------------------------------
+# -- publishing closes -------------------------------------------------------------------------------------------------
 
 
-def test_rule_13_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
+def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     committer(log).publish([buffer])
     commit = log.commit(1)
@@ -428,7 +428,7 @@ def test_rule_13_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> N
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError, StoreFullError, AccessDeniedError])
-def test_rule_13_a_marker_that_could_not_be_written_does_not_undo_the_commit(
+def test_a_marker_that_could_not_be_written_does_not_undo_the_commit(
     log: DeltaLog, caplog: pytest.LogCaptureFixture, error: type[Exception]
 ) -> None:
     class NoMarkers(PassingOn):
@@ -493,10 +493,10 @@ def test_an_overwrite_without_rows_replaces_nothing_and_commits_its_txn(log: Del
     assert table_ids(log) == []
 
 
-# -- rule 4 --------------------------------------------------------------------------------------------------------
+# -- young -------------------------------------------------------------------------------------------------------------
 
 
-def test_rule_4_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_path: Path) -> None:
+def test_a_buffer_older_than_half_of_the_tables_retention_is_not_published(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", **{"delta.deletedFileRetentionDuration": "interval 2 days"})
     buffer = stage(log, writer_spec(), HERE)
     file = next(Path(log.table, buffer.path).rglob("*.parquet"))
@@ -512,7 +512,7 @@ def test_rule_4_a_buffer_older_than_half_of_the_tables_retention_is_not_publishe
     assert committer(log).publish([young]).status is Status.PUBLISHED
 
 
-def test_rule_4_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
+def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     clock = HeldClock()
     held = LoserHeld(log.store, lambda: (appends(log)(), clock.forward(days=4)))
@@ -522,12 +522,12 @@ def test_rule_4_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
     assert table_ids(log) == [20]
 
 
-# -- rule 16 -------------------------------------------------------------------------------------------------------
+# -- verbatim remove ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["from the log", "from a checkpoint"])
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
-def test_rule_16_a_file_with_a_deletion_vector_is_removed_with_its_vector(
+def test_a_file_with_a_deletion_vector_is_removed_with_its_vector(
     tmp_path: Path, terms: Any, checkpointed: bool
 ) -> None:
     log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
@@ -551,7 +551,7 @@ def test_rule_16_a_file_with_a_deletion_vector_is_removed_with_its_vector(
     assert len(live(through(log.store, log))) == 2
 
 
-def test_rule_16_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Path) -> None:
+def test_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
     foreign_append(log, {"2019-01": [1, 2, 3]})
     (add,) = live(log)
@@ -566,7 +566,7 @@ def test_rule_16_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Pa
     assert ids_without_deleted(Path(log.table)) == [10]
 
 
-def test_rule_16_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None:
+def test_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1]})
     buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), SOON)
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22, "2019-02"))
@@ -577,7 +577,7 @@ def test_rule_16_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog)
     assert table_ids(log) == [10, 22]
 
 
-# -- rule 17 -------------------------------------------------------------------------------------------------------
+# -- compatible definition ---------------------------------------------------------------------------------------------
 
 
 def schema_with(log: DeltaLog, **changes: dict[str, Any]) -> str:
@@ -606,7 +606,7 @@ UNFIT = {
 @pytest.mark.parametrize("raced", [True, False], ids=["in the race", "before the first put"])
 @pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
 @pytest.mark.parametrize(("change", "reason"), UNFIT.values(), ids=UNFIT)
-def test_rule_17_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
+def test_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
     log: DeltaLog, terms: Any, change: Callable[[DeltaLog], dict[str, Any]], reason: str, raced: bool
 ) -> None:
     buffer = stage(log, writer_spec(task="load.write[3]", **terms), HERE)
@@ -623,7 +623,7 @@ def test_rule_17_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_publishe
 
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])
-def test_rule_17_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> None:
+def test_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> None:
     buffer = stage(log, writer_spec(**terms), HERE)
     schema = schema_with(log, fare={})
     held = LoserHeld(log.store, lambda: change_metadata(log, schemaString=schema))
@@ -632,7 +632,7 @@ def test_rule_17_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: 
     assert DeltaTable(log.table).to_pyarrow_table().to_pylist() == [{"id": 10, "month": "2019-01", "fare": None}]
 
 
-def test_rule_17_append_only_set_in_the_race_refuses_overwrites_and_lets_appends_pass(log: DeltaLog) -> None:
+def test_append_only_set_in_the_race_refuses_overwrites_and_lets_appends_pass(log: DeltaLog) -> None:
     overwrite, append = stage(log, writer_spec("o", **OVERWRITE), HERE), stage(log, writer_spec("a"), HERE)
     held = LoserHeld(log.store, lambda: change_metadata(log, configuration={"delta.appendOnly": "true"}))
     with pytest.raises(BufferDoesNotFitError, match="append-only now"):
@@ -641,7 +641,7 @@ def test_rule_17_append_only_set_in_the_race_refuses_overwrites_and_lets_appends
     assert committer(log).publish([append]).status is Status.PUBLISHED
 
 
-def test_rule_17_a_feature_off_the_list_switched_on_in_the_race_is_refused(log: DeltaLog) -> None:
+def test_a_feature_off_the_list_switched_on_in_the_race_is_refused(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
     held = LoserHeld(log.store, lambda: foreign_commit(through(log.store, log), [{"protocol": protocol}]))
@@ -650,10 +650,10 @@ def test_rule_17_a_feature_off_the_list_switched_on_in_the_race_is_refused(log: 
     assert held.refused == 1
 
 
-# -- rule 18 -------------------------------------------------------------------------------------------------------
+# -- typed partition values --------------------------------------------------------------------------------------------
 
 
-def test_rule_18_an_overwrite_of_null_replaces_null_and_the_empty_string(log: DeltaLog) -> None:
+def test_an_overwrite_of_null_replaces_null_and_the_empty_string(log: DeltaLog) -> None:
     foreign_append(log, {None: [1], "": [2], "2019-01": [3]})
     assert committer(log).publish([stage(log, writer_spec(**OVERWRITE), {None: [10]})]).status is Status.PUBLISHED
     assert table_ids(log) == [3, 10]
@@ -671,7 +671,7 @@ def respelled(buffer: Buffer, spelling: str) -> Buffer:
     return attrs.evolve(buffer, adds=tuple({**add, "partitionValues": {"at": spelling}} for add in buffer.adds))
 
 
-def test_rule_18_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path: Path) -> None:
+def test_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
     for key, spelling in (("a", "2019-01-01T12:00:00.000000Z"), ("b", "2019-01-01T12:00:01.000000Z")):
         committer(log).publish([respelled(stage(log, writer_spec(key, BEFORE), {key: [1]}), spelling)])
@@ -683,7 +683,7 @@ def test_rule_18_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path
     ]
 
 
-def test_rule_18_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_means(tmp_path: Path) -> None:
+def test_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_means(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
     winner = respelled(stage(log, writer_spec("b"), {"b": [1]}), "2019-01-01 12:00:01")
     late = stage(log, writer_spec("a", mode=Mode.OVERWRITE), {"2019-01-01T12:00:00.000000Z": [2]})
@@ -692,7 +692,7 @@ def test_rule_18_an_overwrite_of_the_whole_table_need_not_know_which_partition_a
     assert [settlement.outcome for settlement in publication.settlements] == ["set_aside"]
 
 
-def test_rule_18_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
+def test_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
     committer(log).publish([respelled(stage(log, writer_spec("a"), {"a": [1]}), "2019-01-01 12:00:00")])
     buffer = respelled(stage(log, writer_spec("c", **OVERWRITE), {"c": [10]}), "2019-01-01T12:00:00.000000Z")
@@ -701,7 +701,7 @@ def test_rule_18_an_overwrite_that_meets_an_ambiguous_spelling_is_refused(tmp_pa
     assert len(live(log)) == 1
 
 
-# -- rule 20 -------------------------------------------------------------------------------------------------------
+# -- whole writes ------------------------------------------------------------------------------------------------------
 
 
 def clean_the_log(log: DeltaLog) -> None:
@@ -713,7 +713,7 @@ def clean_the_log(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize("policy", [None, *Policy])
 @pytest.mark.parametrize("terms", [OVERWRITE, WHERE], ids=["overwrite_partitions", "replace_where"])
-def test_rule_20_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy(
+def test_where_the_log_since_the_read_version_is_gone_an_overwrite_fails_whatever_the_policy(
     log: DeltaLog, terms: Any, policy: Policy | None
 ) -> None:
     buffer = stage(log, writer_spec(**terms), HERE)
@@ -724,7 +724,7 @@ def test_rule_20_where_the_log_since_the_read_version_is_gone_an_overwrite_fails
     assert table_ids(log) == [20]
 
 
-def test_rule_20_where_the_log_since_the_read_version_is_gone_an_append_is_still_put_once(log: DeltaLog) -> None:
+def test_where_the_log_since_the_read_version_is_gone_an_append_is_still_put_once(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
     appends(log)()
     clean_the_log(log)
@@ -735,7 +735,7 @@ def test_rule_20_where_the_log_since_the_read_version_is_gone_an_append_is_still
     assert table_ids(log) == [10, 20]
 
 
-def test_rule_20_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_there_is_refused(
+def test_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files_are_there_is_refused(
     log: DeltaLog,
 ) -> None:
     buffer = stage(log, writer_spec(), HERE)
@@ -750,7 +750,7 @@ def test_rule_20_where_the_log_is_gone_and_the_txn_expired_an_append_whose_files
     assert table_ids(log) == [10]
 
 
-def test_rule_20_colleagues_are_one_transaction_and_all_their_rows_are_added(log: DeltaLog) -> None:
+def test_colleagues_are_one_transaction_and_all_their_rows_are_added(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3]})
     rows: dict[str, dict[str | None, list[int]]] = {"a": {"2019-01": [10]}, "b": {"2019-01": [11], "2019-02": [12]}}
     buffers = [stage(log, writer_spec(key, **OVERWRITE), staged) for key, staged in rows.items()]
@@ -761,7 +761,7 @@ def test_rule_20_colleagues_are_one_transaction_and_all_their_rows_are_added(log
     assert table_ids(log) == [3, 10, 11, 12]
 
 
-def test_rule_20_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on(log: DeltaLog) -> None:
+def test_colleagues_are_judged_from_the_oldest_version_that_one_of_them_was_formed_on(log: DeltaLog) -> None:
     early = stage(log, writer_spec("early", **OVERWRITE), HERE)
     appends(log)()
     late = stage(log, writer_spec("late", **OVERWRITE), {"2019-02": [11]})
@@ -771,7 +771,7 @@ def test_rule_20_colleagues_are_judged_from_the_oldest_version_that_one_of_them_
     assert table_ids(log) == [20]
 
 
-def test_rule_20_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: DeltaLog) -> None:
+def test_a_colleague_published_before_is_neither_a_rival_nor_replaced(log: DeltaLog) -> None:
     late = stage(log, writer_spec("late", **OVERWRITE), HERE)
     early = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [11]})
     committer(log).publish([early])
@@ -780,7 +780,7 @@ def test_rule_20_a_colleague_published_before_is_neither_a_rival_nor_replaced(lo
     assert table_ids(log) == [10, 11]
 
 
-def test_rule_20_a_colleagues_rows_merged_by_a_compaction_are_not_replaced_unseen(log: DeltaLog) -> None:
+def test_a_colleagues_rows_merged_by_a_compaction_are_not_replaced_unseen(log: DeltaLog) -> None:
     late = stage(log, writer_spec("late", **OVERWRITE), HERE)
     early = stage(log, writer_spec("early", **OVERWRITE), {"2019-01": [11]})
     committer(log).publish([early])
@@ -797,13 +797,13 @@ def test_rule_20_a_colleagues_rows_merged_by_a_compaction_are_not_replaced_unsee
     assert table_ids(log) == [11]
 
 
-# -- rule 21 -------------------------------------------------------------------------------------------------------
+# -- texts in commitInfo -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "path", ["/data/other/a.parquet", "file:///data/other/a.parquet", "file:/data/a.parquet", "s3a://bucket/a.parquet"]
 )
-def test_rule_21_a_file_named_by_an_absolute_path_is_not_replaced(log: DeltaLog, path: str) -> None:
+def test_a_file_named_by_an_absolute_path_is_not_replaced(log: DeltaLog, path: str) -> None:
     add = {"path": path, "partitionValues": {"month": "2019-01"}, "size": 1, "modificationTime": 1, "dataChange": True}
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
     buffer = stage(log, writer_spec(**OVERWRITE), HERE)
@@ -872,7 +872,7 @@ def test_a_writer_that_began_before_others_committed_publishes_on_top_of_them(lo
 
 @pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])
 @pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE])
-def test_rule_17_nothing_is_published_into_a_table_that_was_made_again_while_a_writer_staged(
+def test_nothing_is_published_into_a_table_that_was_made_again_while_a_writer_staged(
     tmp_path: Path, versions: int, mode: Mode
 ) -> None:
     log = make_table(tmp_path, partition_by=())

@@ -132,7 +132,7 @@ def test_rows_of_a_colleague_of_which_one_file_was_merged_are_not_replaced(log: 
 
 
 @pytest.mark.parametrize("publish_mode", list(PublishMode))
-def test_rule_9_a_rerun_replaces_its_older_generation_though_that_finished_later(
+def test_a_rerun_replaces_its_older_generation_though_that_finished_later(
     log: DeltaLog, publish_mode: PublishMode
 ) -> None:
     zombie = staged(log, "a", 1, hour=2)

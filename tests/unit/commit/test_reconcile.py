@@ -145,7 +145,7 @@ def test_a_writer_named_twice_is_settled_once(log: DeltaLog) -> None:
     assert table_ids(log) == [1]
 
 
-def test_rule_13_buffers_of_other_runs_are_not_looked_at(log: DeltaLog) -> None:
+def test_buffers_of_other_runs_are_not_looked_at(log: DeltaLog) -> None:
     other = attrs.evolve(LOAD, run="2019-02-01T00:00:00+00:00")
     stage(log, writer_spec("a", other), {"2019-01": [99]})
     staged(log, "a", 1)
@@ -196,7 +196,7 @@ def test_a_writer_that_lost_its_files_is_missing_and_says_why(log: DeltaLog) -> 
     assert table_ids(log) == [2]
 
 
-def test_rule_4_a_buffer_too_old_is_refused_by_name_and_the_others_are_published(log: DeltaLog) -> None:
+def test_a_buffer_too_old_is_refused_by_name_and_the_others_are_published(log: DeltaLog) -> None:
     buffer = staged(log, "a", 1)
     staged(log, "b", 2)
     file = next(Path(log.table, buffer.path).rglob("*.parquet"))
@@ -251,7 +251,7 @@ def test_a_rerun_that_is_not_complete_is_missing_though_its_first_generation_is_
     assert table_ids(log) == [1]
 
 
-def test_rule_9_only_the_newest_generation_counts(log: DeltaLog) -> None:
+def test_only_the_newest_generation_counts(log: DeltaLog) -> None:
     staged(log, "a", 1, hour=0, generation=1, on_rerun=OnRerun.APPEND)
     staged(log, "a", 2, hour=1, generation=2, on_rerun=OnRerun.APPEND)
     settle(log, "a")
@@ -344,7 +344,7 @@ def test_rows_outside_are_set_aside_and_counted(log: DeltaLog) -> None:
     assert table_ids(log) == [1, 7]
 
 
-def test_rule_20_together_colleagues_keep_each_others_rows(log: DeltaLog) -> None:
+def test_together_colleagues_keep_each_others_rows(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1], "2019-02": [2]})
     for number, key in enumerate("abc"):
         staged(log, key, 10 + number, **OVERWRITE)
@@ -353,7 +353,7 @@ def test_rule_20_together_colleagues_keep_each_others_rows(log: DeltaLog) -> Non
     assert table_ids(log) == [2, 10, 11, 12]
 
 
-def test_rule_20_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -> None:
+def test_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1]})
     staged(log, "a", 10, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
@@ -364,7 +364,7 @@ def test_rule_20_together_a_writer_that_comes_late_joins_its_colleagues(log: Del
     assert table_ids(log) == [10, 11]
 
 
-def test_rule_20_together_a_colleague_whose_files_were_merged_since_makes_the_late_one_refused(log: DeltaLog) -> None:
+def test_together_a_colleague_whose_files_were_merged_since_makes_the_late_one_refused(log: DeltaLog) -> None:
     staged(log, "a", 10, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     (add,) = log.live_files(lambda _: True, 1)
@@ -380,7 +380,7 @@ def test_rule_20_together_a_colleague_whose_files_were_merged_since_makes_the_la
     assert table_ids(log) == [10]
 
 
-def test_rule_20_together_a_colleague_whose_rows_were_updated_since_makes_the_late_one_refused(log: DeltaLog) -> None:
+def test_together_a_colleague_whose_rows_were_updated_since_makes_the_late_one_refused(log: DeltaLog) -> None:
     staged(log, "a", 10, **OVERWRITE)
     staged(log, "b", 11, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
@@ -417,7 +417,7 @@ def test_together_what_another_reconciliation_published_meanwhile_is_not_refused
     assert table_ids(log) == [10, 11]
 
 
-def test_rule_20_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:
+def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:
     staged(log, "a", 10, hour=1, **OVERWRITE)
     staged(log, "b", 11, hour=3, **OVERWRITE)
     outsider = stage(log, writer_spec("theirs", attrs.evolve(LOAD, dag="other"), **OVERWRITE), {"2019-01": [20]})
@@ -444,9 +444,7 @@ def test_together_writers_of_different_modes_are_refused(log: DeltaLog) -> None:
 
 @EACH_OR_TOGETHER
 @pytest.mark.parametrize("effect", [True, False], ids=["after the effect", "without effect"])
-def test_rule_14_a_lost_answer_is_settled_within_the_reconciliation(
-    log: DeltaLog, publish: PublishMode, effect: bool
-) -> None:
+def test_a_lost_answer_is_settled_within_the_reconciliation(log: DeltaLog, publish: PublishMode, effect: bool) -> None:
     for number, key in enumerate("ab"):
         staged(log, key, number)
     report = settle(log, "a", "b", store=AnswerLost(log.store, effect=effect), publish=publish)
@@ -490,9 +488,7 @@ def test_a_marker_that_was_lost_is_made_up_for_by_the_txn(log: DeltaLog) -> None
 
 
 @pytest.mark.parametrize("policy", list(Policy))
-def test_rule_20_where_the_log_since_the_read_version_is_gone_an_overwrite_is_refused(
-    log: DeltaLog, policy: Policy
-) -> None:
+def test_where_the_log_since_the_read_version_is_gone_an_overwrite_is_refused(log: DeltaLog, policy: Policy) -> None:
     from deltalake import DeltaTable
 
     staged(log, "a", 1, **OVERWRITE)

@@ -1,4 +1,4 @@
-"""What a batch removes: whole tables, and what a writer appended before (rule 11)."""
+"""What a batch removes: whole tables, and what a writer appended before (protocol: take back whole)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_modes_by_partition_are_refused_without_partitions_and_name_overwrite(tm
         prepare(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS))
 
 
-# -- rule 11 -------------------------------------------------------------------------------------------------------
+# -- take back whole ---------------------------------------------------------------------------------------------------
 
 
 def appended(log: DeltaLog) -> None:
@@ -140,7 +140,7 @@ def appended(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [2]})
 
 
-def test_rule_11_a_rerun_replaces_what_its_writer_appended_and_nothing_else(log: DeltaLog) -> None:
+def test_a_rerun_replaces_what_its_writer_appended_and_nothing_else(log: DeltaLog) -> None:
     appended(log)
     again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
     assert committer(log).publish([again]).status is Status.PUBLISHED
@@ -152,19 +152,19 @@ def test_rule_11_a_rerun_replaces_what_its_writer_appended_and_nothing_else(log:
     assert table_ids(log) == [1, 2, 30]
 
 
-def test_rule_11_a_rerun_without_rows_takes_the_earlier_ones_back(log: DeltaLog) -> None:
+def test_a_rerun_without_rows_takes_the_earlier_ones_back(log: DeltaLog) -> None:
     appended(log)
     committer(log).publish([stage(log, writer_spec(generation=2, **REPLACE), {})])
     assert table_ids(log) == [1, 2]
 
 
-def test_rule_11_a_writer_that_never_published_has_nothing_to_take_back(log: DeltaLog) -> None:
+def test_a_writer_that_never_published_has_nothing_to_take_back(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1]})
     committer(log).publish([stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})])
     assert table_ids(log) == [1, 20]
 
 
-def test_rule_11_after_a_restore_an_empty_generation_is_not_taken_for_the_newest_state(log: DeltaLog) -> None:
+def test_after_a_restore_an_empty_generation_is_not_taken_for_the_newest_state(log: DeltaLog) -> None:
     committer(log).publish([stage(log, writer_spec(), {"2019-01": [10, 11]})])
     committer(log).publish([stage(log, writer_spec(generation=2, **REPLACE), {})])
     (add,) = log.commits_since(0)[0].adds
@@ -175,7 +175,7 @@ def test_rule_11_after_a_restore_an_empty_generation_is_not_taken_for_the_newest
     assert table_ids(log) == [10, 11]
 
 
-def test_rule_11_an_append_only_table_gives_nothing_back(log: DeltaLog) -> None:
+def test_an_append_only_table_gives_nothing_back(log: DeltaLog) -> None:
     appended(log)
     again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
     metadata = newest(log).metadata
@@ -187,7 +187,7 @@ def test_rule_11_an_append_only_table_gives_nothing_back(log: DeltaLog) -> None:
     assert table_ids(log) == [1, 2, 10, 11, 12]
 
 
-def test_rule_11_a_lost_race_looks_again(log: DeltaLog) -> None:
+def test_a_lost_race_looks_again(log: DeltaLog) -> None:
     appended(log)
     again = stage(log, writer_spec(generation=2, **REPLACE), {"2019-01": [20]})
     held = LoserHeld(log.store, lambda: foreign_append(through(log.store, log), {"2019-01": [3]}))
@@ -216,7 +216,7 @@ CHANGES = pytest.mark.parametrize(
 
 
 @CHANGES
-def test_rule_11_what_is_no_longer_as_it_was_cannot_be_taken_back(
+def test_what_is_no_longer_as_it_was_cannot_be_taken_back(
     log: DeltaLog, change: Callable[[DeltaLog], None], words: str
 ) -> None:
     appended(log)
@@ -228,7 +228,7 @@ def test_rule_11_what_is_no_longer_as_it_was_cannot_be_taken_back(
 
 
 @CHANGES
-def test_rule_11_nor_what_changes_while_the_rerun_commits(
+def test_what_changes_while_the_rerun_commits_is_not_taken_back(
     log: DeltaLog, change: Callable[[DeltaLog], None], words: str
 ) -> None:
     appended(log)
@@ -240,7 +240,7 @@ def test_rule_11_nor_what_changes_while_the_rerun_commits(
     assert log.snapshot().version == 4  # type: ignore[union-attr]
 
 
-def test_rule_11_files_are_known_by_the_marker_where_the_log_was_cleaned_up(log: DeltaLog) -> None:
+def test_files_are_known_by_the_marker_where_the_log_was_cleaned_up(log: DeltaLog) -> None:
     from deltalake import DeltaTable
 
     appended(log)

@@ -1,4 +1,7 @@
-"""Rule 19: rows computed from the table itself are published only while the table is what they were computed from."""
+"""Rows computed from the table itself are published only while the table is what they were computed from.
+
+Protocol: reads its target.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a commit gets from its version: in-commit timestamps and row ids, decided anew at every rebase (rule 21)."""
+"""What a commit gets from its version: in-commit timestamps and row ids, decided anew at every rebase (protocol: rising timestamps, fresh row ids)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def tracking_table(path: Path) -> DeltaLog:
     return log
 
 
-def test_rule_21_row_ids_are_rebased_with_the_commit(tmp_path: Path) -> None:
+def test_row_ids_are_rebased_with_the_commit(tmp_path: Path) -> None:
     log = tracking_table(tmp_path / "t")
     mine, theirs = (
         stage(log, writer_spec("mine"), {"2019-01": [1, 2]}),
@@ -115,7 +115,7 @@ def test_rule_21_row_ids_are_rebased_with_the_commit(tmp_path: Path) -> None:
     assert snapshot.row_id_high_water_mark == 2
 
 
-def test_rule_21_in_commit_timestamps_are_rebased_with_the_commit(tmp_path: Path) -> None:
+def test_in_commit_timestamps_are_rebased_with_the_commit(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t")
     before = log.snapshot()
     assert before is not None

@@ -1,4 +1,4 @@
-"""What Airflow knows of a try, in the core's words (protocol, rules 6, 8 and 9)."""
+"""What Airflow knows of a try, in the core's words (protocol: attempt id, writer identity, generation)."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_a_version_of_ours_that_another_overwrote_is_found() -> None:
     assert len(bad.overwritten) == 2
     assert bad.problems == bad.overwritten
     assert bad.overwritten[0] == (
-        "a: spread was published in version 1, which is WRITE of None in the log: it was overwritten (rule 22)"
+        "a: spread was published in version 1, which is WRITE of None in the log: it was overwritten"
     )
 
 

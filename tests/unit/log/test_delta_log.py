@@ -133,7 +133,7 @@ def test_a_version_that_is_not_there_yet_is_a_wait_not_a_gap(tmp_path: Path) -> 
     assert log.commit(3) is None
 
 
-def test_rule_23_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
+def test_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 5)
     (tmp_path / version_path(3)).unlink()
     for since in (0, 1, 2):
@@ -144,14 +144,14 @@ def test_rule_23_a_missing_version_with_a_later_one_is_a_log_gap_not_a_wait(tmp_
     assert [commit.version for commit in through(log.store, log).commits_since(3)] == [4, 5]
 
 
-def test_rule_23_a_gap_met_at_the_first_load_says_that_a_later_version_exists(tmp_path: Path) -> None:
+def test_a_gap_met_at_the_first_load_says_that_a_later_version_exists(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 5)
     (tmp_path / version_path(3)).unlink()
     with pytest.raises(LogGapError, match=r"Version 3 of .* is missing from its log, though version 5 exists"):
         through(log.store, log).snapshot()
 
 
-def test_rule_23_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
+def test_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 5)
     DeltaTable(str(tmp_path)).create_checkpoint()
     remove_entries(tmp_path, 5)
@@ -160,7 +160,7 @@ def test_rule_23_a_missing_version_behind_a_checkpoint_is_a_log_gap_not_a_wait(t
     assert through(log.store, log).commits_since(5) == []
 
 
-def test_rule_23_an_old_snapshot_meets_the_gap_too(tmp_path: Path) -> None:
+def test_an_old_snapshot_meets_the_gap_too(tmp_path: Path) -> None:
     writer, clock = with_versions(tmp_path, 2), HeldClock()
     log = through(writer.store, writer, clock)
     log.snapshot()
@@ -547,7 +547,7 @@ def with_domains_and_stamps(path: Path) -> DeltaLog:
 
 
 @pytest.mark.parametrize("kind", ["deltalake", "json", "parquet"])
-def test_rule_21_domains_and_the_stamp_are_the_same_read_from_a_checkpoint(tmp_path: Path, kind: str) -> None:
+def test_domains_and_the_stamp_are_the_same_read_from_a_checkpoint(tmp_path: Path, kind: str) -> None:
     log = with_domains_and_stamps(tmp_path)
     before = through(log.store, log).snapshot()
     assert before is not None
@@ -567,7 +567,7 @@ def test_rule_21_domains_and_the_stamp_are_the_same_read_from_a_checkpoint(tmp_p
     )
 
 
-def test_rule_21_a_stamp_whose_entry_is_gone_is_an_error_only_when_it_is_needed(tmp_path: Path) -> None:
+def test_a_stamp_whose_entry_is_gone_is_an_error_only_when_it_is_needed(tmp_path: Path) -> None:
     log = with_domains_and_stamps(tmp_path)
     DeltaTable(str(tmp_path)).create_checkpoint()
     remove_entries(tmp_path, 2)
@@ -586,7 +586,7 @@ def test_rule_21_a_stamp_whose_entry_is_gone_is_an_error_only_when_it_is_needed(
 # -- the time of a commit ----------------------------------------------------------------------------------------------
 
 
-def test_rule_20_a_commit_that_does_not_tell_its_time_counts_at_the_stores_and_only_then_is_the_store_asked(
+def test_a_commit_that_does_not_tell_its_time_counts_at_the_stores_and_only_then_is_the_store_asked(
     tmp_path: Path,
 ) -> None:
     writer = with_versions(tmp_path, 2)
@@ -603,7 +603,7 @@ def test_rule_20_a_commit_that_does_not_tell_its_time_counts_at_the_stores_and_o
     assert store.calls["head"] == 1
 
 
-def test_rule_20_a_commit_whose_entry_is_gone_meanwhile_has_no_time(tmp_path: Path) -> None:
+def test_a_commit_whose_entry_is_gone_meanwhile_has_no_time(tmp_path: Path) -> None:
     log = with_versions(tmp_path, 2)
     (silent,) = log.commits_between(1, 2)
     (tmp_path / version_path(2)).unlink()

@@ -74,7 +74,7 @@ def test_every_other_feature_is_refused_by_name_with_the_reason(feature: str, ki
     assert "Nothing was changed and Spark was not asked" in text
 
 
-def test_rule_22_the_refusal_says_why_spark_is_not_left_to_do_it() -> None:
+def test_the_refusal_says_why_spark_is_not_left_to_do_it() -> None:
     with pytest.raises(UnsupportedFeatureError, match="Spark's own commit is not put-if-absent on this store"):
         check_supported({**LISTED, "writerFeatures": ["variantType"]}, metadata(), "trips")
 
@@ -94,7 +94,7 @@ def test_a_protocol_of_the_future_or_without_its_list_is_refused(reader: int, wr
 
 
 @pytest.mark.parametrize("writer", [6, 7])
-def test_rule_21_an_identity_column_is_refused_where_it_is_used_not_where_it_is_listed(writer: int) -> None:
+def test_an_identity_column_is_refused_where_it_is_used_not_where_it_is_listed(writer: int) -> None:
     listed = {"writerFeatures": ["identityColumns"]} if writer == 7 else {}
     protocol = {"minReaderVersion": 1, "minWriterVersion": writer, **listed}
     check_supported(protocol, metadata(), "trips")

@@ -1,4 +1,4 @@
-"""Rule 17: whether staged files fit a table as it is now."""
+"""Whether staged files fit a table as it is now (protocol: compatible definition)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ADDRESS = {"type": "struct", "fields": [field("street", "string")]}
         pytest.param(metadata(ID, MONTH, **{"delta.enableDeletionVectors": "true"}), id="feature switched on"),
     ],
 )
-def test_rule_17_fits(current: dict[str, Any]) -> None:
+def test_fits(current: dict[str, Any]) -> None:
     assert list(misfits(STAGED, current)) == []
 
 
@@ -71,25 +71,25 @@ def test_rule_17_fits(current: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_rule_17_does_not_fit(current: dict[str, Any], reason: str) -> None:
+def test_does_not_fit(current: dict[str, Any], reason: str) -> None:
     found = "; ".join(misfits(STAGED, current))
     assert re.search(reason, found)
 
 
-def test_rule_17_a_check_that_was_there_fits_dropped_fits_and_changed_does_not() -> None:
+def test_a_check_that_was_there_fits_dropped_fits_and_changed_does_not() -> None:
     staged = metadata(ID, MONTH, **{"delta.constraints.positive": "id > 0"})
     assert list(misfits(staged, staged)) == []
     assert list(misfits(staged, STAGED)) == []
     assert list(misfits(staged, metadata(ID, MONTH, **{"delta.constraints.positive": "id > 9"})))
 
 
-def test_rule_17_not_null_that_was_there_fits_and_dropped_fits() -> None:
+def test_not_null_that_was_there_fits_and_dropped_fits() -> None:
     staged = metadata(field("id", nullable=False), MONTH)
     assert list(misfits(staged, staged)) == []
     assert list(misfits(staged, STAGED)) == []
 
 
-def test_rule_17_a_nested_field_that_changed_does_not_fit() -> None:
+def test_a_nested_field_that_changed_does_not_fit() -> None:
     staged = metadata(field("home", ADDRESS), MONTH)
     wider = {"type": "struct", "fields": [field("street", "string"), field("zip", nullable=False)]}
     assert list(misfits(staged, metadata(field("home", wider), MONTH)))
@@ -124,7 +124,7 @@ MAPPED = metadata(mapped("id", 1), mapped("month", 2, "string"), **BY_NAME)
         ),
     ],
 )
-def test_rule_17_what_files_know_by_its_physical_name_still_fits(current: dict[str, Any]) -> None:
+def test_what_files_know_by_its_physical_name_still_fits(current: dict[str, Any]) -> None:
     assert list(misfits(MAPPED, current)) == []
 
 
@@ -155,11 +155,11 @@ def test_rule_17_what_files_know_by_its_physical_name_still_fits(current: dict[s
         pytest.param(metadata(ID, MONTH), "column mapping is none, not name", id="switched off"),
     ],
 )
-def test_rule_17_the_same_name_for_something_else_does_not_fit(current: dict[str, Any], reason: str) -> None:
+def test_the_same_name_for_something_else_does_not_fit(current: dict[str, Any], reason: str) -> None:
     assert re.search(reason, "; ".join(misfits(MAPPED, current)))
 
 
-def test_rule_17_a_table_that_got_column_mapping_by_name_still_knows_old_files_and_by_id_does_not() -> None:
+def test_a_table_that_got_column_mapping_by_name_still_knows_old_files_and_by_id_does_not() -> None:
     old_names = (mapped("id", 1, physical="id"), mapped("month", 2, "string", physical="month"))
     assert list(misfits(STAGED, metadata(*old_names, **BY_NAME))) == []
     assert list(misfits(STAGED, metadata(*old_names, **BY_ID))) == ["its column mapping is id, not none"]
@@ -168,7 +168,7 @@ def test_rule_17_a_table_that_got_column_mapping_by_name_still_knows_old_files_a
     assert list(misfits(STAGED, metadata(*renamed, **BY_NAME))) == []
 
 
-def test_rule_17_what_an_earlier_mapping_left_behind_does_not_count_without_one() -> None:
+def test_what_an_earlier_mapping_left_behind_does_not_count_without_one() -> None:
     left = metadata(mapped("id", 1), mapped("month", 2, "string"))
     assert [column.physical_name for column in columns(left).values()] == ["id", "month"]
     assert list(misfits(STAGED, left)) == []
@@ -193,7 +193,7 @@ STREET, ZIP = mapped("street", 11, "string"), mapped("zip", 12)
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, array, lambda s: map_of("string", s), lambda s: array(array(s))])
-def test_rule_17_nested_fields_are_matched_by_physical_name_too(wrap: Any) -> None:
+def test_nested_fields_are_matched_by_physical_name_too(wrap: Any) -> None:
     def home(*inner: dict[str, Any]) -> dict[str, Any]:
         return metadata(mapped("home", 10, wrap(struct(*inner))), mapped("month", 2, "string"), **BY_NAME)
 
@@ -225,7 +225,7 @@ def test_rule_17_nested_fields_are_matched_by_physical_name_too(wrap: Any) -> No
         (struct(ID), array(struct(ID)), "column id is array, not struct"),
     ],
 )
-def test_rule_17_arrays_and_maps_are_compared_inside(before: Any, now: Any, reason: str) -> None:
+def test_arrays_and_maps_are_compared_inside(before: Any, now: Any, reason: str) -> None:
     assert "; ".join(misfits(metadata(field("id", before), MONTH), metadata(field("id", now), MONTH))) == reason
 
 
@@ -253,7 +253,7 @@ def widened(*kinds: str, by: tuple[str, ...] = ("month",), **more: Any) -> dict[
         ("short", "integer", "decimal(14,4)"),
     ],
 )
-def test_rule_17_a_widening_that_the_table_records_fits_from_every_type_on_the_way(kinds: tuple[str, ...]) -> None:
+def test_a_widening_that_the_table_records_fits_from_every_type_on_the_way(kinds: tuple[str, ...]) -> None:
     for staged in kinds:
         assert list(misfits(metadata(field("id", staged), MONTH), widened(*kinds))) == []
     narrower = {"fromType": kinds[0], "toType": kinds[1]}
@@ -277,12 +277,12 @@ def test_rule_17_a_widening_that_the_table_records_fits_from_every_type_on_the_w
         ("long", widened("long", "decimal(20,2)")),
     ],
 )
-def test_rule_17_another_type_does_not_fit_whatever_the_record_says(staged: str, current: dict[str, Any]) -> None:
+def test_another_type_does_not_fit_whatever_the_record_says(staged: str, current: dict[str, Any]) -> None:
     (reason,) = misfits(metadata(field("id", staged), MONTH), current)
     assert reason.startswith("column id is ")
 
 
-def test_rule_17_a_partition_column_or_a_nested_field_that_was_widened_is_refused_in_words() -> None:
+def test_a_partition_column_or_a_nested_field_that_was_widened_is_refused_in_words() -> None:
     staged = metadata(field("id", "integer"), MONTH, by=("id",))
     assert "a partition column only when staged again" in "; ".join(
         misfits(staged, widened("integer", "long", by=("id",)))
@@ -317,7 +317,7 @@ def test_rule_17_a_partition_column_or_a_nested_field_that_was_widened_is_refuse
         {"delta.inventedTomorrow": "x"},
     ],
 )
-def test_rule_17_a_rule_for_a_columns_values_that_is_new_or_changed_does_not_fit_and_a_dropped_one_does(
+def test_a_rule_for_a_columns_values_that_is_new_or_changed_does_not_fit_and_a_dropped_one_does(
     rule: dict[str, Any],
 ) -> None:
     with_rule = metadata(field("id", **rule), MONTH)
@@ -327,7 +327,7 @@ def test_rule_17_a_rule_for_a_columns_values_that_is_new_or_changed_does_not_fit
     assert list(misfits(with_rule, STAGED)) == []
 
 
-def test_rule_17_files_that_were_not_written_for_iceberg_do_not_fit_a_table_that_is_now() -> None:
+def test_files_that_were_not_written_for_iceberg_do_not_fit_a_table_that_is_now() -> None:
     compatible = {**BY_NAME, "delta.enableIcebergCompatV2": "true"}
     columns_ = (mapped("id", 1), mapped("month", 2, "string"))
     assert re.search("as Iceberg now", "; ".join(misfits(MAPPED, metadata(*columns_, **compatible))))

@@ -44,7 +44,7 @@ def test_a_spelling_is_read_by_type(spelling: str, kind: str, value: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", ["string", "long", "date", "timestamp", "boolean", "double", "decimal(3,1)"])
-def test_rule_18_null_and_the_empty_string_are_both_null(kind: str) -> None:
+def test_null_and_the_empty_string_are_both_null(kind: str) -> None:
     assert typed_value(None, kind) is None
     assert typed_value("", kind) is None
 
@@ -59,14 +59,14 @@ def test_rule_18_null_and_the_empty_string_are_both_null(kind: str) -> None:
         "2019-01-01 06:30:00-05:30",
     ],
 )
-def test_rule_18_one_instant_is_one_partition_however_it_is_spelled(spelling: str) -> None:
+def test_one_instant_is_one_partition_however_it_is_spelled(spelling: str) -> None:
     partitioning = Partitioning({"at": "timestamp"})
     assert partitioning.partition({"at": spelling}) == (NOON,)
     assert not partitioning.ambiguous((typed_value(spelling, "timestamp"),))
 
 
 @pytest.mark.parametrize("spelling", ["2019-01-01 12:00:00", "2019-01-01 12:00:00.5", "2019-01-01T12:00:00"])
-def test_rule_18_an_instant_without_a_zone_is_ambiguous(spelling: str) -> None:
+def test_an_instant_without_a_zone_is_ambiguous(spelling: str) -> None:
     partitioning = Partitioning({"at": "timestamp", "vendor": "long"})
     assert partitioning.ambiguous(partitioning.partition({"at": spelling, "vendor": "1"}))
     assert not partitioning.ambiguous(partitioning.partition({"at": None, "vendor": "1"}))
@@ -94,7 +94,7 @@ def test_rule_18_an_instant_without_a_zone_is_ambiguous(spelling: str) -> None:
         ("binary", ["\u0001\u0002", "\x01\x02"]),
     ],
 )
-def test_rule_18_every_spelling_of_a_value_is_one_partition(kind: str, spellings: list[str]) -> None:
+def test_every_spelling_of_a_value_is_one_partition(kind: str, spellings: list[str]) -> None:
     partitioning = Partitioning({"p": kind})
     assert len({partitioning.partition({"p": spelling}) for spelling in spellings}) == 1
     assert not partitioning.ambiguous(partitioning.partition({"p": spellings[0]}))
@@ -112,7 +112,7 @@ def test_rule_18_every_spelling_of_a_value_is_one_partition(kind: str, spellings
         ("binary", "\u0001", "\u0002"),
     ],
 )
-def test_rule_18_different_values_are_different_partitions(kind: str, one: str, other: str) -> None:
+def test_different_values_are_different_partitions(kind: str, one: str, other: str) -> None:
     partitioning = Partitioning({"p": kind})
     assert partitioning.partition({"p": one}) != partitioning.partition({"p": other})
 
@@ -165,7 +165,7 @@ def test_under_column_mapping_a_file_names_its_partition_by_the_physical_name_an
         PartitionPredicate.parse("`col-2` = '2019-01'", partitioning)
 
 
-def test_rule_18_not_a_number_is_one_partition() -> None:
+def test_not_a_number_is_one_partition() -> None:
     partitioning = Partitioning({"x": "double"})
     assert partitioning.partition({"x": "NaN"}) in {partitioning.partition({"x": "NaN"})}
 
@@ -175,7 +175,7 @@ def test_a_file_that_leaves_a_column_out_has_null_there() -> None:
 
 
 @pytest.mark.parametrize("values", [{"vendor_id": "one"}, {"day": "31.1.2019"}, {"day": "2019-02-30"}])
-def test_rule_18_what_is_no_value_of_its_type_equals_itself_and_nothing_else(values: dict[str, str | None]) -> None:
+def test_what_is_no_value_of_its_type_equals_itself_and_nothing_else(values: dict[str, str | None]) -> None:
     partition = TRIPS.partition(values)
     assert partition == TRIPS.partition(values)
     assert partition != TRIPS.partition({})
@@ -318,7 +318,7 @@ def test_a_predicate_is_true_where_sql_says_so_and_unknown_is_not_true(
         ("p > '2019-01-01 12:00:00'", "timestamp", NOON.astimezone(timezone(timedelta(hours=5))), False),
     ],
 )
-def test_rule_18_literals_are_compared_by_the_columns_type(text: str, kind: str, value: Any, expected: bool) -> None:
+def test_literals_are_compared_by_the_columns_type(text: str, kind: str, value: Any, expected: bool) -> None:
     assert covers(text, value, types={"p": kind}) is expected
 
 
@@ -333,7 +333,7 @@ def test_rule_18_literals_are_compared_by_the_columns_type(text: str, kind: str,
         "p BETWEEN '2018-01-01' AND '2020-01-01'",
     ],
 )
-def test_rule_18_of_an_instant_without_a_zone_nobody_knows(text: str) -> None:
+def test_of_an_instant_without_a_zone_nobody_knows(text: str) -> None:
     partitioning = Partitioning({"p": "timestamp"})
     assert PartitionPredicate.parse(text, partitioning).judge((NOON.replace(tzinfo=None),)) is None
     assert covers(f"{text} OR p IS NOT NULL", NOON.replace(tzinfo=None), types={"p": "timestamp"})

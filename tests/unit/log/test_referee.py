@@ -1,4 +1,4 @@
-"""Rule 16: deltalake's word on which files are live, before any of them is removed."""
+"""deltalake's word on which files are live, before any of them is removed (protocol: verbatim remove)."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_disagreement_is_an_error_that_names_a_file(tmp_path: Path, change: st
         deltalake_referee(str(tmp_path))(version, snapshot.partitioning, lambda _: True, ours)
 
 
-def test_rule_16_nothing_is_removed_where_the_referee_disagrees(tmp_path: Path) -> None:
+def test_nothing_is_removed_where_the_referee_disagrees(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t")
     other = make_table(tmp_path / "other")
     for table in (log, other):

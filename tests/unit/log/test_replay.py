@@ -160,7 +160,7 @@ def with_every_kind_of_file(path: Path) -> tuple[DeltaLog, dict[str, dict[str, A
     return log, {add["path"]: {**add, "dataChange": False} for add in (marked, *adds[1:])}
 
 
-def test_rule_16_a_file_read_from_a_classic_checkpoint_is_the_add_of_the_log_verbatim(tmp_path: Path) -> None:
+def test_a_file_read_from_a_classic_checkpoint_is_the_add_of_the_log_verbatim(tmp_path: Path) -> None:
     log, expected = with_every_kind_of_file(tmp_path)
     log = with_checkpoint(log, drop_until=2)
     assert everything(log, 2) == expected
@@ -169,7 +169,7 @@ def test_rule_16_a_file_read_from_a_classic_checkpoint_is_the_add_of_the_log_ver
 
 
 @pytest.mark.parametrize(("kind", "sidecars"), FORMS)
-def test_rule_16_a_file_read_from_a_checkpoint_of_the_v2_kind_is_the_add_of_the_log_verbatim(
+def test_a_file_read_from_a_checkpoint_of_the_v2_kind_is_the_add_of_the_log_verbatim(
     tmp_path: Path, kind: str, sidecars: int
 ) -> None:
     log, expected = with_every_kind_of_file(tmp_path)
@@ -198,7 +198,7 @@ def test_a_snapshot_does_not_read_sidecars(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "sidecars"), [form for form in FORMS if form[1]])
-def test_rule_16_a_checkpoint_that_lacks_a_sidecar_is_passed_over_for_an_older_one(
+def test_a_checkpoint_that_lacks_a_sidecar_is_passed_over_for_an_older_one(
     tmp_path: Path, kind: str, sidecars: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, expected = with_every_kind_of_file(tmp_path)
@@ -249,7 +249,7 @@ def test_a_checkpoint_that_cannot_be_read_says_which_file(tmp_path: Path) -> Non
             list(read_checkpoint(log.store, Checkpoint(1, (f"_delta_log/{name}",)), ["add"]))
 
 
-def test_rule_16_null_is_kept_in_maps_and_a_count_stands_in_for_statistics_kept_in_columns() -> None:
+def test_null_is_kept_in_maps_and_a_count_stands_in_for_statistics_kept_in_columns() -> None:
     body = {
         "path": "a",
         "partitionValues": {"p": None},

@@ -82,7 +82,7 @@ def test_the_last_word_on_a_domain_counts_and_a_removed_one_drops_out() -> None:
     assert EMPTY.domains == {}
 
 
-def test_rule_21_the_high_water_mark_of_row_ids_is_the_domains() -> None:
+def test_the_high_water_mark_of_row_ids_is_the_domains() -> None:
     assert EMPTY.row_id_high_water_mark == -1
     tracked = EMPTY.after([Commit(4, [domain("delta.rowTracking", rowIdHighWaterMark=9)])])
     assert tracked.row_id_high_water_mark == 9
@@ -115,22 +115,22 @@ def info(stamp: int | None) -> dict[str, Any]:
     return {"commitInfo": {} if stamp is None else {"inCommitTimestamp": stamp}}
 
 
-def test_rule_21_the_in_commit_timestamp_is_the_last_commits() -> None:
+def test_the_in_commit_timestamp_is_the_last_commits() -> None:
     assert EMPTY.in_commit_timestamp is None
     assert (STAMPED.in_commit_timestamp, STAMPED.has_in_commit_timestamps) == (100, True)
     assert STAMPED.after([Commit(4, [info(101)]), Commit(5, [info(130)])]).in_commit_timestamp == 130
 
 
-def test_rule_21_a_commit_without_the_stamp_that_the_table_wants_leaves_the_last_one_known() -> None:
+def test_a_commit_without_the_stamp_that_the_table_wants_leaves_the_last_one_known() -> None:
     assert STAMPED.after([Commit(4, [info(None)])]).in_commit_timestamp == 100
 
 
-def test_rule_21_a_table_that_no_longer_wants_stamps_has_none() -> None:
+def test_a_table_that_no_longer_wants_stamps_has_none() -> None:
     off = {"metaData": {"id": "t", "configuration": {"delta.enableInCommitTimestamps": "false"}}}
     assert STAMPED.after([Commit(4, [info(None), off])]).in_commit_timestamp is None
 
 
-def test_rule_21_a_stamp_that_nobody_knows_is_an_error_when_it_is_needed_and_only_then() -> None:
+def test_a_stamp_that_nobody_knows_is_an_error_when_it_is_needed_and_only_then() -> None:
     lost = Snapshot(3, {}, STAMPED.metadata, {}, {}, "the stamp of version 3 is lost")
     with pytest.raises(LogGapError, match="version 3 is lost"):
         _ = lost.in_commit_timestamp

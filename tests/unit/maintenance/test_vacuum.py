@@ -50,7 +50,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> DeltaLog:
-    """A table that keeps deleted files for an hour. With zero, nothing could be published (protocol, rule 4)."""
+    """A table that keeps deleted files for an hour. With zero, nothing could be published (protocol: young)."""
     return make_table(tmp_path / "t", **{RETENTION: "interval 1 hours"})
 
 

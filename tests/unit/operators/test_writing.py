@@ -70,7 +70,7 @@ def in_between(log: DeltaLog, engine: FakeEngine, times: int) -> Callable[[Stage
     return before
 
 
-# -- rows computed from the table itself (rule 19) --------------------------------------------------------------------
+# -- rows computed from the table itself (protocol: reads its target) --------------------------------------------------------------------
 
 MODES = [
     pytest.param({"mode": "append"}, [1, 2, 101], id="append"),

@@ -1,4 +1,4 @@
-"""The plan of a run: written once, reused, and never changed for a writer that is in it (protocol, rule 8)."""
+"""The plan of a run: written once, reused, and never changed for a writer that is in it (protocol: plan once)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a text names a table's directory: the half of rule 19 that needs no Spark."""
+"""Whether a text names a table's directory: the half of the rule that needs no Spark (protocol: reads its target)."""
 
 from __future__ import annotations
 

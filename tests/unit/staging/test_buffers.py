@@ -64,7 +64,7 @@ def age(log: DeltaLog, path: str, **by: float) -> None:
 # -- open ----------------------------------------------------------------------------------------------------------
 
 
-def test_rule_5_the_buffer_is_the_targets_twin_and_remembers_the_target(log: DeltaLog) -> None:
+def test_the_buffer_is_the_targets_twin_and_remembers_the_target(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [9]})
     buffer = opened(log, attempt="a-1")
     target = log.snapshot()
@@ -87,7 +87,7 @@ def test_the_twin_is_a_table_that_engines_open_with_the_targets_columns(log: Del
     assert twin.metadata().partition_columns == ["month"]
 
 
-def test_rule_1_properties_that_start_work_of_their_own_are_left_out_of_the_twin(tmp_path: Path) -> None:
+def test_properties_that_start_work_of_their_own_are_left_out_of_the_twin(tmp_path: Path) -> None:
     starting = {"delta.autoOptimize.autoCompact": "true", "delta.autoOptimize.optimizeWrite": "true"}
     log = make_table(tmp_path / "t", **starting, **{"delta.deletedFileRetentionDuration": "interval 2 days"})
     assert opened(log).metadata["configuration"] == {"delta.deletedFileRetentionDuration": "interval 2 days"}
@@ -101,7 +101,7 @@ def test_an_attempt_that_comes_back_finds_its_own_buffer(log: DeltaLog) -> None:
     assert again.read_version == 0
 
 
-def test_rule_6_another_attempt_has_another_directory(log: DeltaLog) -> None:
+def test_another_attempt_has_another_directory(log: DeltaLog) -> None:
     assert opened(log, attempt="a-1").path != opened(log, attempt="a-2").path
     assert len(list(attempts(log.store, writer_spec().identity.directory))) == 2
 
@@ -133,7 +133,7 @@ def test_a_buffer_of_another_release_s_format_is_refused_and_says_what_to_do(log
 # -- complete ------------------------------------------------------------------------------------------------------
 
 
-def test_rule_3_complete_means_version_1_exists(log: DeltaLog) -> None:
+def test_complete_means_version_1_exists(log: DeltaLog) -> None:
     buffer = opened(log)
     append_files(log.store, buffer.path, {"2019-01": [1, 2]})
     with pytest.raises(BufferIncompleteError, match="not complete"):
@@ -159,14 +159,14 @@ def test_rows_are_unknown_where_statistics_do_not_say(log: DeltaLog) -> None:
     assert read_buffer(log.store, buffer.path).rows is None
 
 
-def test_rule_3_a_file_that_is_gone_is_named_with_the_task_to_clear(log: DeltaLog) -> None:
+def test_a_file_that_is_gone_is_named_with_the_task_to_clear(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec("vendor-1", task="load.write[3]"), ROWS)
     next(Path(log.table, buffer.path).rglob("*2019-01*/*.parquet")).unlink()
     with pytest.raises(BufferLostError, match=r"month=2019-01.* is gone.*'vendor-1' again by clearing load.write\[3\]"):
         read_buffer(log.store, buffer.path)
 
 
-def test_rule_3_a_file_of_another_size_is_named(log: DeltaLog) -> None:
+def test_a_file_of_another_size_is_named(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     file = next(Path(log.table, buffer.path).rglob("*.parquet"))
     size = file.stat().st_size
@@ -175,12 +175,10 @@ def test_rule_3_a_file_of_another_size_is_named(log: DeltaLog) -> None:
         read_buffer(log.store, buffer.path)
 
 
-# -- rule 1 --------------------------------------------------------------------------------------------------------
+# -- exactly version 1 -------------------------------------------------------------------------------------------------
 
 
-def test_rule_1_only_version_1_counts_and_later_versions_are_reported(
-    log: DeltaLog, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_version_1_counts_and_later_versions_are_reported(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     assert caplog.text == ""
     later = [{"remove": {"path": buffer.adds[0]["path"], "dataChange": False}}]
@@ -190,7 +188,7 @@ def test_rule_1_only_version_1_counts_and_later_versions_are_reported(
     assert f"{buffer.path} has versions after its first" in caplog.text
 
 
-def test_rule_1_what_comes_after_the_seal_of_an_empty_buffer_is_reported_and_not_published(
+def test_what_comes_after_the_seal_of_an_empty_buffer_is_reported_and_not_published(
     log: DeltaLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     buffer = stage(log, writer_spec(), {})
@@ -200,7 +198,7 @@ def test_rule_1_what_comes_after_the_seal_of_an_empty_buffer_is_reported_and_not
     assert "has versions after its first" in caplog.text
 
 
-def test_rule_1_version_1_carries_the_attempts_txn(log: DeltaLog) -> None:
+def test_version_1_carries_the_attempts_txn(log: DeltaLog) -> None:
     buffer = opened(log)
     for txn in (None, ("another", 1), (buffer.spec.attempt, 2)):
         actions = append_files(log.store, buffer.path, {"2019-01": [1]}, txn)
@@ -216,7 +214,7 @@ def test_rule_1_version_1_carries_the_attempts_txn(log: DeltaLog) -> None:
         ({"deletionVector": {"storageType": "i", "pathOrInlineDv": "x", "cardinality": 1}}, "has a deletion vector"),
     ],
 )
-def test_rule_1_every_file_is_a_change_of_data_without_a_deletion_vector(
+def test_every_file_is_a_change_of_data_without_a_deletion_vector(
     log: DeltaLog, changed: dict[str, Any], problem: str
 ) -> None:
     buffer = opened(log)
@@ -226,7 +224,7 @@ def test_rule_1_every_file_is_a_change_of_data_without_a_deletion_vector(
 
 
 @pytest.mark.parametrize("kind", ["remove", "metaData", "protocol"])
-def test_rule_1_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str) -> None:
+def test_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str) -> None:
     buffer = opened(log)
     actions = append_files(log.store, buffer.path, {"2019-01": [1]}, (buffer.spec.attempt, 1))
     log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions([*actions, {kind: ANY_BODY}]))
@@ -234,10 +232,10 @@ def test_rule_1_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kin
         read_buffer(log.store, buffer.path)
 
 
-# -- rule 2 --------------------------------------------------------------------------------------------------------
+# -- sealed when empty -------------------------------------------------------------------------------------------------
 
 
-def test_rule_2_an_empty_buffer_is_sealed_by_its_writer(log: DeltaLog) -> None:
+def test_an_empty_buffer_is_sealed_by_its_writer(log: DeltaLog) -> None:
     buffer = opened(log)
     with pytest.raises(BufferIncompleteError):
         read_buffer(log.store, buffer.path)
@@ -248,7 +246,7 @@ def test_rule_2_an_empty_buffer_is_sealed_by_its_writer(log: DeltaLog) -> None:
     assert txn == 1
 
 
-def test_rule_2_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) -> None:
+def test_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) -> None:
     buffer = opened(log)
     spark_appends(log, buffer)
     before = log.store.get(f"{buffer.path}/{version_path(1)}")
@@ -257,18 +255,16 @@ def test_rule_2_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) ->
     assert complete(log, buffer.path).rows == 2
 
 
-def test_rule_2_sealing_twice_is_sealing_once(log: DeltaLog) -> None:
+def test_sealing_twice_is_sealing_once(log: DeltaLog) -> None:
     buffer = opened(log)
     assert complete(log, buffer.path) == complete(log, buffer.path)
 
 
-# -- rule 4 --------------------------------------------------------------------------------------------------------
+# -- young -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("retention", "limit"), [(7.0, 3.5), (2.0, 1.0)])
-def test_rule_4_a_buffer_as_old_as_half_of_the_retention_is_refused(
-    log: DeltaLog, retention: float, limit: float
-) -> None:
+def test_a_buffer_as_old_as_half_of_the_retention_is_refused(log: DeltaLog, retention: float, limit: float) -> None:
     buffer = stage(log, writer_spec(task="load.write[3]"), ROWS)
     assert buffer.oldest is not None
     buffer.check_age(buffer.oldest + timedelta(days=limit, seconds=-1), retention)
@@ -276,7 +272,7 @@ def test_rule_4_a_buffer_as_old_as_half_of_the_retention_is_refused(
         buffer.check_age(buffer.oldest + timedelta(days=limit), retention)
 
 
-def test_rule_4_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None:
+def test_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), ROWS)
     file = next(Path(log.table, buffer.path).rglob("*.parquet"))
     age(log, str(file.relative_to(log.table)), days=4)
@@ -284,14 +280,14 @@ def test_rule_4_the_oldest_file_counts_by_the_stores_time(log: DeltaLog) -> None
         read_buffer(log.store, buffer.path).check_age(datetime.now(UTC), 7)
 
 
-def test_rule_4_an_empty_buffer_has_nothing_that_a_vacuum_could_take(log: DeltaLog) -> None:
+def test_an_empty_buffer_has_nothing_that_a_vacuum_could_take(log: DeltaLog) -> None:
     stage(log, writer_spec(), {}).check_age(datetime.now(UTC) + timedelta(days=900), 7)
 
 
 # -- closed --------------------------------------------------------------------------------------------------------
 
 
-def test_rule_13_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
+def test_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
     buffer: Buffer = stage(log, writer_spec(), ROWS)
     assert closed(log.store, buffer.path) is None
     set_aside(log.store, buffer.path, "a person does not want it")
@@ -317,7 +313,7 @@ DAMAGED_MARKERS = [
 
 
 @pytest.mark.parametrize("marker", DAMAGED_MARKERS)
-def test_rule_13_a_damaged_marker_closes_the_buffer_and_says_nothing_more(log: DeltaLog, marker: bytes) -> None:
+def test_a_damaged_marker_closes_the_buffer_and_says_nothing_more(log: DeltaLog, marker: bytes) -> None:
     buffer = stage(log, writer_spec(), ROWS)
     log.store.put(f"{buffer.path}/_closed.json", marker)
     assert closed(log.store, buffer.path) == {"reason": "its marker is damaged"}

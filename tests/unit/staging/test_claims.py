@@ -1,4 +1,4 @@
-"""Whose a writer's key is, and which generation a deed has (protocol, rule 9)."""
+"""Whose a writer's key is, and which generation a deed has (protocol: generation)."""
 
 from __future__ import annotations
 

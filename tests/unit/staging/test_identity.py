@@ -14,7 +14,7 @@ LOAD = Load("prod", "taxi", "load", "2019-01-01T00:00:00+00:00")
 KEYS = ["vendor-1", "vendor 1", "Vendor-1", "vendor/1", "vendor%2F1", "ü", "_x", ".x", "-", "x" * 300, "a b=c:d", "1"]
 
 
-def test_rule_8_identity_is_namespace_dag_group_key_and_run() -> None:
+def test_identity_is_namespace_dag_group_key_and_run() -> None:
     assert LOAD.writer("vendor-1").app_id == "onelake/prod/taxi/load/2019-01-01T00:00:00+00:00/vendor-1"
     others = [
         Load("test", "taxi", "load", LOAD.run),
@@ -27,13 +27,13 @@ def test_rule_8_identity_is_namespace_dag_group_key_and_run() -> None:
     assert len({writer.directory for writer in writers}) == len(writers)
 
 
-def test_rule_8_a_slash_in_a_name_makes_no_two_identities_one() -> None:
+def test_a_slash_in_a_name_makes_no_two_identities_one() -> None:
     assert Load("a", "b/c", "d", "e").writer("w").app_id != Load("a/b", "c", "d", "e").writer("w").app_id
     assert Load("a", "b", "c", "d").writer("e/f").app_id != Load("a", "b", "c", "d/e").writer("f").app_id
     assert Load("a%2Fb", "c", "d", "e").id != Load("a/b", "c", "d", "e").id
 
 
-def test_rule_5_directory_names_need_no_encoding_and_vacuum_does_not_skip_them() -> None:
+def test_directory_names_need_no_encoding_and_vacuum_does_not_skip_them() -> None:
     for key in KEYS:
         root, name = LOAD.writer(key).directory.split("/")
         assert root == "staged"
@@ -42,7 +42,7 @@ def test_rule_5_directory_names_need_no_encoding_and_vacuum_does_not_skip_them()
         assert len(name.rsplit("-", 1)[-1]) == 12
 
 
-def test_rule_5_keys_that_look_alike_have_directories_of_their_own() -> None:
+def test_keys_that_look_alike_have_directories_of_their_own() -> None:
     for one, other in itertools.combinations(KEYS, 2):
         assert LOAD.writer(one).directory != LOAD.writer(other).directory
 
@@ -51,7 +51,7 @@ def test_the_directory_is_recognised_by_people() -> None:
     assert LOAD.writer("Vendor 1").directory.startswith("staged/vendor-1-")
 
 
-def test_rule_6_every_attempt_has_a_buffer_of_its_own_below_the_writers_directory() -> None:
+def test_every_attempt_has_a_buffer_of_its_own_below_the_writers_directory() -> None:
     writer = LOAD.writer("w")
     one, other = writer.buffer("0199-a"), writer.buffer("0199-b")
     assert one != other
@@ -59,7 +59,7 @@ def test_rule_6_every_attempt_has_a_buffer_of_its_own_below_the_writers_director
 
 
 @pytest.mark.parametrize("attempt", ["", "A", "a b", "a%20b", "../x", "_a", ".a", "-a", "a/b", "a\n"])
-def test_rule_5_an_attempt_id_that_would_need_encoding_is_refused(attempt: str) -> None:
+def test_an_attempt_id_that_would_need_encoding_is_refused(attempt: str) -> None:
     with pytest.raises(InvalidWriteError, match="attempt id"):
         LOAD.writer("w").buffer(attempt)
 

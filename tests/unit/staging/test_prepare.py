@@ -200,13 +200,13 @@ def test_an_answer_that_is_lost_proves_nothing_and_stops_nobody(log: DeltaLog) -
 # -- generations ---------------------------------------------------------------------------------------------------
 
 
-def test_rule_9_a_zombie_of_an_older_generation_is_fenced_off_by_the_newer_ones_claim(log: DeltaLog) -> None:
+def test_a_zombie_of_an_older_generation_is_fenced_off_by_the_newer_ones_claim(log: DeltaLog) -> None:
     prepare(log, writer_spec(generation=2))
     with pytest.raises(ZombieWriterError, match=r"generation 2, this attempt is of 1"):
         prepare(log, writer_spec(generation=1))
 
 
-def test_rule_9_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_table(log: DeltaLog) -> None:
+def test_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_table(log: DeltaLog) -> None:
     buffer = published(log, generation=2)
     for mark in Path(log.table, LOAD.writer("w").directory).glob("_claim-*"):
         mark.unlink()
@@ -216,21 +216,19 @@ def test_rule_9_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_
 
 
 @pytest.mark.parametrize("terms", [{}, {"on_rerun": OnRerun.APPEND}, OVERWRITE, WHERE])
-def test_rule_9_a_retry_of_what_was_published_is_skipped_whatever_on_rerun_says(
-    log: DeltaLog, terms: dict[str, Any]
-) -> None:
+def test_a_retry_of_what_was_published_is_skipped_whatever_on_rerun_says(log: DeltaLog, terms: dict[str, Any]) -> None:
     published(log, **terms)
     assert prepare(log, writer_spec(**terms)) == Skip(1, "already in version 1: an earlier attempt published it")
 
 
-def test_rule_10_a_retry_of_what_was_published_from_another_source_is_an_error(log: DeltaLog) -> None:
+def test_a_retry_of_what_was_published_from_another_source_is_an_error(log: DeltaLog) -> None:
     published(log)
     with pytest.raises(RerunRefusedError, match="from another source or code"):
         prepare(log, writer_spec(fingerprint="another"))
 
 
 @pytest.mark.parametrize("terms", [{"fingerprint": ""}, {}], ids=["fingerprint unknown", "version unknown"])
-def test_rule_9_a_retry_of_what_was_published_is_skipped_by_its_txn_alone(log: DeltaLog, terms: dict[str, Any]) -> None:
+def test_a_retry_of_what_was_published_is_skipped_by_its_txn_alone(log: DeltaLog, terms: dict[str, Any]) -> None:
     buffer = published(log, **terms)
     if not terms:
         Path(log.table, buffer.path, CLOSED).unlink()
@@ -255,10 +253,10 @@ def test_a_deliberate_rerun_does_what_on_rerun_says(log: DeltaLog, terms: dict[s
     assert isinstance(prepare(log, writer_spec(generation=2, **terms)), expected)
 
 
-# -- rule 10 -------------------------------------------------------------------------------------------------------
+# -- skip only what is there -------------------------------------------------------------------------------------------
 
 
-def test_rule_10_skip_says_loudly_in_which_version_the_rows_are(log: DeltaLog) -> None:
+def test_skip_says_loudly_in_which_version_the_rows_are(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [9]})
     published(log)
     assert prepare(log, writer_spec(generation=2)) == Skip(2, "already in version 2, with the same source and code")
@@ -280,13 +278,13 @@ def test_a_copied_table_remembers_what_was_written_to_the_original(log: DeltaLog
 
 
 @pytest.mark.parametrize("fingerprint", ["another", ""])
-def test_rule_10_skip_with_another_source_is_an_error_that_offers_the_ways_out(log: DeltaLog, fingerprint: str) -> None:
+def test_skip_with_another_source_is_an_error_that_offers_the_ways_out(log: DeltaLog, fingerprint: str) -> None:
     published(log, fingerprint="same")
     with pytest.raises(RerunRefusedError, match=r"on_rerun='append' adds .* overwrite_partitions and replace_where"):
         prepare(log, writer_spec(generation=2, fingerprint=fingerprint))
 
 
-def test_rule_10_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLog) -> None:
+def test_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLog) -> None:
     published(log, fingerprint="")
     with pytest.raises(RerunRefusedError, match="from another source or code"):
         prepare(log, writer_spec(generation=2, fingerprint=""))
@@ -303,14 +301,14 @@ def test_rule_10_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLo
         "CLONE",
     ],
 )
-def test_rule_10_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, operation: str) -> None:
+def test_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, operation: str) -> None:
     published(log)
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
     with pytest.raises(RerunRefusedError, match=f"{operation} in version 2 took its rows back"):
         prepare(log, writer_spec(generation=2))
 
 
-def test_rule_10_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) -> None:
+def test_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) -> None:
     published(log)
     DeltaTable(log.table).delete()
     # A retry asks for nothing new.
@@ -321,7 +319,7 @@ def test_rule_10_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) ->
         prepare(log, writer_spec(generation=2))
 
 
-def test_rule_10_rows_that_were_compacted_are_there(log: DeltaLog) -> None:
+def test_rows_that_were_compacted_are_there(log: DeltaLog) -> None:
     published(log)
     foreign_append(log, {"2019-01": [9]})
     DeltaTable(log.table).optimize.compact()
@@ -343,19 +341,19 @@ def test_what_another_release_published_is_refused_and_says_so(log: DeltaLog) ->
         prepare(found, writer_spec(generation=2))
 
 
-def test_rule_10_a_restore_before_the_commit_does_not_matter(log: DeltaLog) -> None:
+def test_a_restore_before_the_commit_does_not_matter(log: DeltaLog) -> None:
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "RESTORE"}}])
     published(log)
     assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
 
 
-def test_rule_10_where_the_log_since_was_cleaned_up_live_files_tell(log: DeltaLog) -> None:
+def test_where_the_log_since_was_cleaned_up_live_files_tell(log: DeltaLog) -> None:
     published(log)
     foreign_append(log, {"2019-01": [9]})
     assert isinstance(prepare(cleaned_up(log), writer_spec(generation=2)), Skip)
 
 
-def test_rule_10_where_the_log_since_was_cleaned_up_and_no_file_is_live_skip_is_refused(log: DeltaLog) -> None:
+def test_where_the_log_since_was_cleaned_up_and_no_file_is_live_skip_is_refused(log: DeltaLog) -> None:
     published(log)
     (add,) = log.live_files(lambda _: True, 1)
     info = {"commitInfo": {"timestamp": 1, "operation": "RESTORE"}}
@@ -407,7 +405,7 @@ def test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside(log: Delt
     assert find_published(log, LOAD.writer("w"), 2, 1) is None
 
 
-# -- rule 12 -------------------------------------------------------------------------------------------------------
+# -- no expiring txn ---------------------------------------------------------------------------------------------------
 
 
 def with_txn_retention(tmp_path: Path, text: str) -> DeltaLog:
@@ -418,7 +416,7 @@ def of_run(run: str, **terms: Any) -> WriteSpec:
     return writer_spec("w", attrs.evolve(LOAD, run=run), **terms)
 
 
-def test_rule_12_where_txns_expire_an_older_run_is_refused_and_never_appended(tmp_path: Path) -> None:
+def test_where_txns_expire_an_older_run_is_refused_and_never_appended(tmp_path: Path) -> None:
     log = with_txn_retention(tmp_path, "interval 30 days")
     run = (datetime.now(UTC) - timedelta(days=31)).isoformat()
     with pytest.raises(RerunRefusedError, match=r"older than delta.setTransactionRetentionDuration=interval 30 days"):
@@ -426,31 +424,31 @@ def test_rule_12_where_txns_expire_an_older_run_is_refused_and_never_appended(tm
     assert list(attempts(log.store, "staged")) == []
 
 
-def test_rule_12_where_txns_expire_a_younger_run_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_txns_expire_a_younger_run_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = with_txn_retention(tmp_path, "interval 30 days")
     with caplog.at_level(logging.WARNING):
         assert isinstance(prepare(log, of_run((datetime.now(UTC) - timedelta(days=29)).isoformat())), Stage)
     assert "an expired txn is unknown to every engine" in caplog.text
 
 
-def test_rule_12_an_old_run_that_replaces_repeats_nothing(tmp_path: Path) -> None:
+def test_an_old_run_that_replaces_repeats_nothing(tmp_path: Path) -> None:
     log = with_txn_retention(tmp_path, "interval 30 days")
     assert isinstance(prepare(log, of_run("2019-01-01T00:00:00+00:00", **OVERWRITE)), Stage)
 
 
-def test_rule_12_where_txns_do_not_expire_an_old_run_is_welcome(log: DeltaLog) -> None:
+def test_where_txns_do_not_expire_an_old_run_is_welcome(log: DeltaLog) -> None:
     assert isinstance(prepare(log, of_run("2001-01-01T00:00:00+00:00")), Stage)
 
 
-# -- rule 7 --------------------------------------------------------------------------------------------------------
+# -- same source -------------------------------------------------------------------------------------------------------
 
 
-def test_rule_7_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: DeltaLog) -> None:
+def test_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     assert prepare(log, writer_spec()) == Reuse(buffer)
 
 
-def test_rule_7_an_incomplete_buffer_is_not_reused(log: DeltaLog) -> None:
+def test_an_incomplete_buffer_is_not_reused(log: DeltaLog) -> None:
     prepare(log, writer_spec())
     assert isinstance(prepare(log, writer_spec()), Stage)
 
@@ -464,12 +462,12 @@ def test_rule_7_an_incomplete_buffer_is_not_reused(log: DeltaLog) -> None:
         pytest.param({"generation": 2, "on_rerun": OnRerun.APPEND}, id="another generation"),
     ],
 )
-def test_rule_7_a_buffer_of_other_work_is_not_reused(log: DeltaLog, changed: dict[str, Any]) -> None:
+def test_a_buffer_of_other_work_is_not_reused(log: DeltaLog, changed: dict[str, Any]) -> None:
     stage(log, writer_spec(), {"2019-01": [1]})
     assert isinstance(prepare(log, writer_spec(**changed)), Stage)
 
 
-def test_rule_7_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged_again(log: DeltaLog) -> None:
+def test_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged_again(log: DeltaLog) -> None:
     old = stage(log, writer_spec(), {"2019-01": [1]})
     new = writer_spec(fingerprint="another")
     task = prepare(log, new)
@@ -480,7 +478,7 @@ def test_rule_7_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged
     assert closed(log.store, task.path) is None
 
 
-def test_rule_7_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off(log: DeltaLog) -> None:
+def test_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off(log: DeltaLog) -> None:
     """Its driver may work on for hours, and be complete before what is wanted now."""
     old = writer_spec(fingerprint="old", publish=PublishMode.TOGETHER)
     task = prepare(log, old)
@@ -542,7 +540,7 @@ def test_an_attempt_that_comes_back_to_a_buffer_set_aside_is_told(log: DeltaLog)
         prepare(log, spec)
 
 
-def test_rule_7_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: DeltaLog) -> None:
+def test_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(fingerprint="", attempt="a-1"), {"2019-01": [1]})
     assert isinstance(prepare(log, writer_spec(fingerprint="", attempt="a-2")), Stage)
     assert prepare(log, writer_spec(fingerprint="", attempt="a-1")) == Reuse(buffer)
@@ -554,13 +552,13 @@ def test_a_closed_buffer_is_not_reused(log: DeltaLog) -> None:
     assert isinstance(prepare(log, writer_spec()), Stage)
 
 
-def test_rule_3_a_buffer_that_lost_a_file_is_staged_again(log: DeltaLog) -> None:
+def test_a_buffer_that_lost_a_file_is_staged_again(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     next(Path(log.table, buffer.path).rglob("*.parquet")).unlink()
     assert isinstance(prepare(log, writer_spec()), Stage)
 
 
-def test_rule_4_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) -> None:
+def test_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     file = next(Path(log.table, buffer.path).rglob("*.parquet"))
     instant = (datetime.now(UTC) - timedelta(days=4)).timestamp()
@@ -569,7 +567,7 @@ def test_rule_4_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) 
     assert "too old" in (closed(log.store, buffer.path) or {})["reason"]
 
 
-def test_rule_17_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> None:
+def test_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> None:
     stage(log, writer_spec(), {"2019-01": [1]})
     change_metadata(log, configuration={"delta.constraints.positive": "id > 0"})
     task = prepare(log, writer_spec())

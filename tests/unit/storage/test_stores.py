@@ -99,7 +99,7 @@ def test_delete_removes_and_a_missing_object_is_no_error(store: ObjectStore) -> 
         store.head("a/b")
 
 
-def test_rule_14_of_two_processes_exactly_one_creates_each_of_a_hundred_versions(tmp_path: Path) -> None:
+def test_of_two_processes_exactly_one_creates_each_of_a_hundred_versions(tmp_path: Path) -> None:
     versions, names = 100, ("left", "right")
     lined_up, won = SPAWN.Barrier(len(names)), SPAWN.Queue()
     arguments = [(str(tmp_path), name, versions, lined_up, won) for name in names]

@@ -186,7 +186,7 @@ def test_an_operation_counts_by_its_name(tmp_path: Path) -> None:
     assert watch.met["version"] == 2
 
 
-def test_rule_23_a_gap_in_the_log_is_an_error_not_a_wait(tmp_path: Path) -> None:
+def test_a_gap_in_the_log_is_an_error_not_a_wait(tmp_path: Path) -> None:
     log = make_table(tmp_path)
     for _ in range(3):
         foreign_append(log, {"2019-01": [1]})
