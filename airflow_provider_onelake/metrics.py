@@ -73,13 +73,13 @@ class Metrics:
 
         :param publication: of them.
         """
-        self._count("commit.attempts", publication.attempts)
-        self._count("commit.lost_races", publication.lost_races)
-        self._count("commit.unanswered", publication.unanswered)
+        self._count("commit.attempts", publication.tally.attempts)
+        self._count("commit.lost_races", publication.tally.lost_races)
+        self._count("commit.unanswered", publication.tally.unanswered)
         self._count("commit.conflicts", len(publication.conflicts), outcome="left")
         self._count("commit.conflicts", len(publication.settlements), outcome="settled")
-        if publication.lost_races:
-            self._time("commit.rebase_time", publication.rebasing)
+        if publication.tally.lost_races:
+            self._time("commit.rebase_time", publication.tally.rebasing)
         if publication.entry is None or publication.batch is None:
             return
         self._count("commit.commits", 1)

@@ -16,16 +16,11 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.exceptions import BufferDoesNotFitError, InvalidWriteError, TerminalError
+from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer
-
-# Operations whose new files hold nothing of the files that they remove.
-_AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
 
 # Outcomes of a settlement in which a write changes nothing in a partition, as the commit records them.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
@@ -94,50 +89,6 @@ class Conflict:
         return f"version {self.winner.version} ({self.name}) changed {self.place(partitioning)}"
 
 
-def check_fits(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
-    """Refuse a buffer whose files the table would no longer read rightly (protocol: compatible definition).
-
-    :param buffer: to publish.
-    :param snapshot: that is committed against.
-    :param table: what messages call the table.
-    :raises BufferDoesNotFitError: saying what changed and what to do.
-    :raises UnsupportedFeatureError: the table has got a feature outside the allow-list.
-    """
-    snapshot.check_supported(table)
-    if buffer.table_id != snapshot.table_id:
-        reasons = ["the table was replaced by another"]
-    else:
-        reasons = list(misfits(buffer.metadata, snapshot.metadata))
-    if buffer.spec.mode != "append" and snapshot.append_only:
-        reasons.append("it is append-only now")
-    if reasons:
-        raise BufferDoesNotFitError(
-            f"{table} changed since writer {buffer.spec.identity.key!r} staged at version {buffer.read_version}: "
-            f"{'; '.join(reasons)} (seen at version {snapshot.version}). Nothing was published. Clear "
-            f"{buffer.spec.task or 'the writer'} to stage the rows again under the new definition."
-        )
-
-
-def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], table: str) -> None:
-    """Refuse to add a file that was ever in the table (protocol: no path twice).
-
-    A buffer's files can have come in only after its read version, so the winners tell.
-
-    :param buffers: to publish.
-    :param winners: every commit since their read versions.
-    :param table: what messages call the table.
-    :raises TerminalError: a file was published before.
-    """
-    prefixes = tuple(f"{buffer.path}/" for buffer in buffers)
-    for winner in winners:
-        for add in winner.adds:
-            if add["path"].startswith(prefixes):
-                raise TerminalError(
-                    f"{add['path']} came into {table} in version {winner.version} already; a file is published once. "
-                    "Nothing was changed."
-                )
-
-
 def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> Iterator[Conflict]:
     """Yield what winners did to the rows that a batch replaces; an append replaces nothing and has no conflicts.
 
@@ -176,19 +127,6 @@ def serial_order(winners: Iterable[Commit]) -> list[Commit]:
             place, before_all = before_all, before_all + 1
         ordered.insert(place, winner)
     return ordered
-
-
-def stale_reads(buffer: Buffer, winners: Iterable[Commit]) -> Iterator[Commit]:
-    """Yield the commits that changed rows after a writer that reads the table was formed (protocol: reads its target).
-
-    What the writer read, nobody knows, so that any change of rows counts, wherever it is; and as any does, its reads
-    need not be pinned to one version: without a change since the read version, all of them gave the same rows.
-
-    :param buffer: to publish.
-    :param winners: every commit since the read version, but for colleagues' and the batch's own.
-    """
-    if buffer.reads_target:
-        yield from (winner for winner in winners if winner.version > buffer.read_version and winner.data_change)
 
 
 def winner_changed_files(
@@ -361,29 +299,6 @@ class Origins:
             self._new.add(path)
         elif inputs & (self._new | self._mixed):
             self._mixed.add(path)
-
-
-def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
-    """Return a file of some directories whose rows a commit moved into files of its own, if any.
-
-    A compaction does, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. Whose rows are
-    in the new files can no longer be told by their paths.
-
-    :param commit: to look at.
-    :param directories: of buffers, with the slash at their ends.
-    """
-    added = {add["path"] for add in commit.adds}
-    moves = bool(added) and not commit.writers and commit.operation not in _AFRESH
-    return next(
-        (
-            file["path"]
-            for file in commit.removes
-            if file["path"].startswith(directories)
-            # A file that is added again has another deletion vector, and is the same file.
-            and (not file.get("dataChange", True) or (moves and file["path"] not in added))
-        ),
-        None,
-    )
 
 
 def _order(partition: Partition) -> tuple[str, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import uuid
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -13,8 +12,16 @@ from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, map_columns
 from airflow_provider_onelake.commit.protocol import new_protocol
 from airflow_provider_onelake.commit.stamps import stamp
-from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectExistsError
-from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.commit.transaction import (
+    NO_TABLE,
+    Proposal,
+    Put,
+    Tally,
+    Transactions,
+    View,
+    random_id,
+)
+from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import check_supported
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -52,51 +59,102 @@ def create_table(
     :returns: the newest snapshot, of a table that another made too.
     :raises InvalidWriteError: a partition column does not exist, is nested, or is all that there is.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
+    :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
     """
-    existing = log.snapshot()
-    if existing is not None:
-        return existing
-    source = random or Random()  # noqa: S311 - ids, not secrets
-    expressions = dict(partition_by) if isinstance(partition_by, Mapping) else {}
-    fields = json.loads(with_generated(schema_json, expressions))["fields"]
-    _check_partitioning(fields, list(partition_by), log.table)
-    configuration = dict(properties or {})
-    if configuration.get("delta.columnMapping.mode", "").lower() == "name":
-        configuration[MAX_COLUMN_ID] = str(map_columns(fields, 0, source))
-    metadata: dict[str, Any] = {
-        "id": str(uuid.UUID(int=source.getrandbits(128), version=4)),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False),
-        "partitionColumns": list(partition_by),
-        "configuration": configuration,
-        "createdTime": milliseconds(log.clock.now()),
-    }
-    protocol = new_protocol(fields, metadata["configuration"], log.table)
-    check_supported(protocol, metadata, log.table)
-    info: dict[str, Any] = {
-        "timestamp": metadata["createdTime"],
-        "operation": "CREATE TABLE",
-        "operationParameters": {
-            "isManaged": "false",
-            "description": "",
-            "partitionBy": json.dumps(list(partition_by)),
-            "properties": json.dumps(metadata["configuration"]),
-        },
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        "engineInfo": f"airflow-provider-onelake/{__version__}",
-        "txnId": str(uuid.UUID(int=source.getrandbits(128), version=4)),
-    }
-    stamp(info, [], Snapshot(-1, protocol, metadata, {}), log.clock.now())
-    # Where another writer was first, its table is the one to write.
-    with contextlib.suppress(ObjectExistsError):
-        log.store.create(
-            version_path(0), dump_actions([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+    transactions = Transactions(log, random or Random())  # noqa: S311 - ids, not secrets
+    return transactions.commit(_NewTable(transactions, schema_json, partition_by, properties or {}))
+
+
+class _NewTable(Proposal[Snapshot]):
+    """One call of :func:`create_table`: version 0, unless another writer was first, whose table is the one to write."""
+
+    name = "a new table"
+    creates_table = True
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        schema_json: str,
+        partition_by: Sequence[str] | Mapping[str, str],
+        properties: Mapping[str, str],
+    ) -> None:
+        self._log = transactions.log
+        self._random = transactions.random
+        self._schema_json = schema_json
+        self._partition_by = partition_by
+        self._properties = properties
+
+    def decide(self, view: View) -> Put | Snapshot:
+        """Put version 0 where there is no table.
+
+        :param view: what to decide on.
+        """
+        if view.snapshot is not NO_TABLE:
+            return view.snapshot
+        now = self._log.clock.now()
+        protocol, metadata = self._definition(now)
+        columns, properties = json.dumps(metadata["partitionColumns"]), json.dumps(metadata["configuration"])
+        info: dict[str, Any] = {
+            "timestamp": metadata["createdTime"],
+            "operation": "CREATE TABLE",
+            "operationParameters": {
+                "isManaged": "false",
+                "description": "",
+                "partitionBy": columns,
+                "properties": properties,
+            },
+            "isolationLevel": "Serializable",
+            "isBlindAppend": True,
+            "operationMetrics": {},
+            "engineInfo": f"airflow-provider-onelake/{__version__}",
+            "txnId": view.txn_id,
+        }
+        stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
+        return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+
+    def _definition(self, now: datetime) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
+        log, partition_by = self._log, self._partition_by
+        expressions = dict(partition_by) if isinstance(partition_by, Mapping) else {}
+        fields = json.loads(with_generated(self._schema_json, expressions))["fields"]
+        _check_partitioning(fields, list(partition_by), log.table)
+        configuration = dict(self._properties)
+        if configuration.get("delta.columnMapping.mode", "").lower() == "name":
+            configuration[MAX_COLUMN_ID] = str(map_columns(fields, 0, self._random))
+        metadata: dict[str, Any] = {
+            "id": random_id(self._random),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False),
+            "partitionColumns": list(partition_by),
+            "configuration": configuration,
+            "createdTime": milliseconds(now),
+        }
+        protocol = new_protocol(fields, configuration, log.table)
+        check_supported(protocol, metadata, log.table)
+        return protocol, metadata
+
+    def committed(self, version: int, tally: Tally) -> Snapshot:
+        """Return the table's snapshot.
+
+        :param version: that the table begins with.
+        :param tally: of the transaction.
+        """
+        created = self._log.snapshot()
+        assert created is not None
+        return created
+
+    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
+        """Leave it to a retry.
+
+        :param tally: of the transaction.
+        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :raises StoreUnavailableError: the store did not answer.
+        :raises CommitContentionError: a table was there for each put, and for none of the reads after it.
+        """
+        raise trouble or CommitContentionError(
+            f"{self._log.table} was not created: each of {tally.attempts} puts of its version 0 met another's, and no "
+            "table was there to be read afterwards. Somebody keeps dropping it; a retry carries on."
         )
-    created = log.snapshot()
-    assert created is not None
-    return created
 
 
 def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:

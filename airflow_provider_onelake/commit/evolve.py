@@ -12,24 +12,25 @@ import copy
 import json
 import logging
 import re
-import uuid
 from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from random import Random
 from typing import Any
 
 from airflow_provider_onelake import __version__
-from airflow_provider_onelake.commit.backoff import Backoff, Waits
-from airflow_provider_onelake.commit.follow_up import AfterCommit, follow_up
+from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, fields_within, map_columns
 from airflow_provider_onelake.commit.stamps import stamp
-from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
-    ObjectExistsError,
-    SchemaMismatchError,
-    StoreUnavailableError,
-    TableNotFoundError,
+from airflow_provider_onelake.commit.transaction import (
+    AfterCommit,
+    Proposal,
+    Put,
+    Tally,
+    Transactions,
+    View,
 )
-from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
+from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError, StoreUnavailableError
+from airflow_provider_onelake.log.actions import Action
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import MAPPING_ID
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -80,34 +81,61 @@ def add_columns(
     :raises CommitContentionError: the budget is used up by others' commits; calling again carries on.
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
     """
-    # Spark has looked at the source since the last snapshot: the table may have been made again.
-    log.doubt()
-    rows = json.loads(rows_schema_json)
     source = random or Random()  # noqa: S311 - ids and jitter, not secrets
-    waits = Waits(backoff or Backoff(), source, log.clock)
-    while True:
-        snapshot = log.snapshot()
-        if snapshot is None:
-            raise TableNotFoundError(f"There is no Delta table at {log.table}.")
+    transactions = Transactions(log, source, backoff or Backoff(), after_commit=after_commit)
+    return transactions.commit(_NewColumns(log, json.loads(rows_schema_json), generated, source))
+
+
+class _NewColumns(Proposal[Snapshot]):
+    """One call of :func:`add_columns`. Whatever was committed meanwhile, the columns decide what is left to add."""
+
+    name = "new columns"
+
+    def __init__(self, log: DeltaLog, rows: dict[str, Any], generated: Collection[str], random: Random) -> None:
+        self._log = log
+        self._rows = rows
+        self._generated = generated
+        self._random = random
+        self._names = ""
+
+    def decide(self, view: View) -> Put | Snapshot:
+        """Add the columns that the table lacks.
+
+        :param view: what to decide on.
+        """
+        snapshot, table = view.snapshot, self._log.table
         # A put whose answer was lost is found here as well: the columns are there.
-        new = _new_fields(rows, snapshot)
+        new = _new_fields(self._rows, snapshot)
         if not new:
             return snapshot
-        snapshot.check_supported(log.table)
-        _check(rows, new, snapshot, generated, log.table)
-        version, entry = snapshot.version + 1, _entry(new, snapshot, source, log)
-        try:
-            log.store.create(version_path(version), dump_actions(entry))
-        except ObjectExistsError:
-            # The winner's columns decide what is left to add.
-            waits.wait_or_raise(_contention(log, new, version))
-        except StoreUnavailableError as error:
-            logger.warning("%s: adding columns in version %d: %s", log.table, version, error)
-            waits.wait_or_raise(error)
-        else:
-            names = ", ".join(field["name"] for field in new)
-            logger.info("%s: version %d adds the columns %s", log.table, version, names)
-            follow_up(after_commit, snapshot, version, log.table)
+        snapshot.check_supported(table)
+        _check(self._rows, new, snapshot, self._generated, table)
+        self._names = ", ".join(field["name"] for field in new)
+        return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now()))
+
+    def committed(self, version: int, tally: Tally) -> Snapshot:
+        """Return the snapshot with the new columns.
+
+        :param version: that they came with.
+        :param tally: of the transaction.
+        """
+        logger.info("%s: version %d adds the columns %s", self._log.table, version, self._names)
+        newest = self._log.snapshot()
+        assert newest is not None
+        return newest
+
+    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
+        """Leave it to a retry.
+
+        :param tally: of the transaction.
+        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :raises CommitContentionError: the last put met another's commit.
+        :raises StoreUnavailableError: the store did not answer the last one.
+        """
+        raise trouble or CommitContentionError(
+            f"{self._log.table}: the columns {self._names} were not added, as each of {tally.attempts} puts met "
+            "another's commit and the budget is used up. Nothing was changed; a retry carries on."
+        )
 
 
 def _new_fields(rows: Mapping[str, Any], snapshot: Snapshot) -> list[Field]:
@@ -206,8 +234,7 @@ def _plain(field: Field) -> Field:
     return whole
 
 
-def _entry(new: list[Field], snapshot: Snapshot, random: Random, log: DeltaLog) -> list[Action]:
-    now = log.clock.now()
+def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, now: datetime) -> list[Action]:
     fields = [_plain(field) for field in new]
     columns = [{"column": copy.deepcopy(field)} for field in fields]
     schema = _schema(snapshot)
@@ -232,18 +259,6 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, log: DeltaLog) 
         "isBlindAppend": True,
         "operationMetrics": {},
         "engineInfo": f"airflow-provider-onelake/{__version__}",
-        "txnId": _uuid(random),
+        "txnId": txn_id,
     }
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
-
-
-def _uuid(random: Random) -> str:
-    return str(uuid.UUID(int=random.getrandbits(128), version=4))
-
-
-def _contention(log: DeltaLog, new: list[Field], version: int) -> CommitContentionError:
-    names = ", ".join(field["name"] for field in new)
-    return CommitContentionError(
-        f"{log.table}: the columns {names} were not added, as version {version} was another's again and the budget of "
-        "attempts is used up. Nothing was changed; a retry carries on."
-    )

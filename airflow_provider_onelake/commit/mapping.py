@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from airflow_provider_onelake.commit.transaction import random_id
 from airflow_provider_onelake.log.schema import MAPPING_ID, PHYSICAL_NAME
 
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
@@ -21,7 +21,7 @@ def map_columns(fields: list[dict[str, Any]], newest: int, random: Random) -> in
     :returns: the highest id now.
     """
     for newest, field in enumerate(fields_within({"type": "struct", "fields": fields}), start=newest + 1):  # noqa: B020
-        name = f"col-{uuid.UUID(int=random.getrandbits(128), version=4)}"
+        name = f"col-{random_id(random)}"
         field["metadata"] = {**(field.get("metadata") or {}), MAPPING_ID: newest, PHYSICAL_NAME: name}
     return newest
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import attrs
 
-from airflow_provider_onelake.commit.conflicts import rewritten_file
+from airflow_provider_onelake.commit.checks import rewritten_file
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
@@ -326,7 +326,7 @@ class _Reconciliation:
             version=publication.version,
             rows_published=record.rows,
             rows_outside=placed.rows_outside,
-            lost_races=publication.lost_races,
+            lost_races=publication.tally.lost_races,
             decisions=tuple(str(settlement) for settlement in publication.settlements),
         )
 

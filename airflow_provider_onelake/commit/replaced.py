@@ -5,14 +5,12 @@ Protocol: take back whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.commit.conflicts import rewritten_file
-from airflow_provider_onelake.exceptions import ConflictError, RerunRefusedError, UnsupportedFeatureError
-from airflow_provider_onelake.log.actions import is_absolute
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.commit.checks import check_paths_relative
+from airflow_provider_onelake.commit.transaction import View
+from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.referee import Referee
 from airflow_provider_onelake.log.replay import LiveFiles
@@ -34,37 +32,20 @@ class Replaced:
         self._referee = referee
         self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
 
-    def files(
-        self,
-        batch: Batch,
-        snapshot: Snapshot,
-        colleagues: tuple[str, ...],
-        winners: Sequence[Commit],
-        log_complete: bool,
-    ) -> list[dict[str, Any]]:
+    def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[dict[str, Any]]:
         """Return the raw ``add`` actions of what the batch removes, but for colleagues' files.
 
         :param batch: to publish.
-        :param snapshot: that the commit is decided on.
-        :param colleagues: directories of writers of the same load that were published before.
-        :param winners: every commit since the batch's read version.
-        :param log_complete: whether the log tells all of them (protocol: known winners).
-        :raises ConflictError: nobody knows what the batch would replace, or colleagues' rows are mixed with others'.
+        :param view: to decide on.
+        :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
         :raises RerunRefusedError: files of the batch were in the table, or what it takes back is not as it was.
         :raises UnsupportedFeatureError: a file to remove has an absolute path.
         """
         if not batch.replaces_anything:
-            if not log_complete:
-                self._check_never_there(batch, snapshot)
-            return self._taken_back(batch, snapshot)
-        if not log_complete:
-            raise ConflictError(
-                f"The log of {self._log.table} between version {batch.read_version}, on which writers {batch.names} "
-                f"were formed, and version {snapshot.version} was cleaned up, so nobody knows what they would replace. "
-                "Nothing was published: clear the writers to run them on the newest version."
-            )
-        self._check_colleagues_not_rewritten(batch, colleagues, winners)
-        files = self._live_files(batch, snapshot, winners)
+            if not view.complete:
+                self._check_never_there(batch, view.snapshot)
+            return self._taken_back(batch, view.snapshot)
+        files = self._live_files(batch, view)
         return [file for file in files if not file["path"].startswith(colleagues)]
 
     def _taken_back(self, batch: Batch, snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -88,33 +69,17 @@ class Replaced:
             self._referee(snapshot.version, split, touched.__contains__, live)
         return files
 
-    def _check_colleagues_not_rewritten(
-        self, batch: Batch, colleagues: tuple[str, ...], winners: Sequence[Commit]
-    ) -> None:
-        for winner in winners:
-            rewritten = rewritten_file(winner, colleagues)
-            if rewritten is not None:
-                raise ConflictError(
-                    f"Version {winner.version} of {self._log.table} wrote the rows of {rewritten}, of a colleague of "
-                    f"writers {batch.names}, into another file, so they cannot be told from those that they replace. "
-                    "Nothing was published: clear all writers of the load."
-                )
-
-    def _live_files(self, batch: Batch, snapshot: Snapshot, winners: Sequence[Commit]) -> LiveFiles:
+    def _live_files(self, batch: Batch, view: View) -> LiveFiles:
+        snapshot = view.snapshot
         if self._live is not None and self._live[0] == batch.buffers:
             _, version, files = self._live
-            for commit in winners:
+            for commit in view.winners:
                 if commit.version > version:
                     files.apply(commit)
         else:
             read = read_partition(batch.mode, snapshot.partitioning)
             files = self._log.live_files(lambda add: batch.replaces(read(add["partitionValues"])), snapshot.version)
-            absolute = next((file["path"] for file in files if is_absolute(file["path"])), None)
-            if absolute is not None:
-                raise UnsupportedFeatureError(
-                    f"{self._log.table} names its file {absolute} by an absolute path, as shallow clones do; this "
-                    "version does not replace such files. Nothing was published."
-                )
+            check_paths_relative(files, self._log.table)
             if self._referee is not None:
                 self._referee(snapshot.version, snapshot.partitioning, batch.replaces, files)
         self._live = (batch.buffers, snapshot.version, files)

@@ -7,33 +7,23 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from random import Random
 from typing import Any
 
 import attrs
 
 from airflow_provider_onelake import __version__
-from airflow_provider_onelake.commit.backoff import Backoff, Waits
+from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.entry import remove_of
-from airflow_provider_onelake.commit.follow_up import AfterCommit, follow_up
 from airflow_provider_onelake.commit.stamps import stamp
-from airflow_provider_onelake.exceptions import (
-    LogGapError,
-    ObjectExistsError,
-    OneLakeError,
-    StoreUnavailableError,
-    TableNotFoundError,
-)
-from airflow_provider_onelake.log.actions import Action, dump_actions, file_key, version_path
+from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
+from airflow_provider_onelake.log.actions import Action, file_key
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
-from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.partitions import Partition
-from airflow_provider_onelake.log.referee import Referee
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
@@ -75,33 +65,25 @@ class Publication:
     :param version: of the table; ``None`` where it was dropped.
     :param groups: what was published.
     :param dropped: what was not, and why.
-    :param lost_races: puts refused because another was first.
+    :param tally: of the transaction.
     """
 
     status: Status
     version: int | None
     groups: tuple[Rewritten, ...]
     dropped: tuple[Dropped, ...]
-    lost_races: int = 0
+    tally: Tally = attrs.field(factory=Tally)
 
 
 @attrs.define
-class Publisher:
+class Publisher(Transactions):
     """Publishes compactions of one table.
 
-    :param log: of the table.
-    :param random: for ids and jitter.
     :param backoff: between attempts.
-    :param referee: asked before files are removed; ``None`` for no second opinion.
-    :param after_commit: called with every version that was put; its failure is only logged.
     :param abandoned_after: see :func:`~airflow_provider_onelake.maintenance.in_flight.writers_in_flight`.
     """
 
-    log: DeltaLog
-    random: Random = attrs.field(factory=Random)
     backoff: Backoff = POLITE
-    referee: Referee | None = None
-    after_commit: AfterCommit | None = None
     abandoned_after: timedelta | None = None
 
     def publish(self, shadow: Shadow, rewrite: Rewrite) -> Publication:
@@ -115,89 +97,64 @@ class Publisher:
         :raises StoreUnavailableError: the store did not answer until the budget was used up; nobody knows whether the
             compaction was published, and either is right.
         """
-        return _Attempts(self, shadow, rewrite).run()
+        return self.commit(_Compaction(self, shadow, rewrite))
 
 
-class _Attempts:
-    """One call of :meth:`Publisher.publish`: what is known of the winners grows from attempt to attempt."""
+class _Compaction(Proposal[Publication]):
+    """One call of :meth:`Publisher.publish`."""
 
     def __init__(self, publisher: Publisher, shadow: Shadow, rewrite: Rewrite) -> None:
         self._publisher = publisher
         self._log = publisher.log
-        # Spark's work lies behind the snapshot: the table may have been made again since.
-        self._log.doubt()
         self._shadow = shadow
         self._rewrite = rewrite
         self._groups = {group.partition: group for group in rewrite.groups}
         self._dropped: list[Dropped] = []
-        self._txn_id = str(uuid.UUID(int=publisher.random.getrandbits(128), version=4))
-        self._seen = shadow.snapshot.version
-        self._winners: list[Commit] = []
-        self._live: LiveFiles | None = None
+        self._live: tuple[int, LiveFiles] | None = None
         self._put: tuple[Rewritten, ...] = ()
-        self._lost = 0
-        self._waits = Waits(publisher.backoff, publisher.random, self._log.clock)
+        self.name = f"compaction {shadow.path}"
+        self.read_version = shadow.snapshot.version
 
-    def run(self) -> Publication:
-        """Attempt until the rewrite is published, dropped, or the budget is used up."""
-        while True:
-            unknown: StoreUnavailableError | None = None
-            try:
-                ended = self._attempt()
-                if ended is not None:
-                    return ended
-            except StoreUnavailableError as error:
-                # The put may have taken effect; the next attempt reads the log first and finds it (protocol:
-                # create-only).
-                logger.warning("%s: publishing compaction %s: %s", self._log.table, self._shadow.path, error)
-                unknown = error
-            if self._waits.exhausted:
-                if unknown is not None:
-                    raise unknown
-                return self._drop_all(f"{self._lost} puts met another's commit, and a compaction does not insist")
-            self._waits.wait()
+    def decide(self, view: View) -> Put | Publication:
+        """Put what is still right of the rewrite.
 
-    def _attempt(self) -> Publication | None:
-        snapshot = self._log.snapshot()
-        if snapshot is None:
-            raise TableNotFoundError(f"There is no Delta table at {self._log.table} any more.")
-        news = self._take_in(snapshot)
-        if news is None:
-            return self._drop_all(f"the log after version {self._seen} was cleaned up meanwhile")
-        mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
-        if mine is not None:
-            # The answer to our put was lost. What stands there is the last that was put: a version is put once.
-            return self._published(mine.version, snapshot)
+        :param view: what to decide on.
+        """
+        snapshot = view.snapshot
+        if not view.complete:
+            return self._drop_all(f"the log after version {self.read_version} was cleaned up meanwhile", view.tally)
         snapshot.check_supported(self._log.table)
         reason = self._unfit(snapshot)
         if reason is not None:
-            return self._drop_all(reason)
+            return self._drop_all(reason, view.tally)
         try:
-            self._drop_groups(snapshot)
+            self._drop_groups(view)
         except LogGapError as error:
-            return self._drop_all(f"the log was cleaned up while it was read: {error}")
+            return self._drop_all(f"the log was cleaned up while it was read: {error}", view.tally)
         if not self._groups:
-            return self._drop_all("")
+            return self._drop_all("", view.tally)
         self._put = tuple(self._groups.values())
-        entry = self._entry(snapshot)
-        try:
-            self._log.store.create(version_path(snapshot.version + 1), dump_actions(entry))
-        except ObjectExistsError:
-            self._lost += 1
-            return None
-        return self._published(snapshot.version + 1, snapshot)
+        return Put(self._entry(snapshot, view.txn_id))
 
-    def _take_in(self, snapshot: Snapshot) -> list[Commit] | None:
-        try:
-            news = self._log.commits_between(self._seen, snapshot.version)
-        except LogGapError:
-            return None
-        self._winners += news
-        self._seen = snapshot.version
-        if self._live is not None:
-            for commit in news:
-                self._live.apply(commit)
-        return news
+    def committed(self, version: int, tally: Tally) -> Publication:
+        """Mark the shadow as published.
+
+        :param version: that it came with.
+        :param tally: of the transaction.
+        """
+        self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
+        return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), tally)
+
+    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
+        """Drop the rewrite: a compaction does not insist.
+
+        :param tally: of the transaction.
+        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :raises StoreUnavailableError: the store did not answer the last put.
+        """
+        if trouble is not None:
+            raise trouble
+        return self._drop_all(f"{tally.lost_races} puts met another's commit, and a compaction does not insist", tally)
 
     def _unfit(self, snapshot: Snapshot) -> str | None:
         """Say why files that were rewritten under the old definition no longer fit, or ``None``.
@@ -215,45 +172,44 @@ class _Attempts:
             reasons.append("row tracking was switched")
         return f"the table changed: {'; '.join(reasons)} (seen at version {snapshot.version})" if reasons else None
 
-    def _drop_groups(self, snapshot: Snapshot) -> None:
+    def _drop_groups(self, view: View) -> None:
         """Leave out the partitions in which an input went, or is needed by a writer that began meanwhile."""
+        snapshot = view.snapshot
         oldest, days = self._rewrite.oldest, snapshot.retention_days
         if oldest is not None and self._log.clock.now() - oldest >= timedelta(days=days) / 2:
             # A VACUUM may have listed them for deletion, as it does a buffer's (protocol: young).
             self._drop(f"its new files are older than half of the table's retention of {days:g} days", *self._groups)
             return
-        live = self._live_files(snapshot)
-        present = {file_key(file) for file in live}
+        present = {file_key(file) for file in self._live_files(view)}
         needed = writers_in_flight(self._log, snapshot, self._publisher.abandoned_after)
         for partition, group in list(self._groups.items()):
             for file in group.removed:
                 if file_key(file) not in present:
-                    self._drop(self._why_gone(file), partition)
+                    self._drop(_why_gone(file, view.winners), partition)
                     break
                 reason = needed.why_needed(file)
                 if reason is not None:
                     self._drop(f"{file['path']} must stay as it is: {reason}", partition)
                     break
 
-    def _live_files(self, snapshot: Snapshot) -> LiveFiles:
-        if self._live is None:
+    def _live_files(self, view: View) -> LiveFiles:
+        snapshot = view.snapshot
+        if self._live is not None:
+            version, live = self._live
+            for commit in view.winners:
+                if commit.version > version:
+                    live.apply(commit)
+        else:
             split, touched = snapshot.partitioning, frozenset(self._groups)
-            self._live = self._log.live_files(
+            live = self._log.live_files(
                 lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version
             )
             if self._publisher.referee is not None:
-                self._publisher.referee(snapshot.version, split, lambda partition: partition in touched, self._live)
-        return self._live
+                self._publisher.referee(snapshot.version, split, lambda partition: partition in touched, live)
+        self._live = (snapshot.version, live)
+        return live
 
-    def _why_gone(self, file: Mapping[str, Any]) -> str:
-        for commit in self._winners:
-            if any(remove["path"] == file["path"] for remove in commit.removes):
-                changed = "gave it another deletion vector" if _adds(commit, file["path"]) else "removed it"
-                who = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown writer"
-                return f"{file['path']} is no longer as it was: version {commit.version} ({who}) {changed}"
-        return f"{file['path']} is no longer in the table as it was"
-
-    def _entry(self, snapshot: Snapshot) -> list[Action]:
+    def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
         now = self._log.clock.now()
         adds = [self._add(add) for group in self._put for add in group.added]
         removes = [
@@ -275,7 +231,7 @@ class _Attempts:
                 "numAddedBytes": str(sum(int(file["size"]) for file in adds)),
             },
             "engineInfo": f"airflow-provider-onelake/{__version__}",
-            "txnId": self._txn_id,
+            "txnId": txn_id,
             STAGED: {
                 "format": FORMAT,
                 COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version},
@@ -300,15 +256,10 @@ class _Attempts:
         for partition in partitions:
             self._dropped.append(Dropped(self._groups.pop(partition).name, reason))
 
-    def _drop_all(self, reason: str) -> Publication:
+    def _drop_all(self, reason: str, tally: Tally) -> Publication:
         self._drop(reason, *list(self._groups))
         self._close({"reason": "; ".join(dict.fromkeys(dropped.reason for dropped in self._dropped))})
-        return Publication(Status.DROPPED, None, (), tuple(self._dropped), self._lost)
-
-    def _published(self, version: int, snapshot: Snapshot) -> Publication:
-        self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
-        follow_up(self._publisher.after_commit, snapshot, version, self._log.table)
-        return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), self._lost)
+        return Publication(Status.DROPPED, None, (), tuple(self._dropped), tally)
 
     def _close(self, outcome: Mapping[str, Any]) -> None:
         try:
@@ -316,6 +267,15 @@ class _Attempts:
         except OneLakeError as error:
             # It only keeps the shadow's log from lying about for longer.
             logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
+
+
+def _why_gone(file: Mapping[str, Any], winners: Iterable[Commit]) -> str:
+    for commit in winners:
+        if any(remove["path"] == file["path"] for remove in commit.removes):
+            changed = "gave it another deletion vector" if _adds(commit, file["path"]) else "removed it"
+            who = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown writer"
+            return f"{file['path']} is no longer as it was: version {commit.version} ({who}) {changed}"
+    return f"{file['path']} is no longer in the table as it was"
 
 
 def _adds(commit: Commit, path: str) -> bool:

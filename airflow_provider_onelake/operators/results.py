@@ -45,7 +45,7 @@ def describe_publication(publication: Publication) -> dict[str, Any]:
     result: dict[str, Any] = {
         "status": publication.status.value,
         "version": publication.version,
-        "lost_races": publication.lost_races,
+        "lost_races": publication.tally.lost_races,
         "conflicts": list(publication.conflicts),
         "decisions": [str(settlement) for settlement in publication.settlements],
         "rows_published": None,
@@ -112,7 +112,7 @@ def describe_compaction(plan: compaction.Plan, publication: rewrite.Publication 
             for left in plan.left_out[:_MOST_PARTITIONS]
         ],
         "partitions_left_out": len({left.partition for left in plan.left_out}),
-        "lost_races": publication.lost_races if publication is not None else 0,
+        "lost_races": publication.tally.lost_races if publication is not None else 0,
     }
 
 

@@ -184,7 +184,7 @@ def _publish(table: str, checkpoints: bool, backoff: Backoff | None, paths: list
         now = time.monotonic()
         latencies.append(now - last)
         last = now
-        answer.update(attempts=publication.attempts, lost_races=publication.lost_races)
+        answer.update(attempts=publication.tally.attempts, lost_races=publication.tally.lost_races)
         if publication.status is not Status.PUBLISHED:
             failed.append(publication.status.value)
     end = time.monotonic()

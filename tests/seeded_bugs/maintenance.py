@@ -217,13 +217,6 @@ BUGS = [
         ("maintenance/test_rewrite.py::test_rows_deleted_in_between_do_not_come_back",),
     ),
     Bug(
-        "a compaction's put whose answer was lost is put again",
-        "maintenance.rewrite",
-        "mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)",
-        "mine = None",
-        ("maintenance/test_rewrite.py::test_a_lost_answer_is_settled_by_reading",),
-    ),
-    Bug(
         "a compaction does not spare writers that began meanwhile",
         "maintenance.rewrite",
         "reason = needed.why_needed(file)",

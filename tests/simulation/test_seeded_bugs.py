@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_onelake.commit import conflicts, entry, policy, publish, reconcile
+from airflow_provider_onelake.commit import checks, conflicts, entry, policy, publish, reconcile, transaction
 from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import fits, partitions, replay
@@ -18,10 +18,18 @@ from tests.simulation import actors, versions
 from tests.simulation.mutants import Change
 from tests.simulation.runner import simulate
 
-_Attempts = publish._Attempts
+_Publishing = publish._Publishing
+_Transaction = transaction._Transaction
 _Reconciliation = reconcile._Reconciliation
 
-NO_TXN_CHECK = Change(_Attempts, "_pending", {"stored = snapshot.txns.get(spec.identity.app_id)": "stored = None"})
+NO_TXN_CHECK = Change(
+    _Publishing,
+    "_is_pending",
+    {
+        "return not is_done(buffer, view, self._log)": "return True",
+        "is_in_table(buffer, view, self._log.table)": "False",
+    },
+)
 NO_PATH_CHECK = Change(publish, "check_no_path_twice", {"if add[": "if False and add["})
 BOTH = {"for file in removed]": "for file in (*removed, *(flat[:1] if batch.replaces_anything else ()))]"}
 
@@ -38,7 +46,7 @@ BUGS = [
     pytest.param(
         # Reconcile passes over closed buffers, and the committer asks again.
         [
-            Change(_Attempts, "_closed", {"= closed(self._log.store, buffer.path)": "= None"}),
+            Change(_Publishing, "_is_pending", {"= closed(self._log.store, buffer.path)": "= None"}),
             Change(_Reconciliation, "_look_at", {"and closed(self._log.store, path) is None": ""}),
         ],
         "was closed before",
@@ -46,12 +54,12 @@ BUGS = [
     ),
     pytest.param(
         # The txn would tell, and so would the path.
-        [Change(_Attempts, "_attempt", {"commit.txn_id == self._txn_id": "False"}), NO_TXN_CHECK, NO_PATH_CHECK],
+        [Change(_Transaction, "_attempt", {"commit.txn_id == self._txn_id": "False"}), NO_TXN_CHECK, NO_PATH_CHECK],
         "was in the table before|sets the txn|passes over|serial order",
         id="lost-answer-taken-for-a-refusal",
     ),
     pytest.param(
-        [Change(_Attempts, "_pending", {"if stored > spec.generation:": "if False:"})],
+        [Change(checks, "is_done", {"if stored > spec.generation:": "if False:"})],
         "sets the txn of",
         id="zombies-generation-ignored",
     ),
@@ -88,7 +96,7 @@ BUGS = [
         id="colleagues-rows-replaced",
     ),
     pytest.param(
-        [Change(_Attempts, "_attempt", {"if buffer not in buffers": "if False"})],
+        [Change(_Publishing, "decide", {"if buffer not in buffers": "if False"})],
         "of a colleague|serial order",
         id="rows-of-a-colleague-published-meanwhile-replaced",
     ),
@@ -132,10 +140,10 @@ BUGS = [
     pytest.param(
         [
             Change(
-                _Attempts,
+                _Transaction,
                 "_attempt",
                 {
-                    "snapshot = self._log.snapshot()": "snapshot = self._log._snapshot or self._log.snapshot()",
+                    "self._snapshot = self._newest()": "self._snapshot = self._log._snapshot or self._newest()",
                     "version_path(snapshot.version + 1)": "version_path(self._log.store.version() + 1)",
                 },
             ),
@@ -144,12 +152,12 @@ BUGS = [
         id="snapshot-not-refreshed-before-deciding",
     ),
     pytest.param(
-        [Change(_Attempts, "_attempt", {"self._log.store.create(": "self._log.store.put("})],
+        [Change(_Transaction, "_attempt", {"self._log.store.create(": "self._log.store.put("})],
         "is put over",
         id="put-is-not-create-only",
     ),
     pytest.param(
-        [Change(_Attempts, "_allied", {"spec.generation > writer.generation": "False"})],
+        [Change(_Publishing, "_allied", {"spec.generation > writer.generation": "False"})],
         "serial order|fails with ConflictError",
         id="rerun-yields-to-its-own-older-generation",
     ),
@@ -159,7 +167,7 @@ BUGS = [
         id="writer-that-published-meanwhile-named-missing",
     ),
     pytest.param(
-        [Change(_Attempts, "_ended_without_put", {"if all(": "if False and all("})],
+        [Change(_Publishing, "_ended_without_put", {"if all(": "if False and all("})],
         "says",
         id="set-aside-reported-as-published",
     ),
@@ -174,12 +182,12 @@ BUGS = [
         id="published-though-a-writer-is-missing",
     ),
     pytest.param(
-        [Change(rewrite._Attempts, "_drop_groups", {"if file_key(file) not in present:": "if False:"})],
+        [Change(rewrite._Compaction, "_drop_groups", {"if file_key(file) not in present:": "if False:"})],
         "which is not live",
         id="compaction-published-after-an-input-was-removed",
     ),
     pytest.param(
-        [Change(rewrite._Attempts, "_attempt", {"commit.txn_id == self._txn_id": "False"})],
+        [Change(_Transaction, "_attempt", {"commit.txn_id == self._txn_id": "False"})],
         "says dropped in None, and the log|which is not live",
         id="compactions-own-commit-not-recognised",
     ),
@@ -208,8 +216,8 @@ BUGS = [
     pytest.param(
         [
             Change(
-                _Attempts,
-                "_attempt",
+                _Publishing,
+                "decide",
                 {
                     "build_entry(batch, snapshot,": "build_entry(batch, attrs.evolve(snapshot, "
                     "domains=self.__dict__.setdefault('_first', snapshot).domains),"
@@ -231,7 +239,7 @@ BUGS = [
         id="in-commit-timestamp-not-later",
     ),
     pytest.param(
-        [Change(publish, "stale_reads", {"if buffer.reads_target:": "if False:"})],
+        [Change(checks, "stale_reads", {"if read_at is None:": "if True:"})],
         "computed from version .*, which changed since",
         id="self-read-published-after-a-change",
     ),
@@ -246,14 +254,14 @@ BUGS = [
             Change(
                 Replaced,
                 "files",
-                {"startswith(colleagues)]": "startswith(colleagues) and not any(file in w.adds for w in winners)]"},
+                {"startswith(colleagues)]": "startswith(colleagues) and not any(file in w.adds for w in view.winners)]"},
             )
         ],
         "serial order",
         id="overwrite-leaves-a-winners-file",
     ),
     pytest.param(
-        [Change(_Attempts, "_rivals", {"if batch.replaces_anything else []": "if False else []"})],
+        [Change(_Publishing, "_rivals", {"if batch.replaces_anything else []": "if False else []"})],
         "serial order|passes over",
         id="writers-of-a-load-one-after-another-are-no-rivals",
     ),

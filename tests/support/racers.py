@@ -79,5 +79,5 @@ def race_commits(lake: Any, number: int, rounds: int, begun: Any, put: Any, said
         begun.wait(timeout=60)
         store.waits = True
         publication = Committer(through(store, log)).publish([buffer])
-        outcomes.append((publication.version, publication.lost_races))
+        outcomes.append((publication.version, publication.tally.lost_races))
     said.put((number, outcomes))

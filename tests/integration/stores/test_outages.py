@@ -89,7 +89,7 @@ def test_a_commit_whose_answer_was_lost_is_published_once_and_lost_no_race(lake:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     proxy.faults = first(1, "PUT", "/_delta_log/00000000000000000001.json", Fault(lose_answer=True))
     publication = Committer(log).publish([buffer])
-    assert (publication.status, publication.version, publication.lost_races) == (Status.PUBLISHED, 1, 0)
+    assert (publication.status, publication.version, publication.tally.lost_races) == (Status.PUBLISHED, 1, 0)
     assert lake.ids() == [1]
 
 

@@ -109,7 +109,7 @@ def test_this_package_loses_none(
             assert Committer(lake.log()).publish([second]).version == 1
         late = held_up.result(SECONDS)
     # Refused by the store, as it was conditional, and put again as the next version.
-    assert (late.version, late.lost_races) == (2, 1)
+    assert (late.version, late.tally.lost_races) == (2, 1)
     assert [(put.request.conditional, put.status) for put in commits(proxy, lake)] == [(True, 412), (True, 200)]
     assert lake.ids() == list(range(2 * ROWS))
     # Neither driver has put a version of the table.

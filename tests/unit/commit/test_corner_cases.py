@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.policy import Policy
-from airflow_provider_onelake.commit.publish import Committer, Status, _Attempts
+from airflow_provider_onelake.commit.publish import Committer, Status, _Publishing
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
@@ -128,7 +128,7 @@ def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: 
 
 def test_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS, generation=2), {"2019-01": [2]})
-    attempts = _Attempts(Committer(log), [buffer], None, ())
+    publishing = _Publishing(Committer(log), [buffer], None, ())
     record = PublishedWriter(
         app_id=buffer.spec.identity.app_id,
         writer="w",
@@ -138,7 +138,7 @@ def test_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLo
         rows=1,
         fingerprint="same",
     )
-    allied = {generation: attempts._allied(attrs.evolve(record, generation=generation)) for generation in (1, 2, 3)}
+    allied = {generation: publishing._allied(attrs.evolve(record, generation=generation)) for generation in (1, 2, 3)}
     assert allied == {1: True, 2: False, 3: False}
 
 

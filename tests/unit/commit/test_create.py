@@ -15,6 +15,7 @@ from airflow_provider_onelake.commit.mapping import fields_within
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
+from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import SCHEMA, foreign_append, local_log, make_table
 
@@ -62,12 +63,16 @@ def test_an_existing_table_is_left_as_it_is(log: DeltaLog) -> None:
     assert list(columns(snapshot.metadata)) == ["id", "month"]
 
 
-def test_after_a_lost_answer_creating_again_finds_the_table_made(log: DeltaLog) -> None:
-    lossy = through(AnswerLost(log.store, effect=True), log)
-    with pytest.raises(StoreUnavailableError):
-        create_table(lossy, SCHEMA, ["month"])
+@pytest.mark.parametrize("effect", [True, False])
+def test_a_lost_answer_is_settled_by_looking_for_the_table(log: DeltaLog, effect: bool) -> None:
+    lossy = through(AnswerLost(log.store, effect=effect), log)
     assert create_table(lossy, SCHEMA, ["month"]).version == 0
     assert DeltaTable(log.table).version() == 0
+
+
+def test_a_store_that_does_not_answer_is_said_in_its_own_words(log: DeltaLog) -> None:
+    with pytest.raises(StoreUnavailableError, match="no answer"):
+        create_table(through(AnswerLost(log.store, effect=False, times=10**6), log, HeldClock()), SCHEMA, ["month"])
 
 
 def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> None:

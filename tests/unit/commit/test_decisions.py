@@ -171,7 +171,7 @@ def contest(
     assert held.refused == 1
     assert not held.winners
     if alone is not None:
-        assert alone.lost_races == 1
+        assert alone.tally.lost_races == 1
     found = ids(path)
     again = reconcile(Committer(through(log.store, log)), LOAD, list(writers), publish=publish, on_conflict=policy)
     if not report.failures:

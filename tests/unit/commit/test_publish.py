@@ -120,7 +120,7 @@ def test_one_put_create_only_at_exactly_the_next_version(log: DeltaLog) -> None:
     publication = committer(log, store).publish([buffer])
     assert [path for path, _ in store.puts] == [version_path(2)]
     assert (publication.status, publication.version) == (Status.PUBLISHED, 2)
-    assert (publication.attempts, publication.lost_races) == (1, 0)
+    assert (publication.tally.attempts, publication.tally.lost_races) == (1, 0)
     assert table_ids(log) == [1, 10]
 
 
@@ -131,8 +131,8 @@ def test_a_lost_race_is_decided_again_on_the_newest_snapshot_and_put_at_the_vers
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22))
     store, told = Counted(held), list[Publication]()
     publication = committer(log, store, observer=told.append).publish([buffer])
-    assert (publication.lost_races, held.refused) == (3, 3)
-    assert publication.rebasing > 0
+    assert (publication.tally.lost_races, held.refused) == (3, 3)
+    assert publication.tally.rebasing > 0
     assert told == [publication]
     assert publication.version == 4
     assert [path for path, _ in store.puts] == [version_path(version) for version in (1, 2, 3, 4)]
@@ -156,7 +156,7 @@ def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: Delt
     buffer = stage(log, writer_spec(**terms), HERE)
     store = Counted(AnswerLost(log.store, effect=True))
     publication = committer(log, store).publish([buffer])
-    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 2, 1)
+    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 2, 1)
     assert len(store.puts) == 1
     assert publication.entry is not None
     assert closed(log.store, buffer.path) is not None
@@ -176,7 +176,7 @@ def test_a_lost_answer_is_found_behind_what_others_committed_since(log: DeltaLog
 
     buffer = stage(log, writer_spec(), HERE)
     publication = committer(log, OthersFollow(log.store, effect=True)).publish([buffer])
-    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 1, 1)
+    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 1)
     assert table_ids(log) == [10, 20, 21]
 
 
@@ -184,8 +184,8 @@ def test_an_unknown_outcome_that_had_no_effect_is_put_again(log: DeltaLog) -> No
     buffer = stage(log, writer_spec(), HERE)
     store = Counted(AnswerLost(log.store, times=3, effect=False))
     publication = committer(log, store, backoff=Backoff(first=0)).publish([buffer])
-    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 1, 4)
-    assert (publication.unanswered, publication.lost_races, publication.rebasing) == (3, 0, 0.0)
+    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 4)
+    assert (publication.tally.unanswered, publication.tally.lost_races, publication.tally.rebasing) == (3, 0, 0.0)
     assert [path for path, _ in store.puts] == [version_path(1)] * 4
     assert table_ids(log) == [10]
 
@@ -201,7 +201,7 @@ def test_an_unknown_outcome_without_effect_whose_version_another_took_is_rebased
 
     buffer = stage(log, writer_spec(), HERE)
     publication = committer(log, AnotherTakesIt(log.store, effect=False)).publish([buffer])
-    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 2, 2)
+    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 2, 2)
     assert table_ids(log) == [10, 20]
 
 
@@ -215,7 +215,7 @@ def test_already_exists_may_be_ones_own_put_repeated_by_the_client(log: DeltaLog
 
     buffer = stage(log, writer_spec(**terms), HERE)
     publication = committer(log, RepeatedByTheClient(log.store)).publish([buffer])
-    assert (publication.status, publication.version, publication.attempts) == (Status.PUBLISHED, 1, 1)
+    assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 1, 1)
     assert table_ids(log) == [10]
 
 
@@ -262,7 +262,7 @@ def test_the_winners_of_a_long_race_are_read_once_each(log: DeltaLog) -> None:
         racing = Committer(through(store, log), backoff=Backoff(first=0))
         if losses == 15:
             buffer = stage(log, writer_spec("again", BEFORE, **OVERWRITE), HERE)
-        assert racing.publish([buffer]).lost_races == losses
+        assert racing.publish([buffer]).tally.lost_races == losses
         costs.append((store.calls["get"], store.calls["list"]))
     (few, lists), (many, more_lists) = costs
     assert more_lists == lists
@@ -283,7 +283,7 @@ def test_a_buffer_already_published_is_a_no_op(log: DeltaLog, terms: Any, marked
         Path(log.table, buffer.path, CLOSED).unlink()
     store = Counted(log.store)
     publication = committer(log, store).publish([buffer])
-    assert (publication.status, publication.version, publication.attempts) == (Status.ALREADY, 1, 0)
+    assert (publication.status, publication.version, publication.tally.attempts) == (Status.ALREADY, 1, 0)
     assert store.puts == []
     assert table_ids(log) == [10]
 
@@ -450,7 +450,7 @@ def test_a_true_conflict_without_a_policy_is_a_result_and_nothing_is_changed(log
     buffer = stage(log, writer_spec(**terms), HERE)
     held = LoserHeld(log.store, appends(log))
     publication = committer(log, held).publish([buffer])
-    assert (publication.lost_races, held.refused) == (1, 1)
+    assert (publication.tally.lost_races, held.refused) == (1, 1)
     assert publication.status is Status.CONFLICTED
     assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
     assert closed(log.store, buffer.path) is None
@@ -461,7 +461,7 @@ def test_a_conflict_with_a_winner_that_was_there_before_the_first_put_is_found_w
     buffer = stage(log, writer_spec(**OVERWRITE), HERE)
     appends(log)()
     publication = committer(log).publish([buffer])
-    assert (publication.status, publication.attempts) == (Status.CONFLICTED, 0)
+    assert (publication.status, publication.tally.attempts) == (Status.CONFLICTED, 0)
     assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
 
 
@@ -558,7 +558,7 @@ def test_what_is_removed_is_resolved_on_the_newest_snapshot(tmp_path: Path) -> N
     buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), SOON)
     held = LoserHeld(log.store, lambda: delete_rows(through(log.store, log), add, [1]))
     publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
-    assert (publication.lost_races, held.refused) == (1, 1)
+    assert (publication.tally.lost_races, held.refused) == (1, 1)
     assert [settlement.outcome for settlement in publication.settlements] == ["replaced"]
     commit = log.commit(3)
     assert commit is not None
@@ -571,7 +571,7 @@ def test_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None
     buffer = finished_at(log, stage(log, writer_spec(**OVERWRITE), HERE), SOON)
     held = LoserHeld(log.store, appends(log, 20), appends(log, 21), appends(log, 22, "2019-02"))
     publication = committer(log, held).publish([buffer], Policy.LAST_WRITER_WINS)
-    assert (publication.lost_races, held.refused) == (3, 3)
+    assert (publication.tally.lost_races, held.refused) == (3, 3)
     assert publication.entry is not None
     assert publication.entry.files_removed == 3
     assert table_ids(log) == [10, 22]
@@ -628,7 +628,7 @@ def test_a_nullable_column_added_in_the_race_fits(log: DeltaLog, terms: Any) -> 
     schema = schema_with(log, fare={})
     held = LoserHeld(log.store, lambda: change_metadata(log, schemaString=schema))
     publication = committer(log, held).publish([buffer])
-    assert (publication.lost_races, held.refused, publication.version) == (1, 1, 2)
+    assert (publication.tally.lost_races, held.refused, publication.version) == (1, 1, 2)
     assert DeltaTable(log.table).to_pyarrow_table().to_pylist() == [{"id": 10, "month": "2019-01", "fare": None}]
 
 
@@ -837,7 +837,7 @@ def test_log_lines_carry_table_and_writer(log: DeltaLog, caplog: pytest.LogCaptu
     buffer = stage(log, writer_spec("vendor-1"), HERE)
     with caplog.at_level(logging.WARNING):
         committer(log, AnswerLost(log.store, effect=True)).publish([buffer])
-    assert f"{log.table}: attempt 1 of 'vendor-1'" in caplog.text
+    assert f"{log.table}: attempt 1 to commit writers 'vendor-1'" in caplog.text
 
 
 def test_what_follows_a_commit_is_called_with_its_version(log: DeltaLog) -> None:
@@ -902,7 +902,7 @@ def test_to_make_sure_of_the_table_costs_a_publication_one_request_however_many_
         log = through(LoserHeld(counted, *[wins] * races), writer)
         buffer = stage(log, writer_spec(), HERE)
         counted.calls.clear()
-        assert Committer(log, backoff=Backoff(first=0.0, longest=0.0)).publish([buffer]).lost_races == races
+        assert Committer(log, backoff=Backoff(first=0.0, longest=0.0)).publish([buffer]).tally.lost_races == races
         costs.append(counted.calls["get"])
     # The entry that the table is known by, the next version, the marker; and for each race, the winner and what follows.
     assert costs == [3, 5, 13]

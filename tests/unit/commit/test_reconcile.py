@@ -316,7 +316,7 @@ def test_an_earlier_finisher_left_in_conflict_is_set_aside_and_reported_without_
     late = staged(log, "late", 2, hour=2, **OVERWRITE)
     held = LoserHeld(log.store, lambda: Committer(through(log.store, log)).publish([late]))
     alone = Committer(through(held, log)).publish([early])
-    assert (alone.lost_races, held.refused, alone.status) == (1, 1, Status.CONFLICTED)
+    assert (alone.tally.lost_races, held.refused, alone.status) == (1, 1, Status.CONFLICTED)
     report = settle(log, "early", "late")
     assert statuses(report) == {"early": "set_aside", "late": "already_published"}
     (outcome, _) = report.outcomes

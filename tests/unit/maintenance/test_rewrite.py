@@ -138,7 +138,7 @@ def test_an_append_in_between_costs_one_more_put(log: DeltaLog) -> None:
         log.store, lambda: foreign_append(log, {"2019-01": [30]}), lambda: foreign_append(log, {"x": [31]})
     )
     publication = publish(through(store, log), shadow, backoff=Backoff(first=0.0, longest=0.0))
-    assert (publication.status, publication.version, publication.lost_races) == (Status.PUBLISHED, 6, 2)
+    assert (publication.status, publication.version, publication.tally.lost_races) == (Status.PUBLISHED, 6, 2)
     assert ids(table(log)) == [*ROWS, 30, 31]
     assert len(live(log)) == 4
 

@@ -1,0 +1,264 @@
+"""What is asked before buffers are put into a table, on every snapshot anew: one function a question.
+
+In the order in which :mod:`~airflow_provider_onelake.commit.publish` asks, with the rule that each one keeps:
+
+1. :func:`is_in_table`, :func:`is_done`: is the writer's work there already, or newer work of it? (generation, skip only
+   what is there)
+2. a marker: was the buffer set aside? (publishing closes)
+3. ``Buffer.check_age``: could a VACUUM take its files? (young)
+4. :func:`check_no_path_twice` (no path twice)
+5. :func:`check_definition`: would the table read its files rightly? (compatible definition)
+6. :func:`~airflow_provider_onelake.commit.batch.place`: do all rows lie where the writer expects them? (typed partition
+   values)
+7. :func:`stale_reads`: is what it read still what it was? (reads its target)
+8. :func:`check_winners_known`: does the log tell what it would replace? (known winners)
+9. :func:`check_others_rows_apart`: can the rows of its load's other writers be told from those that it replaces? (whole
+   writes)
+10. :func:`check_paths_relative`, and a second opinion on the live files (verbatim remove)
+11. :func:`~airflow_provider_onelake.commit.conflicts.find_conflicts`: what did others do to the rows that it replaces?
+    Its answers go to the policy (whole writes)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from airflow_provider_onelake.commit.batch import Batch
+from airflow_provider_onelake.commit.transaction import View
+from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
+    ConflictError,
+    RerunRefusedError,
+    TerminalError,
+    UnsupportedFeatureError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.actions import is_absolute
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.fits import misfits
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.published import WAYS, Publishing, undone
+from airflow_provider_onelake.staging.spec import Mode, OnRerun
+
+# Operations whose new files hold nothing of the files that they remove.
+_AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
+
+
+def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
+    """Say whether the buffer's writer is in the table with this very generation (protocol: generation).
+
+    :param buffer: to publish.
+    :param view: to decide on.
+    :param table: what messages call the table.
+    :raises RerunRefusedError: what is there came from an attempt with another source or code, which was still at work
+        when it was fenced off. So this buffer's rows must not be called published.
+    """
+    spec = buffer.spec
+    if view.snapshot.txns.get(spec.identity.app_id) != spec.generation:
+        return False
+    found = record_of(spec.identity, view.winners)
+    if found is None or found.record.generation != spec.generation or found.record.buffer == buffer.path:
+        return True
+    if spec.fingerprint and found.record.fingerprint and found.record.fingerprint != spec.fingerprint:
+        raise RerunRefusedError(
+            f"An earlier attempt of writer {spec.identity.key!r}, of another source or code, came into {table} in "
+            f"version {found.version} while this one was staged. Nothing more was published: {WAYS}."
+        )
+    return True
+
+
+def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
+    """Say whether an older generation's rows, which are in the table, are all that this one may ask for.
+
+    Protocol: generation, skip only what is there.
+
+    :param buffer: to publish.
+    :param view: to decide on.
+    :param log: of the table.
+    :raises ZombieWriterError: a newer generation is in the table.
+    :raises RerunRefusedError: with ``on_rerun='skip'``, other work of the writer came into the table meanwhile, or its
+        rows were taken back.
+    """
+    spec = buffer.spec
+    stored = view.snapshot.txns.get(spec.identity.app_id)
+    if stored is None:
+        return False
+    if stored > spec.generation:
+        raise ZombieWriterError(
+            f"Generation {stored} of writer {spec.identity.key!r} is in {log.table} already; this buffer is "
+            f"of generation {spec.generation} and is not put on top of newer data. Nothing was published."
+        )
+    if spec.on_rerun is not OnRerun.SKIP:
+        return False
+    found = record_of(spec.identity, view.winners)
+    same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint
+    why_not = undone(log, found, view.snapshot) if same and found else None
+    if same and why_not is None:
+        return True
+    raise RerunRefusedError(
+        f"Generation {stored} of writer {spec.identity.key!r} came into {log.table} while generation "
+        f"{spec.generation} was staged, "
+        + (f"and {why_not}" if why_not else "so publishing it would repeat rows")
+        + f". Nothing was published: {WAYS}."
+    )
+
+
+def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
+    """Return the newest record of a writer among some commits, or ``None``.
+
+    :param identity: of the writer.
+    :param winners: in the order of versions.
+    """
+    records = (
+        Publishing(winner.version, writer)
+        for winner in reversed(winners)
+        for writer in winner.writers
+        if writer.app_id == identity.app_id
+    )
+    return next(records, None)
+
+
+def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], table: str) -> None:
+    """Refuse to add a file that was ever in the table (protocol: no path twice).
+
+    A buffer's files can have come in only after its read version, so the winners tell.
+
+    :param buffers: to publish.
+    :param winners: every commit since their read versions.
+    :param table: what messages call the table.
+    :raises TerminalError: a file was published before.
+    """
+    prefixes = tuple(f"{buffer.path}/" for buffer in buffers)
+    for winner in winners:
+        for add in winner.adds:
+            if add["path"].startswith(prefixes):
+                raise TerminalError(
+                    f"{add['path']} came into {table} in version {winner.version} already; a file is published once. "
+                    "Nothing was changed."
+                )
+
+
+def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
+    """Refuse a buffer whose files the table would no longer read rightly (protocol: compatible definition).
+
+    :param buffer: to publish.
+    :param snapshot: that is committed against.
+    :param table: what messages call the table.
+    :raises BufferDoesNotFitError: saying what changed and what to do.
+    :raises UnsupportedFeatureError: the table has got a feature outside the allow-list.
+    """
+    snapshot.check_supported(table)
+    if buffer.table_id != snapshot.table_id:
+        reasons = ["the table was replaced by another"]
+    else:
+        reasons = list(misfits(buffer.metadata, snapshot.metadata))
+    if buffer.spec.mode is not Mode.APPEND and snapshot.append_only:
+        reasons.append("it is append-only now")
+    if reasons:
+        raise BufferDoesNotFitError(
+            f"{table} changed since writer {buffer.spec.identity.key!r} staged at version {buffer.read_version}: "
+            f"{'; '.join(reasons)} (seen at version {snapshot.version}). Nothing was published. Clear "
+            f"{buffer.spec.task or 'the writer'} to stage the rows again under the new definition."
+        )
+
+
+def stale_reads(buffers: Iterable[Buffer], winners: Iterable[Commit]) -> list[Commit]:
+    """Return the commits that changed rows after a writer that reads the table was formed (protocol: reads its target).
+
+    Nobody knows which rows a writer read, so any change of rows counts, wherever it is. For the same reason the
+    writer's reads need not be pinned to one version: without a change since its read version, all of them gave the same
+    rows.
+
+    :param buffers: to publish.
+    :param winners: every commit since the read versions, but for colleagues' and the batch's own.
+    """
+    read_at = min((buffer.read_version for buffer in buffers if buffer.reads_target), default=None)
+    if read_at is None:
+        return []
+    return [winner for winner in winners if winner.version > read_at and winner.data_change]
+
+
+def check_winners_known(batch: Batch, view: View, table: str) -> None:
+    """Refuse to replace rows, or to publish what was computed from the table, where commits are unknown.
+
+    Protocol: known winners.
+
+    :param batch: to publish.
+    :param view: to decide on.
+    :param table: what messages call the table.
+    :raises ConflictError: commits since the batch's read version were cleaned up.
+    """
+    if view.complete:
+        return
+    if any(buffer.reads_target for buffer in batch.buffers):
+        raise ConflictError(
+            f"Writers {batch.names} read {table} at version {batch.read_version}, and its log since then was cleaned "
+            "up, so nobody knows whether what they read has changed. Nothing was published: clear them."
+        )
+    if batch.replaces_anything:
+        raise ConflictError(
+            f"The log of {table} between version {batch.read_version}, on which writers {batch.names} were formed, and "
+            f"version {view.snapshot.version} was cleaned up, so nobody knows what they would replace. Nothing was "
+            "published: clear the writers to run them on the newest version."
+        )
+
+
+def check_others_rows_apart(batch: Batch, colleagues: tuple[str, ...], winners: Iterable[Commit], table: str) -> None:
+    """Refuse to replace rows among which those of the load's other writers can no longer be told by their files.
+
+    :param batch: to publish; it replaces rows.
+    :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
+    :param winners: every commit since the batch's read version.
+    :param table: what messages call the table.
+    :raises ConflictError: a winner moved rows of a colleague into another file.
+    """
+    for winner in winners:
+        rewritten = rewritten_file(winner, colleagues)
+        if rewritten is not None:
+            raise ConflictError(
+                f"Version {winner.version} of {table} wrote the rows of {rewritten}, of a colleague of "
+                f"writers {batch.names}, into another file, so they cannot be told from those that they replace. "
+                "Nothing was published: clear all writers of the load."
+            )
+
+
+def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
+    """Return a file of some directories whose rows a commit moved into files of its own, if any.
+
+    A compaction does, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. Whose rows are
+    in the new files can no longer be told by their paths.
+
+    :param commit: to look at.
+    :param directories: of buffers, with a slash at their ends.
+    """
+    added = {add["path"] for add in commit.adds}
+    moves = bool(added) and not commit.writers and commit.operation not in _AFRESH
+    return next(
+        (
+            file["path"]
+            for file in commit.removes
+            if file["path"].startswith(directories)
+            # A file that is added again has another deletion vector, and is the same file.
+            and (not file.get("dataChange", True) or (moves and file["path"] not in added))
+        ),
+        None,
+    )
+
+
+def check_paths_relative(files: Iterable[Mapping[str, Any]], table: str) -> None:
+    """Refuse to remove a file that the log names by an absolute path.
+
+    :param files: live ``add`` actions to remove.
+    :param table: what messages call the table.
+    :raises UnsupportedFeatureError: there is one.
+    """
+    absolute = next((file["path"] for file in files if is_absolute(file["path"])), None)
+    if absolute is not None:
+        raise UnsupportedFeatureError(
+            f"{table} names its file {absolute} by an absolute path, as shallow clones do; this version does not "
+            "replace such files. Nothing was published."
+        )

@@ -1,0 +1,264 @@
+"""The one road into a table's log: every commit of ours is a proposal that goes around this loop.
+
+::
+
+        ┌─────────────►  read the newest snapshot, and the commits that others have made since
+        │                            │
+        │            is one of those ours?  ── yes: the answer to our put was lost ────────┐
+        │                            │ no                                                  │
+        │                  proposal.decide(view)  ── anything but a Put: that is the result│
+        │                            │ Put                                                 │
+        │              put it, create-only, at the next version  ── done ──────────────────┤
+        │                            │                                                     ▼
+        └── wait ◄── another was there first, or no answer                  proposal.committed(version)
+                     (budget used up: proposal.give_up)                     then what follows a commit
+
+A proposal says what it wants on a given snapshot, and decides again whenever the loop comes around. Retrying, finding
+one's own commit after a lost answer, waiting and giving up are the same for all (protocol: create-only).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from random import Random
+from typing import Generic, TypeVar
+
+import attrs
+
+from airflow_provider_onelake.commit.backoff import Backoff, Waits
+from airflow_provider_onelake.exceptions import (
+    LogGapError,
+    ObjectExistsError,
+    StoreUnavailableError,
+    TableNotFoundError,
+)
+from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.referee import Referee
+from airflow_provider_onelake.log.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
+
+# Called with the snapshot that was committed against, and the version that was put.
+AfterCommit = Callable[[Snapshot, int], None]
+
+_T = TypeVar("_T")
+
+NO_TABLE = Snapshot(-1, {}, {}, {})
+"""What a proposal that creates a table decides on."""
+
+
+@attrs.frozen
+class Tally:
+    """What a transaction has cost so far.
+
+    :param attempts: puts tried.
+    :param lost_races: puts refused because another was first.
+    :param unanswered: times that the store did not answer.
+    :param rebasing: seconds since the first lost race; 0 without one.
+    """
+
+    attempts: int = 0
+    lost_races: int = 0
+    unanswered: int = 0
+    rebasing: float = 0.0
+
+
+@attrs.frozen
+class View:
+    """What a proposal decides on.
+
+    :param snapshot: the newest; :data:`NO_TABLE` where there is no table, for a proposal that creates one.
+    :param winners: every commit since the proposal's read version, in the order of versions.
+    :param complete: whether the log told all of them. Where it was cleaned up meanwhile, some are missing.
+    :param txn_id: by which the transaction knows its own commit again; an entry must carry it.
+    :param tally: of the transaction so far.
+    """
+
+    snapshot: Snapshot
+    winners: Sequence[Commit]
+    complete: bool
+    txn_id: str
+    tally: Tally
+
+
+@attrs.frozen
+class Put:
+    """A proposal's decision to commit.
+
+    :param actions: of the entry to put at the version after the view's snapshot.
+    """
+
+    actions: Sequence[Action] = attrs.field(repr=False)
+
+
+class Proposal(ABC, Generic[_T]):
+    """What somebody wants to commit; ``_T`` is the result that they get."""
+
+    name: str
+    """What is to be committed, in messages."""
+    read_version: int | None = None
+    """The version that the proposal was formed on: what was committed after it are its winners. ``None``: only what is
+    committed after the transaction began."""
+    creates_table = False
+
+    @abstractmethod
+    def decide(self, view: View) -> Put | _T:
+        """Say what to put on a snapshot, or how the transaction ends without a put.
+
+        Asked again, with a newer view, after every put that was not the first at its version or was not answered.
+
+        :param view: what to decide on.
+        """
+
+    @abstractmethod
+    def committed(self, version: int, tally: Tally) -> _T:
+        """Return the result once the last :class:`Put` stands in the log.
+
+        :param version: at which it stands.
+        :param tally: of the transaction.
+        """
+
+    @abstractmethod
+    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> _T:
+        """Return the result, or raise, where the budget is used up.
+
+        :param tally: of the transaction.
+        :param trouble: of the last attempt; ``None`` where it lost a race. After it, nobody knows whether the commit
+            stands.
+        """
+
+
+@attrs.define
+class Transactions:
+    """Makes the commits of one table.
+
+    :param log: of the table.
+    :param random: for ids and jitter.
+    :param backoff: between attempts.
+    :param referee: asked before files are removed; ``None`` for no second opinion.
+    :param after_commit: called with every version that was put, such as for a checkpoint; its failure is only logged.
+    """
+
+    log: DeltaLog
+    random: Random = attrs.field(factory=Random)
+    backoff: Backoff = attrs.field(factory=Backoff)
+    referee: Referee | None = None
+    after_commit: AfterCommit | None = None
+
+    def commit(self, proposal: Proposal[_T]) -> _T:
+        """Take a proposal around the loop until it is committed, ends without a put, or the budget is used up.
+
+        :param proposal: to commit.
+        :raises TableNotFoundError: there is no table, and the proposal does not create one.
+        :raises LogGapError: a version of the log is missing.
+        """
+        return _Transaction(self, proposal).run()
+
+
+class _Transaction(Generic[_T]):
+    """One proposal on its way: what is known of its winners grows from attempt to attempt."""
+
+    def __init__(self, means: Transactions, proposal: Proposal[_T]) -> None:
+        self._means = means
+        self._log = means.log
+        self._proposal = proposal
+        # Hours of Spark's work may lie behind the log's last snapshot: the table may have been made again since.
+        self._log.doubt()
+        self._txn_id = random_id(means.random)
+        self._winners: list[Commit] = []
+        self._searched = 0
+        self._complete = True
+        self._seen = proposal.read_version
+        self._snapshot = NO_TABLE
+        self._attempts = self._lost = self._unanswered = 0
+        self._rebasing_since: datetime | None = None
+        self._waits = Waits(means.backoff, means.random, self._log.clock)
+
+    def run(self) -> _T:
+        while True:
+            trouble: StoreUnavailableError | None = None
+            try:
+                version, ended = self._attempt()
+            except StoreUnavailableError as error:
+                # A put may have taken effect all the same: the next attempt looks for it first.
+                logger.warning(
+                    "%s: attempt %d to commit %s: %s", self._log.table, self._attempts, self._proposal.name, error
+                )
+                self._unanswered += 1
+                trouble = error
+            else:
+                if version is not None:
+                    return self._committed(version)
+                if ended is not None:
+                    return ended
+            if self._waits.exhausted:
+                return self._proposal.give_up(self._tally(), trouble)
+            self._waits.wait()
+
+    def _attempt(self) -> tuple[int | None, _T | None]:
+        """Return the version at which our commit stands, or the result without one; neither where a race was lost."""
+        snapshot = self._snapshot = self._newest()
+        self._take_in(snapshot)
+        news, self._searched = self._winners[self._searched :], len(self._winners)
+        mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
+        if mine is not None:
+            # What stands there is the last that was put, as a version is put once.
+            return mine.version, None
+        view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
+        decided = self._proposal.decide(view)
+        if not isinstance(decided, Put):
+            return None, decided
+        self._attempts += 1
+        try:
+            self._log.store.create(version_path(snapshot.version + 1), dump_actions(decided.actions))
+        except ObjectExistsError:
+            self._lost += 1
+            self._rebasing_since = self._rebasing_since or self._log.clock.now()
+            return None, None
+        return snapshot.version + 1, None
+
+    def _newest(self) -> Snapshot:
+        snapshot = self._log.snapshot()
+        if snapshot is not None:
+            return snapshot
+        if not self._proposal.creates_table:
+            raise TableNotFoundError(f"There is no Delta table at {self._log.table}.")
+        return NO_TABLE
+
+    def _take_in(self, snapshot: Snapshot) -> None:
+        if self._seen is None:
+            self._seen = snapshot.version
+        try:
+            self._winners += self._log.commits_between(self._seen, snapshot.version)
+        except LogGapError:
+            self._complete = False
+        self._seen = snapshot.version
+
+    def _committed(self, version: int) -> _T:
+        result = self._proposal.committed(version, self._tally())
+        if self._means.after_commit is not None:
+            try:
+                self._means.after_commit(self._snapshot, version)
+            except Exception:
+                # The commit stands, whatever becomes of a checkpoint, say.
+                logger.exception("%s: version %d is committed; what follows a commit failed", self._log.table, version)
+        return result
+
+    def _tally(self) -> Tally:
+        since = self._rebasing_since
+        rebasing = (self._log.clock.now() - since).total_seconds() if since is not None else 0.0
+        return Tally(self._attempts, self._lost, self._unanswered, rebasing)
+
+
+def random_id(random: Random) -> str:
+    """Draw a UUID.
+
+    :param random: to draw from, so that a simulation draws the same again.
+    """
+    return str(uuid.UUID(int=random.getrandbits(128), version=4))

@@ -1,0 +1,102 @@
+"""What is asked before buffers are put: one function a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.checks import check_definition, check_no_path_twice, rewritten_file
+from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.spec import Mode
+from tests.support.tables import make_table, stage, writer_spec
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def newest(log: DeltaLog) -> Snapshot:
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def file(month: str | None, path: str = "a", **fields: Any) -> dict[str, Any]:
+    return {"path": path, "partitionValues": {"month": month}, "dataChange": True, **fields}
+
+
+def winner(*actions: dict[str, Any], **info: Any) -> Commit:
+    return Commit(7, [{"commitInfo": {"timestamp": 1, "operation": "WRITE", **info}}, *actions])
+
+
+# -- compatible definition ---------------------------------------------------------------------------------------------
+
+
+def test_a_table_replaced_by_another_does_not_fit(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec("vendor-1", task="load.write[3]"), {"2019-01": [1]})
+    snapshot = newest(log)
+    replaced = attrs.evolve(snapshot, version=9, metadata={**snapshot.metadata, "id": "another"})
+    with pytest.raises(BufferDoesNotFitError, match=r"'vendor-1' staged at version 0: the table was replaced") as error:
+        check_definition(buffer, replaced, "trips")
+    assert "seen at version 9" in str(error.value)
+    assert "Clear load.write[3]" in str(error.value)
+    check_definition(buffer, snapshot, "trips")
+
+
+def test_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
+    snapshot = newest(log)
+    metadata = {**snapshot.metadata, "configuration": {"delta.appendOnly": "true"}}
+    changed = attrs.evolve(snapshot, metadata=metadata)
+    check_definition(stage(log, writer_spec("a"), {}), changed, "trips")
+    with pytest.raises(BufferDoesNotFitError, match="it is append-only now"):
+        check_definition(stage(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS), {}), changed, "trips")
+
+
+def test_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:
+    buffer, snapshot = stage(log, writer_spec(), {}), newest(log)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["variantType"]}
+    with pytest.raises(UnsupportedFeatureError, match="variantType"):
+        check_definition(buffer, attrs.evolve(snapshot, protocol=protocol), "trips")
+
+
+# -- no path twice -----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(), {"2019-01": [1]})
+    came = winner({"add": file("2019-01", f"{buffer.path}/{buffer.adds[0]['path']}")})
+    with pytest.raises(TerminalError, match="came into trips in version 7 already"):
+        check_no_path_twice([buffer], [came], "trips")
+    namesake = winner({"add": file("2019-01", f"{buffer.path}-1/{buffer.adds[0]['path']}")})
+    check_no_path_twice([buffer], [namesake], "trips")
+
+
+GONE = {"remove": file("2019-01", "staged/w-1/a/x")}
+AGAIN = {"add": file("2019-01", "staged/w-1/a/x", deletionVector={"storageType": "u"})}
+NEW = {"add": file("2019-01", "new")}
+
+
+@pytest.mark.parametrize(
+    ("operation", "actions", "found"),
+    [
+        pytest.param("OPTIMIZE", [{"remove": file("2019-01", "staged/w-1/a/x", dataChange=False)}], True, id="merged"),
+        pytest.param("UPDATE", [GONE, NEW], True, id="updated"),
+        pytest.param(None, [GONE, NEW], True, id="by nobody knows what"),
+        pytest.param("DELETE", [GONE], False, id="all rows deleted"),
+        pytest.param("DELETE", [GONE, AGAIN], False, id="rows deleted by a vector"),
+        pytest.param("WRITE", [GONE, NEW], False, id="overwritten"),
+        pytest.param("UPDATE", [{"remove": file("2019-01", "staged/v-1/a/x")}, NEW], False, id="another's"),
+    ],
+)
+def test_a_commit_that_moved_a_colleagues_rows_into_files_of_its_own_is_found(
+    operation: str | None, actions: list[Any], found: bool
+) -> None:
+    commit = winner(*actions, operation=operation)
+    assert rewritten_file(commit, ("staged/w-1/", "staged/w-2/")) == ("staged/w-1/a/x" if found else None)

@@ -1,0 +1,124 @@
+"""The loop that every commit goes around, seen by a proposal of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.exceptions import StoreUnavailableError, TableNotFoundError
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
+from tests.support.clocks import HeldClock
+from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.tables import foreign_append, local_log, make_table
+
+SHORT = Backoff(budget=2.0)
+
+
+class Note(Proposal[str]):
+    """Writes a line into the log, unless somebody wrote more versions than it likes."""
+
+    name = "a note"
+
+    def __init__(self, read_version: int | None = 0, most: int = 100) -> None:
+        self.read_version = read_version
+        self.most = most
+        self.views: list[View] = []
+
+    def decide(self, view: View) -> Put | str:
+        self.views.append(view)
+        if view.snapshot.version > self.most:
+            return "too late"
+        return Put([{"commitInfo": {"operation": "NOTE", "txnId": view.txn_id}}])
+
+    def committed(self, version: int, tally: Tally) -> str:
+        return f"committed {version} after {tally.attempts} puts"
+
+    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> str:
+        return f"gave up: {tally.lost_races} lost, {tally.unanswered} unanswered, {trouble}"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def others(log: DeltaLog, times: int) -> list[Any]:
+    return [lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * times
+
+
+def test_a_put_lands_at_the_next_version(log: DeltaLog) -> None:
+    assert Transactions(log).commit(Note()) == "committed 1 after 1 puts"
+
+
+def test_a_lost_race_is_decided_again_with_the_winner_in_view(log: DeltaLog) -> None:
+    held = LoserHeld(log.store, *others(log, 2))
+    note = Note()
+    assert Transactions(through(held, log)).commit(note) == "committed 3 after 3 puts"
+    assert [view.snapshot.version for view in note.views] == [0, 1, 2]
+    assert [view.tally.lost_races for view in note.views] == [0, 1, 2]
+    assert [winner.version for winner in note.views[-1].winners] == [1, 2]
+
+
+def test_winners_are_counted_from_the_read_version(log: DeltaLog) -> None:
+    for other in others(log, 3):
+        other()
+    formed_on_1, formed_on_nothing = Note(1), Note(None)
+    Transactions(log).commit(formed_on_1)
+    Transactions(log).commit(formed_on_nothing)
+    assert [winner.version for winner in formed_on_1.views[0].winners] == [2, 3]
+    assert not formed_on_nothing.views[0].winners
+
+
+def test_a_result_other_than_a_put_ends_it(log: DeltaLog) -> None:
+    held = LoserHeld(log.store, *others(log, 1))
+    assert Transactions(through(held, log)).commit(Note(most=0)) == "too late"
+    assert log.snapshot() is not None
+
+
+@pytest.mark.parametrize(("effect", "puts"), [(True, 1), (False, 2)])
+def test_a_lost_answer_is_settled_by_looking_for_ones_own_id(log: DeltaLog, effect: bool, puts: int) -> None:
+    lossy = through(AnswerLost(log.store, effect=effect), log, HeldClock())
+    note = Note()
+    assert Transactions(lossy).commit(note) == f"committed 1 after {puts} puts"
+    assert len({view.txn_id for view in note.views}) == 1
+
+
+def test_who_always_loses_gives_up_when_the_budget_is_used_up(log: DeltaLog) -> None:
+    clock = HeldClock()
+    held = through(LoserHeld(log.store, *others(log, 50)), log, clock)
+    told = Transactions(held, Random(1), SHORT).commit(Note())
+    assert told.startswith("gave up: ")
+    assert told.endswith(" lost, 0 unanswered, None")
+    assert sum(clock.sleeps) < 4
+
+
+def test_a_store_that_never_answers_is_given_up_with_its_words(log: DeltaLog) -> None:
+    silent = through(AnswerLost(log.store, times=10_000, effect=False), log, HeldClock())
+    told = Transactions(silent, backoff=SHORT).commit(Note())
+    assert told.startswith("gave up: 0 lost, ")
+    assert "no answer" in told
+
+
+def test_a_table_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError, match="There is no Delta table at"):
+        Transactions(local_log(tmp_path / "none")).commit(Note())
+
+
+def test_what_follows_a_commit_gets_its_version_and_cannot_undo_it(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    followed: list[tuple[int, int]] = []
+
+    def follow(snapshot: Snapshot, version: int) -> None:
+        followed.append((snapshot.version, version))
+        raise OSError("no space left")
+
+    assert Transactions(log, after_commit=follow).commit(Note()) == "committed 1 after 1 puts"
+    assert followed == [(0, 1)]
+    assert "version 1 is committed; what follows a commit failed" in caplog.text
