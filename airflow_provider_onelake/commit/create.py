@@ -8,7 +8,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from airflow_provider_onelake import __version__
+from airflow_provider_onelake.commit.entry import commit_info
 from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, map_columns
 from airflow_provider_onelake.commit.protocol import new_protocol
 from airflow_provider_onelake.commit.stamps import stamp
@@ -93,22 +93,13 @@ class _NewTable(Proposal[Snapshot]):
             return view.snapshot
         now = self._log.clock.now()
         protocol, metadata = self._definition(now)
-        columns, properties = json.dumps(metadata["partitionColumns"]), json.dumps(metadata["configuration"])
-        info: dict[str, Any] = {
-            "timestamp": metadata["createdTime"],
-            "operation": "CREATE TABLE",
-            "operationParameters": {
-                "isManaged": "false",
-                "description": "",
-                "partitionBy": columns,
-                "properties": properties,
-            },
-            "isolationLevel": "Serializable",
-            "isBlindAppend": True,
-            "operationMetrics": {},
-            "engineInfo": f"airflow-provider-onelake/{__version__}",
-            "txnId": view.txn_id,
+        parameters = {
+            "isManaged": "false",
+            "description": "",
+            "partitionBy": json.dumps(metadata["partitionColumns"]),
+            "properties": json.dumps(metadata["configuration"]),
         }
+        info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True)
         stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
         return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
 

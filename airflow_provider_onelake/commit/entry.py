@@ -70,30 +70,26 @@ def build_entry(
     writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
     replaces = [] if settled.set_aside else [placed.predicate.text for placed in batch.placed if placed.predicate]
     rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
-    info = {
-        "timestamp": stamp,
-        "operation": "WRITE",
-        "operationParameters": _parameters(batch, snapshot),
-        "readVersion": snapshot.version,
-        "isolationLevel": "Serializable",
+    info = commit_info(
+        "WRITE",
+        _parameters(batch, snapshot),
+        snapshot,
+        txn_id,
+        now,
         # Ours to say, never copied: a staged job that reads the table says true of itself (protocol: reads its target).
-        "isBlindAppend": (
-            batch.mode is Mode.APPEND and not removes and not any(buffer.reads_target for buffer in batch.buffers)
-        ),
-        "operationMetrics": _metrics(flat, removes, rows),
-        "engineInfo": f"airflow-provider-onelake/{__version__}",
-        "txnId": txn_id,
-        STAGED: {
-            "format": FORMAT,
-            "load": batch.buffers[0].spec.identity.load.id,
-            "mode": batch.mode.value,
-            "readVersion": batch.read_version,
-            "writers": [writer.to_json() for writer in writers],
-            "replaces": replaces,
-            # Where this write counts, if it is not the last: just before the winner of that version.
-            **({"before": settled.before} if settled.before is not None else {}),
-            "settlements": [settlement.to_json() for settlement in settled.settlements],
-        },
+        blind=batch.mode is Mode.APPEND and not removes and not any(buffer.reads_target for buffer in batch.buffers),
+        metrics=_metrics(flat, removes, rows),
+    )
+    info[STAGED] = {
+        "format": FORMAT,
+        "load": batch.buffers[0].spec.identity.load.id,
+        "mode": batch.mode.value,
+        "readVersion": batch.read_version,
+        "writers": [writer.to_json() for writer in writers],
+        "replaces": replaces,
+        # Where this write counts, if it is not the last: just before the winner of that version.
+        **({"before": settled.before} if settled.before is not None else {}),
+        "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
     txns = [
         {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": stamp}
@@ -106,6 +102,41 @@ def build_entry(
     actions += [{"remove": remove} for remove in removes]
     actions += [{"add": add} for add in flat]
     return Entry(actions, writers, len(flat), rows, len(removes))
+
+
+def commit_info(
+    operation: str,
+    parameters: Mapping[str, str],
+    snapshot: Snapshot,
+    txn_id: str,
+    now: datetime,
+    *,
+    blind: bool,
+    metrics: Mapping[str, str] | None = None,
+    isolation: str = "Serializable",
+) -> dict[str, Any]:
+    """Return the ``commitInfo`` of a commit of ours.
+
+    :param operation: as Delta calls it.
+    :param parameters: of the operation; texts (protocol: texts in commitInfo).
+    :param snapshot: that the commit is decided on.
+    :param txn_id: by which the transaction knows its own commit again.
+    :param now: the present instant.
+    :param blind: whether the commit only appends, and was not computed from the table.
+    :param metrics: of the operation; texts.
+    :param isolation: its level, as Delta calls it.
+    """
+    return {
+        "timestamp": milliseconds(now),
+        "operation": operation,
+        "operationParameters": dict(parameters),
+        **({"readVersion": snapshot.version} if snapshot.version >= 0 else {}),
+        "isolationLevel": isolation,
+        "isBlindAppend": blind,
+        "operationMetrics": dict(metrics or {}),
+        "engineInfo": f"airflow-provider-onelake/{__version__}",
+        "txnId": txn_id,
+    }
 
 
 def _published(placed: Placed, settled: Settled) -> Iterable[dict[str, Any]]:
@@ -141,7 +172,6 @@ def _record(placed: Placed, adds: list[dict[str, Any]]) -> PublishedWriter:
 
 
 def _parameters(batch: Batch, snapshot: Snapshot) -> dict[str, str]:
-    # A map of strings: a list in it breaks DESCRIBE HISTORY (protocol: texts in commitInfo).
     parameters = {
         "mode": "Append" if batch.mode is Mode.APPEND else "Overwrite",
         "partitionBy": json.dumps(list(snapshot.partitioning.types)),

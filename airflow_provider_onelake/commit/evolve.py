@@ -17,8 +17,8 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.entry import commit_info
 from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, fields_within, map_columns
 from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.commit.transaction import (
@@ -35,7 +35,6 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import MAPPING_ID
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, ddl, fit, nullable_field
-from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -249,16 +248,6 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, no
         "schemaString": json.dumps(schema, separators=(",", ":"), ensure_ascii=False),
         "configuration": configuration,
     }
-    info: dict[str, Any] = {
-        "timestamp": milliseconds(now),
-        "operation": "ADD COLUMNS",
-        # A map of strings: a list in it breaks DESCRIBE HISTORY (protocol: texts in commitInfo).
-        "operationParameters": {"columns": json.dumps(columns, separators=(",", ":"), ensure_ascii=False)},
-        "readVersion": snapshot.version,
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        "engineInfo": f"airflow-provider-onelake/{__version__}",
-        "txnId": txn_id,
-    }
+    added = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
+    info = commit_info("ADD COLUMNS", {"columns": added}, snapshot, txn_id, now, blind=True)
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]

@@ -17,7 +17,6 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import attrs
 
@@ -30,7 +29,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.staging.buffers import CLOSED, closed, read_open_buffer
 from airflow_provider_onelake.staging.claims import app_id_of
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, Load
+from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, WriterIdentity
 from airflow_provider_onelake.staging.spec import Mode
 
 if TYPE_CHECKING:
@@ -108,7 +107,8 @@ class WritersInFlight:
 
     def _load(self, directory: str) -> str | None:
         if directory not in self._load_of:
-            self._load_of[directory] = _load_id(self._log, self._claims[directory])
+            writer = _claimant(self._log, self._claims[directory])
+            self._load_of[directory] = writer.load.id if writer is not None else None
         return self._load_of[directory]
 
 
@@ -125,7 +125,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     age = timedelta(days=snapshot.retention_days) / 2 if abandoned_after is None else abandoned_after
     now = log.clock.now()
     # The table itself knows most writers: only what it does not know is asked of the store, one object at a time.
-    known = dict(_known(snapshot))
+    known = {writer.directory: writer for writer in _known(snapshot)}
     claims: dict[str, str] = {}
     loads: set[str] = set()
     formed: list[Formed] = []
@@ -138,26 +138,23 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
         claims[directory] = claim
         if now - max(info.modified for info in objects) >= age or any(m[:2] == ("skipped", generation) for m in marks):
             continue
-        app_id = known.get(directory) or app_id_of(log.store, claim)
-        if app_id is None or snapshot.txns.get(app_id, 0) >= generation:
+        writer = known.get(directory) or _claimant(log, claim)
+        if writer is None or snapshot.txns.get(writer.app_id, 0) >= generation:
             continue
         closed_paths, pending = _buffers(objects)
         if not pending and any(_is_of(log, path, generation) for path in closed_paths):
             continue
-        loads.add(_load_in(app_id))
+        loads.add(writer.load.id)
         formed += (write for path in sorted(pending) for write in _formed(log, path, snapshot))
-    load_of: dict[str, str | None] = {directory: _load_in(app_id) for directory, app_id in known.items()}
+    load_of: dict[str, str | None] = {directory: writer.load.id for directory, writer in known.items()}
     return WritersInFlight(frozenset(loads), tuple(formed), log, snapshot, claims, load_of)
 
 
-def _known(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yield the directories of the writers that the table knows, with their application ids."""
+def _known(snapshot: Snapshot) -> Iterator[WriterIdentity]:
+    """Yield the writers that the table knows."""
     for app_id in snapshot.txns:
-        # onelake/<namespace>/<dag>/<group>/<run>/<writer>, each part quoted: no slash in any.
-        ours, *parts = app_id.split("/")
-        if ours == "onelake" and len(parts) == 5 and all(part.strip() for part in map(unquote, parts)):
-            *load, key = map(unquote, parts)
-            yield Load(*load).writer(key).directory, app_id
+        if (writer := WriterIdentity.from_app_id(app_id)) is not None:
+            yield writer
 
 
 def _directories(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
@@ -203,10 +200,6 @@ def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
     yield Formed(buffer.read_version, where)
 
 
-def _load_id(log: DeltaLog, claim: str) -> str | None:
+def _claimant(log: DeltaLog, claim: str) -> WriterIdentity | None:
     app_id = app_id_of(log.store, claim)
-    return _load_in(app_id) if app_id is not None else None
-
-
-def _load_in(app_id: str) -> str:
-    return app_id.removeprefix("onelake/").rpartition("/")[0]
+    return WriterIdentity.from_app_id(app_id) if app_id is not None else None

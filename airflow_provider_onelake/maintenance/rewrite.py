@@ -14,9 +14,8 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.entry import remove_of
+from airflow_provider_onelake.commit.entry import commit_info, remove_of
 from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
@@ -216,26 +215,24 @@ class _Compaction(Proposal[Publication]):
             remove_of(file, milliseconds(now), data_change=False) for group in self._put for file in group.removed
         ]
         zorder_by = self._shadow.plan.zorder_by
-        info: dict[str, Any] = {
-            "timestamp": milliseconds(now),
-            "operation": "OPTIMIZE",
-            # Maps of strings: a list in them breaks DESCRIBE HISTORY (protocol: texts in commitInfo).
-            "operationParameters": {"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
-            "readVersion": snapshot.version,
-            "isolationLevel": "SnapshotIsolation",
-            "isBlindAppend": False,
-            "operationMetrics": {
+        info = commit_info(
+            "OPTIMIZE",
+            {"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
+            snapshot,
+            txn_id,
+            now,
+            blind=False,
+            metrics={
                 "numRemovedFiles": str(len(removes)),
                 "numRemovedBytes": str(sum(int(file["size"]) for file in removes)),
                 "numAddedFiles": str(len(adds)),
                 "numAddedBytes": str(sum(int(file["size"]) for file in adds)),
             },
-            "engineInfo": f"airflow-provider-onelake/{__version__}",
-            "txnId": txn_id,
-            STAGED: {
-                "format": FORMAT,
-                COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version},
-            },
+            isolation="SnapshotIsolation",
+        )
+        info[STAGED] = {
+            "format": FORMAT,
+            COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version},
         }
         if self._rewrite.tags:
             info["tags"] = dict(self._rewrite.tags)

@@ -167,8 +167,8 @@ BUGS = [
     Bug(
         "a writer whose older generation is in the table counts as settled",
         "maintenance.in_flight",
-        "if app_id is None or snapshot.txns.get(app_id, 0) >= generation:",
-        "if app_id is None or snapshot.txns.get(app_id, 0) >= 1:",
+        "if writer is None or snapshot.txns.get(writer.app_id, 0) >= generation:",
+        "if writer is None or snapshot.txns.get(writer.app_id, 0) >= 1:",
         (
             "maintenance/test_in_flight.py::test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed",
         ),
