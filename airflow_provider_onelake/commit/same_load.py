@@ -14,7 +14,8 @@ from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.claims import standing
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, WriterIdentity
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.layout import is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, find_published
 
 
@@ -40,8 +41,8 @@ class SameLoad:
         """
         met: dict[str, list[Mapping[str, Any]]] = {}
         for file in removable:
-            if file["path"].startswith(f"{STAGED_DIRECTORY}/"):
-                met.setdefault("/".join(file["path"].split("/")[:2]), []).append(file)
+            if is_staged(file["path"]):
+                met.setdefault(writer_directory(file["path"]), []).append(file)
         # Most overwrites remove no staged file, and a table may know many thousands of writers.
         others = {writer.directory: writer for writer in self._others(batch, snapshot)} if met else {}
         found: dict[int, list[tuple[Publishing, list[Mapping[str, Any]]]]] = {}

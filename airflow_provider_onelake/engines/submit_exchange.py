@@ -25,7 +25,7 @@ import attrs
 
 from airflow_provider_onelake.engines.submit_package import Verdict, dump_plan, load_verdict
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.staging.layout import JOBS
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.jobs import SparkJob
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 PLAN, VERDICT, SUBMISSION = "plan.json", "verdict.json", "submission.json"
 
-_JOBS = f"{STAGED_DIRECTORY}/jobs"
 _UNSEEN_SECONDS = 180
 # What differs between two tries of the same work.
 _OF_A_TRY = ("attempt", "buffer_uri")
@@ -71,7 +70,7 @@ class Exchange:
         :param attempt: its id.
         :param kind: what its job does.
         """
-        path = f"{_JOBS}/{attempt}/{kind}"
+        path = f"{JOBS}/{attempt}/{kind}"
         return cls(store, path, f"{table_uri}/{path}")
 
     @classmethod
@@ -86,7 +85,7 @@ class Exchange:
         if not owner:
             return []
         ending = f"/{kind}/{SUBMISSION}"
-        paths = [info.path.removesuffix(ending) for info in store.list(_JOBS) if info.path.endswith(ending)]
+        paths = [info.path.removesuffix(ending) for info in store.list(JOBS) if info.path.endswith(ending)]
         found = [cls.at(store, table_uri, path.rpartition("/")[2], kind) for path in sorted(paths)]
         return [exchange for exchange in found if exchange.owner == owner]
 

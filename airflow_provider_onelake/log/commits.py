@@ -17,6 +17,8 @@ from airflow_provider_onelake.storage.clock import instant_of, whole_number
 
 # The field of ``commitInfo`` in which our commits and our buffers describe themselves.
 STAGED = "staged"
+# The key, in that field, of what a compaction says of itself.
+COMPACTION = "compaction"
 FORMAT = 2
 """Of these descriptions. 1 was that of 0.1.0: its default keys and generations meant something else."""
 

@@ -11,11 +11,9 @@ So these files are left out until the writer is settled, and a compaction never 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -26,19 +24,17 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
 )
-from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.buffers import CLOSED, closed, read_open_buffer
+from airflow_provider_onelake.staging.buffers import closed, read_open_buffer
 from airflow_provider_onelake.staging.claims import app_id_of
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY, WriterIdentity
+from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.layout import by_writer, closed_in, numbered, opened_in, writer_directory
 from airflow_provider_onelake.staging.spec import Mode
+from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import PartitionPredicate
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.storage.stores import ObjectInfo
-
-_MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
 
 
 @attrs.frozen
@@ -87,7 +83,7 @@ class WritersInFlight:
                 # Where nobody knows, the file stays.
                 if came > write.read_version and (write.where is None or write.where.judge(partition) is not False):
                     return f"it came after version {write.read_version}, which a writer in flight was formed on"
-        directory = "/".join(file["path"].split("/")[:2])
+        directory = writer_directory(file["path"])
         if self.loads and directory in self._claims:
             load = self._load(directory)
             if load in self.loads:
@@ -129,20 +125,23 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     claims: dict[str, str] = {}
     loads: set[str] = set()
     formed: list[Formed] = []
-    for directory, objects in _directories(log):
-        marks = [(match[1], int(match[2]), info.path) for info in objects if (match := _MARK.search(info.path))]
-        newest = max((mark for mark in marks if mark[0] == "claim"), default=None, key=lambda mark: mark[1])
+    for directory, objects in by_writer(log.store.list(STAGED_DIRECTORY)):
+        marks = list(numbered(objects))
+        newest = max((mark for mark in marks if not mark.skipped), default=None, key=lambda mark: mark.generation)
         if newest is None:
             continue  # no writer's: a shadow, or a stranger's
-        _, generation, claim = newest
-        claims[directory] = claim
-        if now - max(info.modified for info in objects) >= age or any(m[:2] == ("skipped", generation) for m in marks):
+        generation = newest.generation
+        claims[directory] = newest.path
+        if now - max(info.modified for info in objects) >= age or any(
+            mark.skipped and mark.generation == generation for mark in marks
+        ):
             continue
-        writer = known.get(directory) or _claimant(log, claim)
+        writer = known.get(directory) or _claimant(log, newest.path)
         if writer is None or snapshot.txns.get(writer.app_id, 0) >= generation:
             continue
-        closed_paths, pending = _buffers(objects)
-        if not pending and any(_is_of(log, path, generation) for path in closed_paths):
+        ended = set(closed_in(objects))
+        pending = set(opened_in(objects)) - ended
+        if not pending and any(_is_of(log, path, generation) for path in ended):
             continue
         loads.add(writer.load.id)
         formed += (write for path in sorted(pending) for write in _formed(log, path, snapshot))
@@ -155,20 +154,6 @@ def _known(snapshot: Snapshot) -> Iterator[WriterIdentity]:
     for app_id in snapshot.txns:
         if (writer := WriterIdentity.from_app_id(app_id)) is not None:
             yield writer
-
-
-def _directories(log: DeltaLog) -> Iterator[tuple[str, list[ObjectInfo]]]:
-    """Yield what stands below each ``staged/<writer>``; listings are in the order of paths."""
-    for path, objects in groupby(log.store.list(STAGED_DIRECTORY), lambda info: "/".join(info.path.split("/")[:2])):
-        yield path, list(objects)
-
-
-def _buffers(objects: list[ObjectInfo]) -> tuple[set[str], set[str]]:
-    """Return the paths of a writer's buffers that are closed, and of those that are not."""
-    begun = f"/{version_path(0)}"
-    opened = {info.path.removesuffix(begun) for info in objects if info.path.endswith(begun)}
-    ended = {info.path.removesuffix(f"/{CLOSED}") for info in objects if info.path.endswith(f"/{CLOSED}")}
-    return ended, opened - ended
 
 
 def _is_of(log: DeltaLog, path: str, generation: int) -> bool:

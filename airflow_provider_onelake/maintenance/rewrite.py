@@ -20,14 +20,14 @@ from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import Action, file_key
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.partitions import Partition
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import COMPACTION, Rewrite, Rewritten, Shadow
+from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
 from airflow_provider_onelake.staging.buffers import close
 from airflow_provider_onelake.storage.clock import milliseconds
 

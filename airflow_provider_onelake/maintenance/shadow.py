@@ -36,10 +36,10 @@ from airflow_provider_onelake.log.actions import (
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import FORMAT, STAGED
+from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
 from airflow_provider_onelake.log.partitions import Partition
 from airflow_provider_onelake.staging.buffers import check_files, closed, twin_metadata
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.maintenance.compaction import Plan
     from airflow_provider_onelake.storage.stores import Store
 
-COMPACTION = "compaction"
 """The key under which a shadow's version 0, and the commit that publishes it, describe themselves."""
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -113,7 +112,7 @@ def shadow_path(name: str, attempt: str) -> str:
     :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
     """
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return f"{STAGED_DIRECTORY}/compaction-{digest}/{attempt}"
+    return compaction_path(digest, attempt)
 
 
 def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:

@@ -39,6 +39,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.wellformed import check_actions
+from airflow_provider_onelake.staging.layout import closed_in, marker_path, opened_in
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _AGAIN = "Nothing was published: clear the writer's task to stage its rows again."
-
-CLOSED = "_closed.json"
 
 _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 
@@ -359,7 +358,7 @@ def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
     :param path: of the buffer, relative to the table.
     :param outcome: what happened to it: the commit's version and record, or the reason.
     """
-    store.put(f"{path}/{CLOSED}", json.dumps(outcome).encode())
+    store.put(marker_path(path), json.dumps(outcome).encode())
 
 
 def set_aside(store: Store, path: str, reason: str) -> None:
@@ -370,7 +369,7 @@ def set_aside(store: Store, path: str, reason: str) -> None:
     :param reason: for people.
     """
     with suppress(ObjectExistsError):
-        store.create(f"{path}/{CLOSED}", json.dumps({"reason": f"set aside: {reason}"}).encode())
+        store.create(marker_path(path), json.dumps({"reason": f"set aside: {reason}"}).encode())
 
 
 def closed(store: Store, path: str) -> dict[str, Any] | None:
@@ -383,7 +382,7 @@ def closed(store: Store, path: str) -> dict[str, Any] | None:
     :param path: of the buffer, relative to the table.
     """
     try:
-        data = store.get(f"{path}/{CLOSED}")
+        data = store.get(marker_path(path))
     except ObjectNotFoundError:
         return None
     try:
@@ -392,7 +391,7 @@ def closed(store: Store, path: str) -> dict[str, Any] | None:
         marker = None
     if isinstance(marker, dict) and _is_readable(marker):
         return marker
-    logger.warning("The marker %s/%s is damaged; the buffer counts as closed, and not as published.", path, CLOSED)
+    logger.warning("The marker %s is damaged; its buffer counts as closed, and not as published.", marker_path(path))
     return {"reason": "its marker is damaged"}
 
 
@@ -411,8 +410,8 @@ def markers(store: Store, directory: str) -> Iterator[dict[str, Any]]:
     :param store: rooted at the table.
     :param directory: of the writer.
     """
-    for info in store.list(directory):
-        if info.path.endswith(f"/{CLOSED}") and (marker := closed(store, info.path.removesuffix(f"/{CLOSED}"))):
+    for path in closed_in(store.list(directory)):
+        if marker := closed(store, path):
             yield marker
 
 
@@ -422,7 +421,4 @@ def attempts(store: Store, directory: str) -> Iterator[str]:
     :param store: rooted at the table.
     :param directory: of the writer.
     """
-    suffix = f"/{version_path(0)}"
-    for info in store.list(directory):
-        if info.path.endswith(suffix):
-            yield info.path.removesuffix(suffix)
+    yield from opened_in(store.list(directory))

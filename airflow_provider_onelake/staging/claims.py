@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.staging.layout import claim_path, numbered
 from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
-
-_MARK = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
 
 
 @attrs.frozen(kw_only=True)
@@ -155,7 +153,7 @@ def begin(
                 return newest.generation
             _check_turn(identity, deed, newest, found, is_rival)
         generation = max(newest.generation if newest is not None else 0, stored) + 1
-        path = _path(identity, generation)
+        path = claim_path(identity.directory, generation)
         claimed = {"task": deed.task, "app_id": identity.app_id, "deed": attrs.asdict(deed)}
         try:
             log.store.create(path, json.dumps(claimed).encode())
@@ -198,8 +196,8 @@ def claims(store: Store, identity: WriterIdentity) -> list[Claim]:
     :param store: rooted at the table.
     :param identity: of the writer.
     """
-    marks = [match for info in store.list(identity.directory) if (match := _MARK.search(info.path))]
-    return [_read(store, identity, int(match[2])) for match in marks if match[1] == "claim"]
+    found = list(numbered(store.list(identity.directory)))
+    return [_read(store, identity, claim.generation) for claim in found if not claim.skipped]
 
 
 def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | None:
@@ -231,7 +229,7 @@ def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
             f"Writer {spec.identity.key!r} has been rerun since (generation {newest.generation}, this attempt is of "
             f"{spec.generation}). Nothing was staged; the newer one carries on."
         )
-    path = _path(spec.identity, spec.generation)
+    path = claim_path(spec.identity.directory, spec.generation)
     claimed = {"task": spec.task, "app_id": spec.identity.app_id}
     try:
         store.create(path, json.dumps(claimed).encode())
@@ -255,9 +253,9 @@ def standing(store: Store, identity: WriterIdentity) -> Standing:
     :param store: rooted at the table.
     :param identity: of the writer.
     """
-    marks = [match for info in store.list(identity.directory) if (match := _MARK.search(info.path))]
-    newest = max((int(match[2]) for match in marks), default=0)
-    return Standing(newest, any(match[1] == "skipped" and int(match[2]) == newest for match in marks))
+    found = list(numbered(store.list(identity.directory)))
+    newest = max((one.generation for one in found), default=0)
+    return Standing(newest, any(one.skipped and one.generation == newest for one in found))
 
 
 def app_id_of(store: Store, path: str) -> str | None:
@@ -281,13 +279,9 @@ def app_id_of(store: Store, path: str) -> str | None:
     return str(said["app_id"])
 
 
-def _path(identity: WriterIdentity, generation: int) -> str:
-    return f"{identity.directory}/_claim-{generation}.json"
-
-
 def _read(store: Store, identity: WriterIdentity, generation: int) -> Claim:
     """Read a claim. Of one that is damaged only the number counts: what its task was, nobody can tell."""
-    path = _path(identity, generation)
+    path = claim_path(identity.directory, generation)
     try:
         said: Any = json.loads(store.get(path))
     except ObjectNotFoundError:

@@ -17,11 +17,12 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, parse_actions, version_path
-from airflow_provider_onelake.log.commits import FORMAT, STAGED
-from airflow_provider_onelake.staging.buffers import CLOSED, close
-from airflow_provider_onelake.staging.identity import STAGED_DIRECTORY
+from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
+from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.layout import attempt_directory, is_staged, marker_path
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 logger = logging.getLogger(__name__)
-
-# The key of a compaction's record, as maintenance/shadow.py writes it.
-_COMPACTION = "compaction"
-_DEPTH = len((STAGED_DIRECTORY, "writer", "attempt"))
 
 
 class State(StrEnum):
@@ -150,10 +147,10 @@ def survey(
     :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned.
     """
     now = log.clock.now()
-    below = (info for info in listing if info.path.startswith(f"{STAGED_DIRECTORY}/"))
+    below = (info for info in listing if is_staged(info.path))
     found: list[Staged] = []
     compactions: set[str] = set()
-    for path, objects in groupby(below, lambda info: _staged_at(info.path)):
+    for path, objects in groupby(below, lambda info: attempt_directory(info.path)):
         present = {info.path: info for info in objects}
         entries = tuple(entry for entry in present if entry.startswith(f"{path}/{LOG_DIRECTORY}/"))
         if not entries:
@@ -161,7 +158,7 @@ def survey(
         began, ended = present.get(f"{path}/{version_path(0)}"), present.get(f"{path}/{version_path(1)}")
         # Of a closed buffer, the marker is the last; of any other, what its writer wrote last.
         age = now - max(info.modified for info in present.values())
-        marked = f"{path}/{CLOSED}" in present
+        marked = marker_path(path) in present
         # Most are closed and young; whose they are, nobody asks.
         owner, state, spec = (
             (path, State.CLOSED, None) if marked and age < abandoned_after else _state(log.store, path, snapshot)
@@ -182,12 +179,8 @@ def _with_live_files(log: DeltaLog, snapshot: Snapshot, compactions: Collection[
     """Return those compactions whose files are the table's: published, but the marker was not written."""
     if not compactions:
         return set()
-    files = log.live_files(lambda add: _staged_at(add["path"]) in compactions, snapshot.version)
-    return {_staged_at(file["path"]) for file in files}
-
-
-def _staged_at(path: str) -> str:
-    return "/".join(path.split("/")[:_DEPTH])
+    files = log.live_files(lambda add: attempt_directory(add["path"]) in compactions, snapshot.version)
+    return {attempt_directory(file["path"]) for file in files}
 
 
 def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None:
@@ -205,8 +198,8 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, Wri
         record: dict[str, Any] = (infos[0].get(STAGED) if infos else None) or {}
         if record.get("format") != FORMAT:
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
-        if _COMPACTION in record:
-            return f"compaction {record[_COMPACTION].get('name') or path}", State.IN_FLIGHT, None
+        if COMPACTION in record:
+            return f"compaction {record[COMPACTION].get('name') or path}", State.IN_FLIGHT, None
         spec = WriteSpec.from_json(record["spec"])
     except ObjectNotFoundError:
         return "it has a log without a version 0", State.STRANGE, None

@@ -9,8 +9,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-
-STAGED_DIRECTORY = "staged"
+from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")

@@ -36,6 +36,7 @@ from airflow_provider_onelake.staging.buffers import (
     set_aside,
 )
 from airflow_provider_onelake.staging.claims import claim
+from airflow_provider_onelake.staging.layout import skipped_path
 from airflow_provider_onelake.staging.published import WAYS, aftermath, files_to_take_back, find_published, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 
@@ -121,9 +122,7 @@ def prepare(
     claim(log.store, spec, log.table if prove else None)
     done = _rerun(log, spec, snapshot)
     if done is not None:
-        log.store.put(
-            f"{spec.identity.directory}/_skipped-{spec.generation}.json", json.dumps(attrs.asdict(done)).encode()
-        )
+        log.store.put(skipped_path(spec.identity.directory, spec.generation), json.dumps(attrs.asdict(done)).encode())
         return done
     if (mine := _come_back(log, spec)) is not None:
         return mine

@@ -19,7 +19,7 @@ from airflow_provider_onelake.storage.shown import shown, shown_name
 
 Kind = Literal["local", "onelake", "adls", "s3", "gcs"]
 
-STAGED = "staged"
+STAGED_DIRECTORY = "staged"
 """The directory inside a table that holds its buffers, and therefore no name for a table."""
 
 _FORMS = (
@@ -486,8 +486,8 @@ def _check_names(text: str, segments: list[str]) -> None:
                 f"the segment {shown(segment)!r} begins with {segment[0]!r}",
                 "Spark and VACUUM pass over such directories; rename it",
             )
-        if segment == STAGED:
-            _refuse(text, f"{STAGED!r} is where a table keeps its buffers", "choose another name")
+        if segment == STAGED_DIRECTORY:
+            _refuse(text, f"{STAGED_DIRECTORY!r} is where a table keeps its buffers", "choose another name")
 
 
 def _check_links(text: str, address: TableAddress, root: TableAddress) -> None:

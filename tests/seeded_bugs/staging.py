@@ -9,8 +9,8 @@ BUGS = [
     Bug(
         "a generation counts as skipped because an older one was",
         "staging.claims",
-        'any(match[1] == "skipped" and int(match[2]) == newest for match in marks)',
-        'any(match[1] == "skipped" for match in marks)',
+        "any(one.skipped and one.generation == newest for one in found)",
+        "any(one.skipped for one in found)",
         ("staging/test_standing.py::test_a_generation_is_not_skipped_because_an_older_one_was",),
     ),
     Bug(
@@ -126,8 +126,8 @@ BUGS = [
     Bug(
         "a buffer that was published is set aside afterwards",
         "staging.buffers",
-        '        store.create(f"{path}/{CLOSED}", json.dumps({"reason"',
-        '        store.put(f"{path}/{CLOSED}", json.dumps({"reason"',
+        '        store.create(marker_path(path), json.dumps({"reason"',
+        '        store.put(marker_path(path), json.dumps({"reason"',
         ("staging/test_buffers.py::test_a_closed_buffer_says_what_became_of_it",),
     ),
     # -- what was published --------------------------------------------------------------------------------------------

@@ -254,7 +254,9 @@ BUGS = [
             Change(
                 Replaced,
                 "files",
-                {"startswith(colleagues)]": "startswith(colleagues) and not any(file in w.adds for w in view.winners)]"},
+                {
+                    "startswith(colleagues)]": "startswith(colleagues) and not any(file in w.adds for w in view.winners)]"
+                },
             )
         ],
         "serial order",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.log.commits import COMPACTION
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.shadow import COMPACTION
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.stores import open_store
 from include.local.api import ApiError

@@ -14,8 +14,9 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavaila
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, close, closed
+from airflow_provider_onelake.staging.buffers import Buffer, close, closed
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
+from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from tests.support.ages import files, grow_old
 from tests.support.shadows import compact

@@ -31,8 +31,9 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import CLOSED, Buffer, attempts, close, closed, set_aside
+from airflow_provider_onelake.staging.buffers import Buffer, attempts, close, closed, set_aside
 from airflow_provider_onelake.staging.claims import Deed, begin
+from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
