@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.functions import code_of, plain
-from airflow_provider_onelake.local_files import is_local, local_files
-from airflow_provider_onelake.spark_files import SourceFile, read_by_spark
+from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
+from airflow_provider_onelake.reading.local_files import is_local, local_files
+from airflow_provider_onelake.reading.spark_files import SourceFile, read_by_spark
 
 Render = Callable[[Any], Any]
 

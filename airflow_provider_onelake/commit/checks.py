@@ -36,8 +36,8 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import is_absolute
 from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.compatibility import misfits
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.fits import misfits
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import WriterIdentity

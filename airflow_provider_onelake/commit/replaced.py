@@ -11,8 +11,8 @@ from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import RerunRefusedError
+from airflow_provider_onelake.log.cross_check import Referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import Referee
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer

@@ -38,8 +38,8 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.cross_check import Referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import Referee
 from airflow_provider_onelake.log.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from airflow.sdk.bases.decorator import DecoratedOperator, KeywordParameters, Ta
 
 from airflow_provider_onelake.engines.base import ONLY_CONNECT
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.operators.roll import OUR_LABEL
-from airflow_provider_onelake.operators.terms import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._roll import OUR_LABEL
+from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FunctionSource
 
@@ -119,7 +119,8 @@ def onelake_write_task(python_callable: Callable[..., Any] | None = None, **kwar
 
     It builds a data frame, and does nothing else: it is called anew whenever Spark is given work, such as to create the
     table and then to stage. A clear compares its code and arguments with those of before
-    (:mod:`~airflow_provider_onelake.functions`); so arguments are text, numbers, dates, paths and collections of them.
+    (:mod:`~airflow_provider_onelake.reading.code_fingerprint`); so arguments are text, numbers, dates, paths and
+    collections of them.
 
     :param python_callable: the function, with a parameter ``spark``.
     :param kwargs: of the :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, and ``view``, the

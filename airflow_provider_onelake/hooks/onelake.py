@@ -231,7 +231,7 @@ class OneLakeHook(BaseHook):
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
-        from airflow_provider_onelake.log.referee import deltalake_referee
+        from airflow_provider_onelake.log.cross_check import deltalake_referee
         from airflow_provider_onelake.maintenance.kept import keep_from
         from airflow_provider_onelake.storage.sign_in import deltalake_options
 

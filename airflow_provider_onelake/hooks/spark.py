@@ -55,8 +55,8 @@ def engine_for(
     if connection.conn_type == "spark":
         from airflow.sdk.log import mask_secret
 
-        from airflow_provider_onelake.engines.submit import SubmitEngine
-        from airflow_provider_onelake.engines.submit_spark import SubmitTarget, secrets
+        from airflow_provider_onelake.engines.submit.engine import SubmitEngine
+        from airflow_provider_onelake.engines.submit.settings import SubmitTarget, secrets
         from airflow_provider_onelake.storage.spark import SparkAccess
 
         needed = access() if access is not None else SparkAccess()

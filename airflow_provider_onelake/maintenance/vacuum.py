@@ -22,7 +22,7 @@ from airflow_provider_onelake.exceptions import (
     VacuumRefusedError,
 )
 from airflow_provider_onelake.maintenance.kept import KeptVersion, files_of, kept_versions, lost_files, referenced
-from airflow_provider_onelake.maintenance.named import Limit, Named
+from airflow_provider_onelake.maintenance.referenced import Limit, Named
 from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
 from airflow_provider_onelake.storage.clock import milliseconds
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.lineage import Lineage, lineage_of
-from airflow_provider_onelake.operators.results import describe_compaction, size
-from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._results import describe_compaction, size
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.maintenance.compact import Publication
     from airflow_provider_onelake.maintenance.compaction import Plan, Terms
-    from airflow_provider_onelake.maintenance.rewrite import Publication
     from airflow_provider_onelake.maintenance.shadow import Shadow
 
 _MOST = 50
@@ -51,7 +51,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     :param abandoned_after: a writer that wrote nothing for this long no longer keeps files from being rewritten.
         Default: half of the table's ``delta.deletedFileRetentionDuration``, from when on it cannot be published.
     :param kwargs: the connections and ``spark_timeout`` of a
-        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
+        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
         staged, and does nothing here), and what every operator takes.
     """
 
@@ -152,7 +152,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     def _compact(
         self, log: DeltaLog, snapshot: Snapshot, plan: Plan, begun: Shadow | None, run: TaskRun
     ) -> Publication | None:
-        from airflow_provider_onelake.maintenance.rewrite import Publisher
+        from airflow_provider_onelake.maintenance.compact import Publisher
         from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
         from airflow_provider_onelake.staging.buffers import close
 

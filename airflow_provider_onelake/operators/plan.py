@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider_onelake.exceptions import InvalidWriteError, PlanError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.operators.source_files import list_source
-from airflow_provider_onelake.operators.source_templates import SourceTemplates
-from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._source_files import list_source
+from airflow_provider_onelake.operators._source_templates import SourceTemplates
+from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
 from airflow_provider_onelake.operators.write import group_defaults
+from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
-from airflow_provider_onelake.spark_files import SourceFile, literal
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -126,7 +126,7 @@ class OneLakePlanOperator(SourceTemplates):
             return self._by_files(name)
 
     def _by_files(self, name: str) -> list[dict[str, Any]]:
-        from airflow_provider_onelake.planning.listing import by_partition
+        from airflow_provider_onelake.reading.listing import by_partition
 
         assert self.source is not None
         files = by_partition(self._files(self.source), self.by)

@@ -15,9 +15,9 @@ from airflow_provider_onelake.hooks.task_run import run_name, shares_its_name, w
 from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink, show
 from airflow_provider_onelake.metrics import Metrics
-from airflow_provider_onelake.operators.outlets import check_outlets, tell_outlets
-from airflow_provider_onelake.operators.roll import Names, Roll, is_writer, names_of, take_roll
-from airflow_provider_onelake.operators.terms import check_choice, terminal_errors_fail
+from airflow_provider_onelake.operators._outlets import check_outlets, tell_outlets
+from airflow_provider_onelake.operators._roll import Names, Roll, is_writer, names_of, take_roll
+from airflow_provider_onelake.operators._terms import check_choice, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
-from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators.terms import check_rendered, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,7 +59,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days; readers,
         and other engines' writers, that take longer than it says may then lose files. Default: no.
     :param kwargs: the connections and ``spark_timeout`` of a
-        :class:`~airflow_provider_onelake.operators.spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
+        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
         staged, and does nothing here), and what every operator takes.
     """
 

@@ -11,7 +11,7 @@ import attrs
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
-from airflow_provider_onelake.operators.roll import (
+from airflow_provider_onelake.operators._roll import (
     OUR_LABEL,
     WRITER_XCOM,
     clears_of,
@@ -22,10 +22,10 @@ from airflow_provider_onelake.operators.roll import (
     rivals,
     settled_by,
 )
-from airflow_provider_onelake.operators.source_files import seen_files
-from airflow_provider_onelake.operators.source_templates import SourceTemplates
-from airflow_provider_onelake.operators.spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators.terms import (
+from airflow_provider_onelake.operators._source_files import seen_files
+from airflow_provider_onelake.operators._source_templates import SourceTemplates
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._terms import (
     check_choice,
     check_rendered,
     check_steps,
@@ -34,9 +34,9 @@ from airflow_provider_onelake.operators.terms import (
     partition_columns,
     terminal_errors_fail,
 )
-from airflow_provider_onelake.operators.writing import Writing
+from airflow_provider_onelake.operators._writing import Writing
+from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
 from airflow_provider_onelake.sources import FileSource, Source
-from airflow_provider_onelake.spark_files import SourceFile, base_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context

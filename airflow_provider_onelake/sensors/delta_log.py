@@ -11,10 +11,10 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_one_thing
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
-from airflow_provider_onelake.operators.terms import is_final, terminal_errors_fail
-from airflow_provider_onelake.triggers.watch import Awaited, LogWatch, check_one_thing
+from airflow_provider_onelake.operators._terms import is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -5,7 +5,7 @@ staged/<writer>/_skipped-<generation>.json    the generation found its rows in t
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
 staged/compaction-<digest>/<attempt>/         the private table of a compaction (maintenance/shadow.py)
-staged/jobs/<attempt>/                        what is handed to a driver (engines/submit_exchange.py)
+staged/jobs/<attempt>/                        what is handed to a driver (engines/submit/spool.py)
 
 Every path is relative to the table.
 """

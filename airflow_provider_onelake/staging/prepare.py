@@ -22,7 +22,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.commits import FORMAT
-from airflow_provider_onelake.log.fits import misfits
+from airflow_provider_onelake.log.compatibility import misfits
 from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,

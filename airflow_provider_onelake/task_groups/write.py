@@ -13,10 +13,10 @@ from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
+from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
+from airflow_provider_onelake.operators._terms import check_choice, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
-from airflow_provider_onelake.operators.roll import check_mapped_key, is_writer
-from airflow_provider_onelake.operators.terms import check_choice, is_final
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 

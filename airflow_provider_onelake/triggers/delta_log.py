@@ -13,9 +13,9 @@ from airflow.sdk import Asset
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TransientError
+from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, Found, LogFeed, Poll, Seen, feed_of
-from airflow_provider_onelake.triggers.filters import CommitFilter
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer

@@ -15,7 +15,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.submit_exchange import Exchange
+    from airflow_provider_onelake.engines.submit.spool import Exchange
 
 LONGEST_LOOK = 600.0
 """Seconds after which the task itself asks the cluster whether its driver still lives."""
@@ -90,7 +90,7 @@ class DriverTrigger(BaseTrigger):
         await asyncio.to_thread(kill)
 
     async def _exchange(self) -> Exchange:
-        from airflow_provider_onelake.engines.submit_exchange import Exchange
+        from airflow_provider_onelake.engines.submit.spool import Exchange
 
         hook = await OneLakeHook.from_async(self.onelake_conn_id)
         log = await asyncio.to_thread(hook.delta_log, self.table)

@@ -26,14 +26,14 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
     TransientError,
 )
+from airflow_provider_onelake.following.watch import describe, describe_unreadable
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.triggers.watch import describe, describe_unreadable
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.following.filters import CommitFilter
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import Partitioning
-    from airflow_provider_onelake.triggers.filters import CommitFilter
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")

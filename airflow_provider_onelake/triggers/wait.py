@@ -10,9 +10,9 @@ import attrs
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_onelake.exceptions import ConnectionUnavailableError, TerminalError, TransientError
+from airflow_provider_onelake.following.watch import Awaited, LogWatch
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, open_log
-from airflow_provider_onelake.triggers.watch import Awaited, LogWatch
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -31,7 +31,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
     :param onelake_conn_id: the connection. Default: ``onelake_default``.
     :param after: the last version already seen. Default: the version of now.
     :param poll_interval: between two looks, in seconds. Default: 5.
-    :param awaited: one thing, see :class:`~airflow_provider_onelake.triggers.watch.Awaited`.
+    :param awaited: one thing, see :class:`~airflow_provider_onelake.following.watch.Awaited`.
     """
 
     def __init__(

@@ -37,5 +37,5 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEngine]:
     fake = FakeEngine(
         {"vendor_id = 1": {"2019-01": [1, 2, 3]}, "vendor_id = 2": {"2019-01": [11, 12], "2019-02": [13]}}
     )
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
     return fake

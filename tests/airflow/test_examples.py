@@ -109,7 +109,7 @@ def test_a_vacuum_waits_for_a_person_who_sees_what_would_go(
     lakehouse: Path, monkeypatch: pytest.MonkeyPatch, choice: str, state: str, left: bool
 ) -> None:
     spark = Deletes()
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: spark)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: spark)
     log = make_table(lakehouse / "Tables" / "trips")
     commit = log.commit(foreign_append(log, {"2019-01": [1]}))
     assert commit is not None

@@ -62,7 +62,7 @@ def test_a_dag_whose_task_fails_before_spark_is_asked(
     def engine(conn_id: str, *given: Any) -> Any:
         return fake if conn_id == "spark_connect_default" else engine_for(conn_id, *given)
 
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", engine)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", engine)
     fails(file, capfd)
     assert not fake.analyzed
     assert not fake.staged

@@ -155,7 +155,7 @@ def test_links_lead_to_spark_the_table_and_the_commit(
         given[5](SPARK_UI)
         return engine
 
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", engine_for)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", engine_for)
     run = run_dag(taxi(), logical_date=JANUARY)
     assert set(states(run).values()) == {"success"}
 

@@ -47,7 +47,7 @@ def test_what_a_run_touched_is_compacted_behind_it(
     lakehouse: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_hand = Both(engine)
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: by_hand)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: by_hand)
     run = run_dag(taxi(), logical_date=JANUARY)
 
     assert set(states(run).values()) == {"success"}

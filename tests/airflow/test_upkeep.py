@@ -17,7 +17,7 @@ DAG_FILE = Path(__file__).parents[2] / "dags" / "upkeep.py"
 
 
 def test_a_table_that_is_refused_does_not_stop_the_others(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: OptimizeByHand())
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: OptimizeByHand())
     make_table(lakehouse / "Tables" / "hasty", **{"delta.deletedFileRetentionDuration": "interval 1 hours"})
     log = make_table(lakehouse / "Tables" / "trips")
     for row in range(4):

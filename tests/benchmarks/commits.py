@@ -158,7 +158,7 @@ def _run(do: Any, args: tuple[Any, ...], barrier: Barrier, answers: Any) -> None
 def _publish(table: str, checkpoints: bool, backoff: Backoff | None, paths: list[str], start: Any) -> dict[str, Any]:
     from airflow_provider_onelake.commit.publish import Committer, Status
     from airflow_provider_onelake.log.checkpoints import checkpointer
-    from airflow_provider_onelake.log.referee import deltalake_referee
+    from airflow_provider_onelake.log.cross_check import deltalake_referee
     from airflow_provider_onelake.staging.buffers import read_buffer
     from tests.support.tables import local_log
 

@@ -151,7 +151,7 @@ def publish(table: Path, buffer: Buffer) -> None:
     """
     from airflow_provider_onelake.commit.publish import Committer, Status
     from airflow_provider_onelake.log.checkpoints import checkpointer
-    from airflow_provider_onelake.log.referee import deltalake_referee
+    from airflow_provider_onelake.log.cross_check import deltalake_referee
     from tests.support.tables import local_log
 
     uri = str(table)

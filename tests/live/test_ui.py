@@ -1,4 +1,4 @@
-"""The scenario from the web UI: a backfill of eight months from the dialog while scheduled runs write the same table."""
+"""The scenario from the web UI: a backfill of months from the dialog while scheduled runs write the same table."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ pytestmark = pytest.mark.live
 
 DAG, SCHEDULED = "nyc_taxi_two_vendors", "nyc_taxi_scheduled"
 WRITE = "load.write"
-TABLE = "Tables/from_the_dialog"
 
 
-def scheduled_dag(input_: Path) -> str:
+def scheduled_dag(dag_id: str, input_: Path, table: str) -> str:
     """The example DAG on a schedule that makes two runs as soon as it is switched on, into the table of the dialog."""
     source = (REPOSITORY / "dags" / f"{DAG}.py").read_text()
     for example, ours in (
-        (f'"{DAG}",', f'"{SCHEDULED}",'),
+        (f'"{DAG}",', f'"{dag_id}",'),
         ("start_date=pendulum.datetime(2019, 1, 1,", "start_date=pendulum.datetime(2018, 11, 1,"),
         ("end_date=pendulum.datetime(2024, 12, 31,", "end_date=pendulum.datetime(2018, 12, 31,"),
         ("catchup=False", "catchup=True"),
         ('str(Path(__file__).resolve().parents[1] / "include" / "data" / "nyc_taxi")', repr(str(input_))),
-        ('"Tables/trips"', repr(TABLE)),
+        ('"Tables/trips"', repr(table)),
     ):
         assert source.count(example) == 1, example
         source = source.replace(example, ours)
@@ -44,31 +43,34 @@ def scheduled_dag(input_: Path) -> str:
 
 
 @pytest.mark.timeout(1200)
-def test_a_backfill_of_eight_months_from_the_dialog_beside_scheduled_runs(
-    live_stack: LiveStack, tmp_path: Path
+@pytest.mark.parametrize("months", [4, pytest.param(8, marks=pytest.mark.long)])
+def test_a_backfill_of_months_from_the_dialog_beside_scheduled_runs(
+    live_stack: LiveStack, tmp_path: Path, months: int
 ) -> None:
     chromium()  # before anything is started
     api = live_stack.api
-    table = live_stack.lakehouse / TABLE
+    # Each number of months has a table, and a DAG, of its own.
+    name, scheduled_id = f"Tables/from_the_dialog_{months}", f"{SCHEDULED}_{months}"
+    table = live_stack.lakehouse / name
     own_months = {month: make_month(tmp_path, month, days) for month, days in (("2018-11", 61), ("2018-12", 31))}
-    live_stack.add_dag(SCHEDULED, scheduled_dag(tmp_path), unpause=False)
+    live_stack.add_dag(scheduled_id, scheduled_dag(scheduled_id, tmp_path, name), unpause=False)
 
     with reader_of(table, tmp_path) as answers, logged_in(live_stack) as ui:
         dialog = ui.open_backfill_dialog(DAG)
-        fill_in(dialog, date(2019, 1, 1), date(2019, 8, 1), runs=3, params={"table": TABLE})
-        dialog.get_by_text("8 runs will be triggered.").wait_for()
+        fill_in(dialog, date(2019, 1, 1), date(2019, months, 1), runs=3, params={"table": name})
+        dialog.get_by_text(f"{months} runs will be triggered.").wait_for()
         ui.shoot("backfill-dialog")
         dialog.get_by_role("button", name="Run Backfill").click()
         dialog.wait_for(state="hidden")
 
         wait_for(lambda: len(log_of(table)) > 1, "the first commit", 500)
-        api.unpause(SCHEDULED)
+        api.unpause(scheduled_id)
         ui.page.get_by_text("Backfill in progress").wait_for()
         wait_for(lambda: len(log_of(table)) > 6, "some of the writers to commit", 500)
         ui.shoot("backfill-in-progress")
 
-        backfilled = wait_for(lambda: ended(live_stack, DAG, "backfill", 8, TABLE), "the backfill to end", 900)
-        scheduled = wait_for(lambda: ended(live_stack, SCHEDULED, "scheduled", 2), "the scheduled runs to end", 300)
+        backfilled = wait_for(lambda: ended(live_stack, DAG, "backfill", months, name), "the backfill to end", 900)
+        scheduled = wait_for(lambda: ended(live_stack, scheduled_id, "scheduled", 2), "the scheduled runs to end", 300)
         ui.open(f"dags/{DAG}/runs?run_type=backfill")
         shown = ui.page.locator("tbody tr").filter(has_text="Success")
         every = len(api.runs(DAG, run_type="backfill"))
@@ -88,17 +90,18 @@ def test_a_backfill_of_eight_months_from_the_dialog_beside_scheduled_runs(
     assert {run["state"] for run in (*backfilled, *scheduled)} == {"success"}
 
     # They really wrote at the same time, and never more of them than the table's pool has slots.
-    theirs, ours = writers(live_stack, DAG, backfilled), writers(live_stack, SCHEDULED, scheduled)
-    assert len(theirs) + len(ours) == 20
+    theirs, ours = writers(live_stack, DAG, backfilled), writers(live_stack, scheduled_id, scheduled)
+    assert len(theirs) + len(ours) == 2 * (months + 2)
     assert any(overlap(one, other) for one in theirs for other in ours)
     assert most_at_once([*theirs, *ours]) <= TRIPS_POOL["slots"]
 
-    expected = expected_append(read_trips({**own_months, **month_files(SAMPLE)}))
+    backfilled_months = dict(list(month_files(SAMPLE).items())[:months])
+    expected = expected_append(read_trips({**own_months, **backfilled_months}))
     assert rows_of(table) == expected
     counted = count_by_spark(live_stack.connect_server.remote, table)
     assert counted == Counter(row[0] for row in expected.elements())
-    # Ten months, two writers each, one version each; the first made the table.
-    assert len(log_of(table)) == 1 + 10 * 2
+    # Two writers a month, one version each; the first made the table.
+    assert len(log_of(table)) == 1 + 2 * (months + 2)
 
     # The reader saw committed versions, whole ones, and many of them.
     committed = vendors_by_version(table)

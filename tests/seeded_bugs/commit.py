@@ -52,7 +52,7 @@ BUGS = [
         "mine = None",
         (
             "commit/test_publish.py::test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again",
-            "maintenance/test_rewrite.py::test_a_lost_answer_is_settled_by_reading",
+            "maintenance/test_compact.py::test_a_lost_answer_is_settled_by_reading",
             "commit/test_publish.py::test_a_lost_answer_followed_by_another_process_neither_adds_nor_removes_its_own_files",
         ),
     ),

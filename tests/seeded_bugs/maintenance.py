@@ -97,14 +97,14 @@ BUGS = [
     # -- what the log names --------------------------------------------------------------------------------------------
     Bug(
         "tombstones are looked for without a margin for clocks that differ",
-        "maintenance.named",
+        "maintenance.referenced",
         "since = before - _CLOCKS_DIFFER",
         "since = before",
         ("maintenance/test_vacuum.py::test_a_removal_counts_by_its_own_time_though_its_entry_is_a_little_older",),
     ),
     Bug(
         "what was removed since the limit is not alive",
-        "maintenance.named",
+        "maintenance.referenced",
         "alive.update(referenced(late))",
         "referenced(late)",
         (
@@ -113,14 +113,14 @@ BUGS = [
     ),
     Bug(
         "commits between the listing and the snapshot are not seen",
-        "maintenance.named",
+        "maintenance.referenced",
         "        yield from self._log.commits_between(self._files.latest, self._snapshot.version)\n",
         "",
         ("maintenance/test_vacuum.py::test_a_commit_between_the_listing_and_the_snapshot_is_seen",),
     ),
     Bug(
         "a log that does not reach as far as keep_days is taken for one that does",
-        "maintenance.named",
+        "maintenance.referenced",
         "if limit.before >= by_property or oldest == 0",
         "if limit.before <= by_property or oldest == 0",
         ("maintenance/test_vacuum.py::test_keep_days_beyond_the_log_is_refused",),
@@ -211,31 +211,31 @@ BUGS = [
     ),
     Bug(
         "a compaction removes a file that got a deletion vector since",
-        "maintenance.rewrite",
+        "maintenance.compact",
         "                if file_key(file) not in present:\n",
         '                if file["path"] not in {path for path, _ in present}:\n',
-        ("maintenance/test_rewrite.py::test_rows_deleted_in_between_do_not_come_back",),
+        ("maintenance/test_compact.py::test_rows_deleted_in_between_do_not_come_back",),
     ),
     Bug(
         "a compaction does not spare writers that began meanwhile",
-        "maintenance.rewrite",
+        "maintenance.compact",
         "reason = needed.why_needed(file)",
         "reason = None",
-        ("maintenance/test_rewrite.py::test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read",),
+        ("maintenance/test_compact.py::test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read",),
     ),
     Bug(
         "a compaction says that it changes data",
-        "maintenance.rewrite",
+        "maintenance.compact",
         '"dataChange": False}\n        if',
         '"dataChange": True}\n        if',
-        ("maintenance/test_rewrite.py::test_the_entry_is_delta_s_own_kind_of_optimize",),
+        ("maintenance/test_compact.py::test_the_entry_is_delta_s_own_kind_of_optimize",),
     ),
     Bug(
         "a compaction publishes files that a vacuum may be about to take",
-        "maintenance.rewrite",
+        "maintenance.compact",
         ">= timedelta(days=days) / 2:",
         ">= timedelta(days=days):",
-        ("maintenance/test_rewrite.py::test_old_files_are_not_published",),
+        ("maintenance/test_compact.py::test_old_files_are_not_published",),
     ),
     Bug(
         "files without a row count are rewritten",

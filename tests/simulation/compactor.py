@@ -10,9 +10,9 @@ import attrs
 
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.maintenance.compact import Publication, Publisher
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.rewrite import Publication, Publisher
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
 from airflow_provider_onelake.staging.buffers import close
 from tests.simulation.scenario import CompactionPlan

@@ -10,9 +10,9 @@ import pytest
 from airflow_provider_onelake.commit import checks, conflicts, entry, policy, publish, reconcile, transaction
 from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.hooks import task_run
-from airflow_provider_onelake.log import fits, partitions, replay
+from airflow_provider_onelake.log import compatibility, partitions, replay
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance import rewrite
+from airflow_provider_onelake.maintenance import compact
 from airflow_provider_onelake.staging import buffers, prepare
 from tests.simulation import actors, versions
 from tests.simulation.mutants import Change
@@ -182,7 +182,7 @@ BUGS = [
         id="published-though-a-writer-is-missing",
     ),
     pytest.param(
-        [Change(rewrite._Compaction, "_drop_groups", {"if file_key(file) not in present:": "if False:"})],
+        [Change(compact._Compaction, "_drop_groups", {"if file_key(file) not in present:": "if False:"})],
         "which is not live",
         id="compaction-published-after-an-input-was-removed",
     ),
@@ -201,7 +201,7 @@ BUGS = [
         # The ids of columns would tell as well.
         [
             Change(
-                fits,
+                compatibility,
                 "_fields",
                 {
                     "{column.physical_name: column for": "{column.name: column for",

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.engines.jobs import SparkJob
-from airflow_provider_onelake.engines.submit_exchange import Exchange
+from airflow_provider_onelake.engines.submit.spool import Exchange
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 Answer = tuple[int, bytes]

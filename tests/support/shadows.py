@@ -16,11 +16,11 @@ from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.engines.jobs import SparkResult
 from airflow_provider_onelake.engines.maintenance import OptimizeJob
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.cross_check import deltalake_referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import deltalake_referee
+from airflow_provider_onelake.maintenance.compact import Publication, Publisher
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.rewrite import Publication, Publisher
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
 from tests.support.vectors import positions
 

@@ -17,8 +17,8 @@ from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.log.actions import deletion_vector_id, of_kind
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.compact import Publication, Status
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG
-from airflow_provider_onelake.maintenance.rewrite import Publication, Status
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from tests.support.shadows import compact_with, planned, publish, shadow_of
 from tests.support.spark import Server

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.compatibility import misfits
+from airflow_provider_onelake.log.cross_check import deltalake_referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.fits import misfits
-from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.log.replay import LiveFiles
 from tests.support.stores import through
 from tests.support.tables import local_log

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.submit_exchange import Exchange
+from airflow_provider_onelake.engines.submit.spool import Exchange
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     CorruptLogError,

@@ -96,7 +96,7 @@ def test_a_writer_that_may_not_write_fails_for_good_before_spark_is_asked(
 
         stage = analyze
 
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: NoSpark())
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: NoSpark())
     task = OneLakeWriteOperator(
         task_id="write", table="Tables/there" if there else "Tables/t", source=SqlSource("SELECT 1")
     )

@@ -17,7 +17,7 @@ from obstore.store import LocalStore
 
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.engines.submit import SubmitEngine
+from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.spark import Target, field, sql_job
@@ -181,7 +181,8 @@ def test_stop_kills_a_driver_on_the_cluster(
 
 
 # Last, as the server keeps the cluster's executors for itself.
-@pytest.mark.parametrize("kill", [kill_executor, pytest.param(kill_worker, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kill", [kill_executor, kill_worker])
 def test_rows_are_exact_where_a_machine_is_lost_under_spark_connect(
     cluster: Cluster, whole_server: ClusterConnectServer, target: Target, kill: Callable[[Cluster], None]
 ) -> None:

@@ -14,7 +14,7 @@ from airflow.sdk import Asset
 from airflow_provider_onelake.assets import commits as module
 from airflow_provider_onelake.assets.commits import COMMITS, TableCommit, commits
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.triggers.watch import describe
+from airflow_provider_onelake.following.watch import describe
 from tests.support.tables import foreign_append, make_table
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)

@@ -22,8 +22,8 @@ from airflow_provider_onelake.commit.publish import Committer, Publication, Stat
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ConflictError
+from airflow_provider_onelake.log.cross_check import deltalake_referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.spec import Mode, PublishMode
 from airflow_provider_onelake.storage.clock import milliseconds

@@ -35,8 +35,8 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, of_kind, version_path
+from airflow_provider_onelake.log.cross_check import deltalake_referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Stage, prepare

@@ -27,8 +27,8 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.cross_check import deltalake_referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed, open_buffer
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare

@@ -14,8 +14,8 @@ import pytest
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
+from airflow_provider_onelake.log.cross_check import deltalake_referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun

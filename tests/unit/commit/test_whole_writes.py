@@ -21,8 +21,8 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import ConflictError, RowsRestoredAwayError
 from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.cross_check import deltalake_referee
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.referee import deltalake_referee
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from tests.support.stores import through

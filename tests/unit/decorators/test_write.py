@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.decorators.write import OneLakeWriteDecoratedOperator, onelake_write_task
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators._roll import is_writer
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
-from airflow_provider_onelake.operators.roll import is_writer
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import before_reconcile, connect, context_of
@@ -34,7 +34,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     spark_is(monkeypatch, "spark_connect")
     fake = FakeEngine({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
     return fake
 
 

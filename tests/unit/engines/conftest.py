@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines import submit_exchange
 from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.submit import SubmitEngine
+from airflow_provider_onelake.engines.submit import spool
+from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.fake_submit import FakeSubmit
@@ -51,8 +51,8 @@ def submit_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSubmit:
 @pytest.fixture
 def clustered(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Callable[..., SubmitEngine]:
     """Makes an engine in cluster mode for a connection's fields; it asks without a pause."""
-    monkeypatch.setattr("airflow_provider_onelake.engines.submit._POLL_SECONDS", 0.02)
-    monkeypatch.setattr("airflow_provider_onelake.engines.submit._LONGEST_PAUSE", 0.02)
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit.engine._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("airflow_provider_onelake.engines.submit.engine._LONGEST_PAUSE", 0.02)
 
     def make(extra: dict[str, Any], host: str, port: int | None = None, **arguments: Any) -> SubmitEngine:
         said = {"deploy-mode": "cluster", "jars": "/j/delta.jar", **extra}
@@ -74,4 +74,4 @@ def an_hour_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
             return datetime.now(UTC) + timedelta(hours=1)
 
-    return lambda: monkeypatch.setattr(submit_exchange, "datetime", Later)
+    return lambda: monkeypatch.setattr(spool, "datetime", Later)

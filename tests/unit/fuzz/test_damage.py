@@ -25,6 +25,8 @@ from obstore.store import MemoryStore
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.following.filters import CommitFilter
+from airflow_provider_onelake.following.watch import Awaited, LogWatch
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, file_key, of_kind, row_count
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
@@ -34,8 +36,6 @@ from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers.feed import LogFeed
-from airflow_provider_onelake.triggers.filters import CommitFilter
-from airflow_provider_onelake.triggers.watch import Awaited, LogWatch
 from tests.support.clocks import HeldClock
 from tests.support.tables import LOAD, foreign_append, foreign_commit, make_table, stage, writer_spec
 from tests.support.v2_checkpoints import write_v2_checkpoint

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.engines.submit import SubmitEngine
+from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.spark import SparkAccess

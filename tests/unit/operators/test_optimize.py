@@ -38,7 +38,7 @@ def log(lake: Path) -> DeltaLog:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> OptimizeByHand:
     by_hand = OptimizeByHand()
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: by_hand)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: by_hand)
     return by_hand
 
 
@@ -247,7 +247,7 @@ class Cluster(OptimizeByHand):
 def cluster(monkeypatch: pytest.MonkeyPatch, log: DeltaLog) -> Cluster:
     """With a try behind it whose driver is at work."""
     found = Cluster()
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: found)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: found)
     with pytest.raises(SparkJobError):
         run()
     return found

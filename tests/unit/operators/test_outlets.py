@@ -17,8 +17,8 @@ from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
-from airflow_provider_onelake.operators import outlets
-from airflow_provider_onelake.operators.outlets import NO_VALUE, partition_keys, tell_outlets
+from airflow_provider_onelake.operators import _outlets as outlets
+from airflow_provider_onelake.operators._outlets import NO_VALUE, partition_keys, tell_outlets
 from tests.support.tables import foreign_append, make_table
 
 

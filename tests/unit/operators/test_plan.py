@@ -15,8 +15,8 @@ from obstore.store import MemoryStore
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
-from airflow_provider_onelake.operators.source_files import seen_files
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.stores import ObjectStore
@@ -235,7 +235,7 @@ def test_what_cannot_be_planned_is_not_retried(lake: Path, arguments: dict[str, 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     fake = FakeEngine({None: {"2019-01": [1]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
     return fake
 
 

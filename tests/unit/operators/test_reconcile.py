@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.operators._roll import Roll, is_writer, take_roll
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
-from airflow_provider_onelake.operators.roll import Roll, is_writer, take_roll
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from tests.support.contexts import connect, context_of

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators.roll import rivals
+from airflow_provider_onelake.operators._roll import rivals
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.claims import Deed
@@ -31,7 +31,7 @@ ROWS = {"a": [1], "b": [2], "c": [3], "x": [4]}
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     fake = FakeEngine({key: {"2019-01": found} for key, found in ROWS.items()} | {None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
     return fake
 
 

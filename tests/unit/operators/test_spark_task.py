@@ -48,7 +48,7 @@ class Cluster(FakeEngine):
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     fake = Cluster({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
     return fake
 
 
@@ -112,7 +112,7 @@ def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(
     """Airflow gives a task that comes back from the triggerer all of its time anew."""
     asked: list[float | None] = []
     monkeypatch.setattr(
-        "airflow_provider_onelake.operators.spark_task.engine_for",
+        "airflow_provider_onelake.operators._spark_task.engine_for",
         lambda conn_id, timeout, *_: asked.append(timeout) or FakeEngine({}),
     )
     OneLakeWriteOperator(task_id="w", table="Tables/trips", source=SqlSource("SELECT 1"), **given).engine()

@@ -80,14 +80,14 @@ class Cluster(Sweeper):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     found = Cluster()
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: found)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: found)
     return found
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Sweeper:
     sweeper = Sweeper()
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: sweeper)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: sweeper)
     return sweeper
 
 

@@ -13,7 +13,7 @@ from airflow_provider_onelake.commit.create import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.operators.terms import (
+from airflow_provider_onelake.operators._terms import (
     check_rendered,
     fingerprint,
     partition_columns,
@@ -156,7 +156,7 @@ def test_generating_expressions_are_kept_in_the_schema() -> None:
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     fake = FakeEngine({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
     return fake
 
 
@@ -196,7 +196,7 @@ def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.M
     first = fingerprint(SOURCE, [])
     monkeypatch.setattr("airflow_provider_onelake.__version__", "99.0")
     assert fingerprint(SOURCE, []) == first
-    monkeypatch.setattr("airflow_provider_onelake.operators.terms.FINGERPRINT_FORMAT", 99)
+    monkeypatch.setattr("airflow_provider_onelake.operators._terms.FINGERPRINT_FORMAT", 99)
     assert fingerprint(SOURCE, []) != first
 
 

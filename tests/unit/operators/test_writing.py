@@ -16,8 +16,8 @@ from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators._writing import MOST_RERUNS
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
-from airflow_provider_onelake.operators.writing import MOST_RERUNS
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import closed, read_buffer, set_aside
 from airflow_provider_onelake.storage.stores import ObjectStore
@@ -51,7 +51,7 @@ def run_of_a_load(**arguments: Any) -> dict[str, Any]:
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     fake = FakeEngine({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: fake)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
     return fake
 
 

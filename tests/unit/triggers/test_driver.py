@@ -145,7 +145,7 @@ def test_a_task_that_comes_back_finds_its_own_driver(
                 self.leave(job.attempt, 42.0)
             return fake.stage(job)
 
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", Leaves)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", Leaves)
 
     def task(query: str) -> OneLakeWriteOperator:
         return OneLakeWriteOperator(
@@ -193,7 +193,7 @@ def test_a_job_that_reads_its_table_comes_back_to_the_rerun_that_it_left(
         leave.append(given[4])
         return fake
 
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", engine_for)
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", engine_for)
     task = OneLakeWriteOperator(task_id="write", table="Tables/trips", source=SqlSource("SELECT 1"), deferrable=True)
     context = context_of(task)
     with pytest.raises(TaskDeferred) as deferred:
@@ -230,7 +230,7 @@ def test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left(
         def stop(self) -> None:
             raise AssertionError("There is nothing that it does.")
 
-    monkeypatch.setattr("airflow_provider_onelake.operators.spark_task.engine_for", lambda *_: Engine())
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: Engine())
     task = OneLakeWriteOperator(
         task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), deferrable=True
     )

@@ -1,0 +1,1 @@
+"""Spark by ``spark-submit``: a driver of its own for every job."""

@@ -1,0 +1,395 @@
+"""spark-submit: every job is a Spark application of its own, on whatever master the connection names.
+
+In client mode (and with a local master) the driver is a child of the task, and plan and verdict are files beside it.
+In cluster mode the driver is the cluster's: it outlives the task, plan and verdict go through the table's store, and
+:mod:`~airflow_provider_onelake.engines.submit.clusters` finds it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.engines.base import ONLY_CONNECT, Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.errors import ReportedError, translate
+from airflow_provider_onelake.engines.jobs import Seen, SparkJob, SparkResult
+from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
+from airflow_provider_onelake.engines.submit.clusters import access_in_cluster, cluster_of
+from airflow_provider_onelake.engines.submit.driver import Driver
+from airflow_provider_onelake.engines.submit.package import MAIN_FILE, Verdict, dump_plan, job_package, load_verdict
+from airflow_provider_onelake.engines.submit.process import SubmitProcess, locked
+from airflow_provider_onelake.engines.submit.settings import SubmitTarget, check_plan, secrets
+from airflow_provider_onelake.engines.submit.spool import Exchange
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    OneLakeError,
+    SparkJobError,
+    SparkJobTimeoutError,
+    SparkUnavailableError,
+    TransientError,
+)
+from airflow_provider_onelake.spark_jobs.main import ALIVE
+from airflow_provider_onelake.storage.spark import SparkAccess
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.engines.submit.clusters import Cluster
+    from airflow_provider_onelake.engines.submit.hook import SubmitHook
+    from airflow_provider_onelake.storage.stores import Store
+
+log = logging.getLogger(__name__)
+
+_ANALYSING = "analysing"
+_POLL_SECONDS = 1.0
+_SLOWER = 1.2
+_LONGEST_PAUSE = 15.0
+_PATIENCE = 15
+_STOP_SECONDS = 8
+# Its verdict would be in the very store that it does not reach.
+_SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
+
+
+class SubmitEngine:
+    """Runs jobs by ``spark-submit``, each as an application of its own.
+
+    :param target: what the connection says.
+    :param timeout: in seconds, after which a job is stopped. Default: never.
+    :param access: to the table's store. Default: Spark needs nothing for it.
+    :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none, so cluster
+        mode is refused.
+    :param leave: called in cluster mode when a job that stages is the cluster's, with its attempt and the seconds that
+        it may go on for; it may raise, to be called again later by staging or settling the same job. Default: the
+        engine waits.
+    :param seen: told of a job's application when its driver has ended: its own UI has too. Default: nobody.
+    :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
+    """
+
+    name = "submit"
+
+    def __init__(
+        self,
+        target: SubmitTarget,
+        timeout: float | None = None,
+        access: SparkAccess | None = None,
+        store: Callable[[], Store] | None = None,
+        leave: Callable[[str, float | None], None] | None = None,
+        seen: Seen | None = None,
+    ) -> None:
+        if timeout is not None and timeout <= 0:
+            raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+        self._target = target
+        self._timeout = timeout
+        self._store = store
+        self._leave = leave
+        self._seen = seen
+        self._access = access or SparkAccess()
+        hook = self._hook()
+        self._where = hook.master
+        self._cluster = cluster_of(hook, target)
+        if self._cluster is not None:
+            self._access = access_in_cluster(self._access, target.conf)
+        self._stopped = False
+        self._ended: str | None = None
+        self._may_work_on = False
+        self._wake = threading.Event()
+        self._end_done = threading.Event()
+        self._process: SubmitProcess | None = None
+        self._driver: Driver | None = None
+
+    @property
+    def outlives_the_task(self) -> bool:
+        """Whether a driver goes on when the task's worker dies."""
+        return self._cluster is not None
+
+    def analyze(self, job: StageJob) -> Analysis:
+        """Tell what the job would write; see :meth:`Engine.analyze`.
+
+        :param job: its ``buffer_uri`` is not used.
+        """
+        return Analysis(**self._run(_ANALYSING, job))
+
+    def stage(self, job: StageJob) -> StageResult:
+        """Append the job's rows to its buffer; see :meth:`Engine.stage`.
+
+        :param job: with a ``buffer_uri``.
+        """
+        if job.buffer_uri is None:
+            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
+        return StageResult(engine=self.name, **self._run(job.doing, job))
+
+    def optimize(self, job: OptimizeJob) -> SparkResult:
+        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`.
+
+        :param job: of one compaction.
+        """
+        return SparkResult(engine=self.name, **self._run(job.doing, job))
+
+    def vacuum(self, job: VacuumJob) -> SparkResult:
+        """Delete files that the table no longer names; see :meth:`Engine.vacuum`.
+
+        :param job: of one table.
+        """
+        return SparkResult(engine=self.name, **self._run(job.doing, job))
+
+    def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
+        """Return the attempts of a task whose jobs may still be at work; see :meth:`DurableEngine.left_at_work`.
+
+        :param table_uri: of the table, as Spark addresses it.
+        :param owner: whose work it is.
+        :param doing: what the jobs do.
+        """
+        if self._cluster is None:
+            return []
+        return [found.attempt for found in Exchange.owned(self._open_store(), table_uri, owner, doing)]
+
+    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
+        """Bring what an earlier attempt left at work to its end; see :meth:`DurableEngine.settle`.
+
+        :param table_uri: of the table, as Spark addresses it.
+        :param attempt: the earlier one's id.
+        :param doing: what its job does.
+        :param wanted: whether what it does is of use.
+        """
+        if self._cluster is None:
+            return
+        exchange = Exchange.at(self._open_store(), table_uri, attempt, doing)
+        if not exchange.submitted:
+            return
+        with self._limited():
+            self._settle(exchange, doing, wanted=wanted)
+        exchange.clear()
+
+    def _settle(self, exchange: Exchange, doing: str, *, wanted: bool) -> None:
+        assert self._cluster is not None
+        attempt = exchange.attempt
+        what = f"waiting for the driver that attempt {attempt} left at work ({doing}), in {exchange.uri}"
+        self._driver = driver = Driver(self._cluster, exchange, self._where)
+        if wanted:
+            log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
+            self._wait(driver, leaving=doing == StageJob.doing)
+        else:
+            log.info("Spark at %s: the driver of attempt %s is killed: nobody wants it any more", self._where, attempt)
+            driver.kill()
+            if exchange.driver is not None:
+                # Until it is gone: a kill is an order, and may have got lost.
+                self._wait(driver, leaving=False, wanted=False)
+        self._raise_if_ended(what)
+        self._driver = None
+
+    def stop(self) -> None:
+        """Stop what runs, in bounded time, and refuse further jobs."""
+        self._stopped = True
+        self._end("stopped")
+
+    def _run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
+        if self._stopped:
+            raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
+        if isinstance(job, StageJob) and job.rows is not None:
+            raise InvalidWriteError(ONLY_CONNECT)
+        log.info("Spark at %s: %s", self._where, what)
+        with self._limited():
+            verdict, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
+            if verdict is not None and verdict.result is not None:
+                if self._seen is not None:
+                    self._seen(verdict.result.get("application_id"), None, verdict.result.get("ui"))
+                return dict(verdict.result)
+            self._raise_if_ended(what)
+        raise self._explain(verdict, said, what)
+
+    def _attached(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
+        """Run a job whose driver is a child of this process."""
+        # Nobody else may read it: a plan holds the options of the source.
+        with tempfile.TemporaryDirectory(prefix="onelake-") as home:
+            package, verdict = job_package(), Path(home, "verdict.json")
+            plan, alive = Path(home, "plan.json"), Path(home, "alive")
+            Path(home, package.name).write_bytes(package.content)
+            plan.write_bytes(dump_plan(kind, job.as_dict()))
+            hook = self._hook(
+                name=_name(job), py_files=str(Path(home, package.name)), application_args=[str(plan), str(verdict)]
+            )
+            with locked(alive):
+                said, _ = self._submit(hook, str(MAIN_FILE), {**self._access.environment, ALIVE: str(alive)})
+            return load_verdict(verdict.read_bytes()) if verdict.exists() else None, said
+
+    def _clustered(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
+        """Run a job whose driver is the cluster's; where this attempt has submitted it before, only wait."""
+        assert self._cluster is not None
+        check_plan(job)
+        exchange, said = Exchange.of(self._open_store(), job, kind), None
+        self._cluster.check()
+        if kind == _ANALYSING and isinstance(job, StageJob):
+            found = self._found_by_another_try(kind, job)
+            if found is not None:
+                return found, None
+        self._driver = driver = Driver(self._cluster, exchange, self._where)
+        if exchange.send(kind, job.as_dict(), self._cluster.files(), job.owner):
+            said, known = self._submit_to(self._cluster, exchange, job)
+            if said is not None and self._came_to_nothing(driver):
+                exchange.clear()
+                return None, said
+            if known is not None:
+                driver.learn(known)
+            if self._ended is not None:
+                # Whoever ended it did not know the driver yet.
+                self._kill(driver)
+        self._wait(driver, leaving=kind == StageJob.doing)
+        verdict = exchange.verdict
+        if self._ended is None:
+            exchange.clear()
+        return verdict, said
+
+    def _came_to_nothing(self, driver: Driver) -> bool:
+        """Say of a submission that failed whether it left no driver, and leaves none from now on."""
+        try:
+            return driver.learn() is None and driver.give_up()
+        except TransientError as error:
+            log.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
+            return False
+
+    def _found_by_another_try(self, kind: str, job: StageJob) -> Verdict | None:
+        """Return what another try of the task found out, or still does, if it asked the same."""
+        for exchange in Exchange.owned(self._open_store(), job.table_uri, job.owner, kind):
+            if exchange.attempt == job.attempt:
+                continue
+            # A source without a fingerprint may be another by now (protocol: same source).
+            same = bool(job.fingerprint) and exchange.does_work_of(kind, job.as_dict())
+            self._settle(exchange, kind, wanted=same)
+            verdict = exchange.verdict
+            exchange.clear()
+            if same and verdict is not None and verdict.result is not None:
+                return verdict
+        return None
+
+    def _submit_to(self, cluster: Cluster, exchange: Exchange, job: SparkJob) -> tuple[str | None, str | None]:
+        """Submit a job; return what was said where that failed, and the driver where its id is known at once."""
+        with tempfile.TemporaryDirectory(prefix="onelake-") as home:
+            package = Path(home, job_package().name)
+            package.write_bytes(job_package().content)
+            options = cluster.options(exchange, package)
+            application = options.pop("application")
+            return self._submit(self._hook(name=_name(job), **options), application, {})
+
+    def _submit(
+        self, hook: SubmitHook, application: str, environment: Mapping[str, str]
+    ) -> tuple[str | None, str | None]:
+        self._process = process = SubmitProcess(hook)
+        try:
+            said = None if self._ended is not None else process.run(application, environment)
+            return said, process.driver
+        finally:
+            self._process = None
+
+    def _wait(self, driver: Driver, *, leaving: bool, wanted: bool = True) -> None:
+        """Wait until a driver has ended, or is given up; or leave that to others as soon as it is known to work."""
+        missed, pause = 0, _POLL_SECONDS
+        while self._ended is None:
+            try:
+                if driver.is_over():
+                    return
+                left = None if self._timeout is None else self._timeout - driver.exchange.age
+                if left is not None and left <= 0:
+                    # It began in another process, so this one's timer is not all.
+                    self._end("expired")
+                    return
+                if leaving and self._leave is not None and driver.at_work():
+                    self._leave(driver.exchange.attempt, left)
+                if not wanted:
+                    driver.kill()
+                missed = 0
+            except TransientError as error:
+                missed += 1
+                log.warning("Spark at %s: its driver cannot be asked (%d): %s", self._where, missed, error)
+                if missed > _PATIENCE:
+                    raise SparkUnavailableError(
+                        f"Spark at {self._where} cannot be asked for the driver any more. It goes on there, and a "
+                        f"retry finds it again. The table is unchanged. ({error})"
+                    ) from error
+            self._wake.wait(pause)
+            pause = min(pause * _SLOWER, _LONGEST_PAUSE)
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Let a job run for as long as it may."""
+        self._wake.clear()
+        self._end_done.clear()
+        self._ended = None
+        self._may_work_on = False
+        if self._stopped:
+            # Just now, so this job's way out may be missed: take it from here.
+            self._end("stopped")
+        timer = threading.Timer(self._timeout, self._end, ["expired"]) if self._timeout is not None else None
+        try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._driver = None
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        self._wake.set()
+        process, driver = self._process, self._driver
+        if process is not None:
+            log.info("Stopping spark-submit for %s", self._where)
+            process.stop()
+        if driver is not None:
+            # In a thread, as this may be a signal handler, and the cluster may not answer.
+            killer = threading.Thread(target=self._kill, args=[driver], name="kill-driver", daemon=True)
+            killer.start()
+            killer.join(_STOP_SECONDS)
+        self._end_done.set()
+
+    def _kill(self, driver: Driver) -> None:
+        self._may_work_on = True
+        self._may_work_on = not driver.kill()
+
+    def _raise_if_ended(self, what: str) -> None:
+        if self._ended is None:
+            return
+        # The process may end with the task, and whoever kills the driver with it.
+        self._end_done.wait(2 * _STOP_SECONDS)
+        doubt = f"could not be ended for certain and may go on at {self._where}, where a retry finds it"
+        became = doubt if self._may_work_on else "was ended"
+        if self._ended == "stopped":
+            raise SparkJobError(f"Stopped {what}, as asked. Its Spark work {became}; the table is unchanged.")
+        if self._ended == "expired":
+            raise SparkJobTimeoutError(
+                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work {became}; the table is "
+                "unchanged. Raise the time-out, or give the writer fewer rows."
+            )
+
+    def _explain(self, verdict: Verdict | None, said: str | None, what: str) -> OneLakeError:
+        if verdict is None or verdict.error is None:
+            error = ReportedError("", f"The driver ended without a verdict. {said or _SILENT}")
+            found = translate(error, what, self._where)
+        else:
+            found = translate(verdict.error, what, self._where)
+            if verdict.starting and type(found) is SparkJobError:
+                found = SparkUnavailableError(
+                    f"Spark at {self._where} could not be started, so there was no {what}. The table is unchanged. "
+                    f"Spark said: {verdict.error}"
+                )
+        text = str(found)
+        for value in secrets(self._access.environment):
+            text = text.replace(value, "***")
+        return type(found)(text)
+
+    def _hook(self, **further: Any) -> SubmitHook:
+        return self._target.hook(self._access, **further)
+
+    def _open_store(self) -> Store:
+        if self._store is None:
+            raise InvalidWriteError("Cluster mode needs the table's store, by which its driver is talked to.")
+        return self._store()
+
+
+def _name(job: SparkJob) -> str:
+    return f"onelake {job.label}".strip()

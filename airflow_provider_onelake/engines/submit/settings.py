@@ -1,0 +1,246 @@
+"""Which Spark a connection of the type ``spark`` stands for, and the ``spark-submit`` that reaches it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.engines.submit.hook import SubmitHook
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError
+from airflow_provider_onelake.spark_jobs.main import CONNECT_VARIABLES, ENVIRONMENT
+from airflow_provider_onelake.storage.spark import delta_package
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_provider_onelake.engines.jobs import SparkJob
+    from airflow_provider_onelake.storage.spark import SparkAccess
+
+_EXTENSIONS = "spark.sql.extensions"
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+_EXCLUDES = "spark.jars.excludes"
+_REDACTION = "spark.redaction.regex"
+# Spark's own, with what it forgets: keys of storage accounts.
+_TELLING = r"(?i)secret|passw|token|access[.]?key|account[.]?key|[.]sas[.]"
+# And all that executors are given by their environment: the values are the lakehouse's.
+_HIDDEN = rf"{_TELLING}|^spark[.]executorEnv[.]"
+
+_SETTINGS = {
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    # Its carriage returns make one endless line of a task's log.
+    "spark.ui.showConsoleProgress": "false",
+    # All that a driver prints goes into the task's log: hundreds of lines for a job of a second.
+    "spark.log.level": "WARN",
+}
+
+# Settings that look like a secret, and only say where one is, or how one is asked for.
+_NO_SECRET = re.compile(
+    r"(?i)secretKeyRef[.]|[.]secrets[.]|kerberos[.]tokenSecret[.]|(?:file|provider|type|regex|enabled)$"
+)
+_PATH = re.compile(r"(?:[\w+-]+:)?/|[.]/")
+# Variables of processes, whose names are written otherwise.
+_VARIABLES = re.compile(r"^spark[.](?:executorEnv|yarn[.]appMasterEnv|kubernetes[.]driverEnv)[.](.+)$")
+_TELLING_VARIABLE = r"(?i)secret|passw|token|access_?key|account_?key|(?:^|_)(?:key|sas)(?:_|$)"
+# Inside a value: properties of a JVM, options of a program; an address with a password.
+_OPTIONS = re.compile(r"(?:-D|--)([\w.-]+)[=\s]+(\S+)")
+_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
+# Names of environment variables whose values must not be read.
+_SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
+# What Airflow is told by its environment is none of Spark's business: keys, connections.
+_AIRFLOWS = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_")
+
+
+@attrs.frozen
+class SubmitTarget:
+    """What a connection of the type ``spark`` says, in the Spark provider's fields and in three of ours.
+
+    Ours are in the extra: ``conf``, Spark's settings as a mapping; ``jars`` and ``packages``, which take the place of
+    what is fetched otherwise: Delta Lake, and what the table's store needs. An empty one says that Spark has them.
+
+    :param conn_id: the connection.
+    :param conf: settings of every job.
+    :param jars: paths or addresses. Default: none.
+    :param packages: Maven coordinates. Default, where there are no ``jars``: Delta Lake and the store's.
+    :param resource_manager: address of YARN's. Default: none.
+    """
+
+    conn_id: str
+    conf: Mapping[str, str] = attrs.field(factory=dict)
+    jars: tuple[str, ...] = ()
+    packages: tuple[str, ...] | None = None
+    resource_manager: str | None = None
+
+    @classmethod
+    def of(cls, connection: Connection) -> SubmitTarget:
+        """Read a connection.
+
+        :param connection: of the type ``spark``.
+        :raises InvalidWriteError: a field is malformed, or would put a secret on a command line.
+        """
+        extra, conn_id = connection.extra_dejson, connection.conn_id
+        conf = extra.get("conf") or {}
+        if isinstance(conf, str):
+            try:
+                conf = json.loads(conf)
+            except ValueError as error:
+                raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no JSON: {error}.") from error
+        if not isinstance(conf, Mapping):
+            raise InvalidWriteError(f"`conf` in the extra of {conn_id} is no mapping of Spark's settings.")
+        jars = _listed(extra.get("jars"))
+        packages = _listed(extra["packages"]) if "packages" in extra else () if "jars" in extra else None
+        manager = str(extra.get("yarn_resourcemanager_webapp_address") or "").strip() or None
+        target = cls(conn_id, {str(key): _text(value) for key, value in conf.items()}, jars, packages, manager)
+        _check_no_secrets(target.conf, f"`conf` in the extra of {conn_id}")
+        _check_no_secrets({"jars": ",".join(jars), "packages": ",".join(packages or ())}, f"the extra of {conn_id}")
+        return target
+
+    def settings(self, access: SparkAccess) -> dict[str, str]:
+        """Return the settings of a job.
+
+        :param access: to the table's store.
+        :raises InvalidWriteError: one of them would put a secret on a command line.
+        """
+        _check_no_secrets(access.settings, "the settings of the table's store")
+        found = {**_SETTINGS, **access.settings, **self.conf}
+        given = [name for name in found.get(_EXTENSIONS, "").split(",") if name]
+        found[_EXTENSIONS] = ",".join([_DELTA, *(name for name in given if name != _DELTA)])
+        if excluded := [each[_EXCLUDES] for each in (access.settings, self.conf) if each.get(_EXCLUDES)]:
+            found[_EXCLUDES] = ",".join(excluded)
+        found[_REDACTION] = "|".join(filter(None, (_HIDDEN, found.get(_REDACTION))))
+        if access.environment:
+            found[ENVIRONMENT] = ",".join(sorted(access.environment))
+        return found
+
+    def all_packages(self, access: SparkAccess) -> list[str]:
+        """Return the Maven coordinates that a job asks for.
+
+        :param access: to the table's store.
+        """
+        return list(self.packages) if self.packages is not None else [delta_package(), *access.packages]
+
+    def hook(self, access: SparkAccess, conf: Mapping[str, str] | None = None, **further: Any) -> SubmitHook:
+        """Return the Spark provider's hook for one job.
+
+        :param access: to the table's store.
+        :param conf: settings of this job only. Default: none.
+        :param further: what the hook takes, such as ``py_files``.
+        :raises SparkSetUpError: this worker lacks what the connection's master needs.
+        """
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        try:
+            hook = SparkSubmitHook(
+                conn_id=self.conn_id,
+                conf={**self.settings(access), **(conf or {})},
+                jars=",".join(self.jars) or None,
+                packages=",".join(self.all_packages(access)) or None,
+                **further,
+            )
+        except (NameError, RuntimeError) as error:
+            # As it says that the Kubernetes provider is not installed.
+            raise SparkSetUpError(
+                f"The connection {self.conn_id} is for Spark on Kubernetes, and this worker lacks "
+                f"apache-airflow-providers-cncf-kubernetes. Install it; nothing was staged. ({error})"
+            ) from error
+        return SubmitHook(hook)
+
+
+def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a ``spark-submit``: the worker's, without what is Airflow's own or Spark Connect's.
+
+    Where the worker has no Spark of its own, pip's ``pyspark`` is one.
+
+    :param binary: name of the script.
+    :param further: variables to add.
+    :raises SparkSetUpError: there is no such script on this worker.
+    """
+    env = {k: v for k, v in os.environ.items() if not k.startswith(_AIRFLOWS) and k not in CONNECT_VARIABLES}
+    pip = _pip_spark()
+    if home := env.get("SPARK_HOME"):
+        env["PATH"] = f"{home}/bin:{env.get('PATH', '')}"
+    elif pip is not None and Path(shutil.which(binary) or sys.executable).parent == Path(sys.executable).parent:
+        # pip's script beside the interpreter would look for Spark by whichever python3 comes first on PATH.
+        env["SPARK_HOME"], env["PATH"] = str(pip), f"{pip}/bin:{env.get('PATH', '')}"
+    if shutil.which(binary, path=env.get("PATH")) is None:
+        raise SparkSetUpError(
+            f"There is no {binary} on this worker: install Spark and put its bin directory on PATH, or set SPARK_HOME, "
+            "or install pyspark beside Airflow. Nothing was staged; clear this task then."
+        )
+    env.setdefault("PYSPARK_DRIVER_PYTHON", env.get("PYSPARK_PYTHON") or sys.executable)
+    return {**env, **further}
+
+
+def secrets(environment: Mapping[str, str]) -> list[str]:
+    """Return the values of an environment that nobody may read, the longest first.
+
+    :param environment: of a process.
+    """
+    return sorted((v for name, v in environment.items() if v and _SECRET_NAMES.search(name)), key=len, reverse=True)
+
+
+def check_plan(job: SparkJob) -> None:
+    """Refuse a secret in a job that goes through the table's store: whoever reads the table can read it there.
+
+    :param job: for a driver in cluster mode.
+    :raises InvalidWriteError: an option of its source, or a setting of its session, looks like one.
+    """
+    options = job.as_dict().get("source", {}).get("options") or {}
+    if found := _telling({**job.session, **{str(name): str(value) for name, value in options.items()}}):
+        raise InvalidWriteError(
+            f"{', '.join(found)} among the options of the source or the settings of the session looks like a secret. "
+            "In cluster mode a job lies in the table's store while it runs, for everybody who reads the table. Give it "
+            "to the Spark of the cluster (spark-defaults.conf, its environment), or use the client deploy mode "
+            "or Spark Connect. Nothing was staged."
+        )
+
+
+def _pip_spark() -> Path | None:
+    spec = importlib.util.find_spec("pyspark")
+    home = Path(spec.origin).parent if spec is not None and spec.origin else None
+    return home if home is not None and (home / "jars").is_dir() else None
+
+
+def _telling(settings: Mapping[str, str]) -> list[str]:
+    """Return the names of settings or options that look like a secret, or whose value holds one.
+
+    :param settings: of Spark, or options of a source.
+    """
+    return [key for key, value in settings.items() if _is_secret(key, value)]
+
+
+def _check_no_secrets(settings: Mapping[str, str], whose: str) -> None:
+    if found := _telling(settings):
+        raise InvalidWriteError(
+            f"{', '.join(found)} in {whose} looks like a secret, and would stand on the command line of spark-submit "
+            "for everybody to read. Give it to the lakehouse's connection, or to Spark's own spark-defaults.conf. "
+            "Nothing was staged."
+        )
+
+
+def _is_secret(key: str, value: str) -> bool:
+    if _PASSWORD.search(value) or any(_is_secret(*option) for option in _OPTIONS.findall(value)):
+        return True
+    variable = _VARIABLES.match(key)
+    looks_so = re.search(_TELLING_VARIABLE, variable[1]) if variable is not None else re.search(_TELLING, key)
+    if not looks_so or _NO_SECRET.search(key) or value.startswith("${"):
+        return False
+    return not (key.lower().endswith("path") and _PATH.match(value))
+
+
+def _listed(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []
+    return tuple(text for item in items if (text := str(item).strip()))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+"""Following a table's log; knows nothing of Airflow."""

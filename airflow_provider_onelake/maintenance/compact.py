@@ -1,0 +1,292 @@
+"""Publishing a compaction: the new files take the old ones' place, if those are all still there; else nothing does.
+
+It gives way to everybody: no writer in flight waits or fails because of it, and what met another's change is dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.entry import commit_info, remove_of
+from airflow_provider_onelake.commit.stamps import stamp
+from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
+from airflow_provider_onelake.log.actions import Action, file_key
+from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.compatibility import misfits
+from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.log.replay import LiveFiles
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
+from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
+from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.storage.clock import milliseconds
+
+logger = logging.getLogger(__name__)
+
+POLITE = Backoff(first=0.2, longest=2.0, budget=20.0)
+"""Waits that leave a busy log to its writers: longer than theirs, and soon given up."""
+
+
+class Status(StrEnum):
+    """How publishing a compaction ended."""
+
+    PUBLISHED = "published"
+    DROPPED = "dropped"
+
+
+@attrs.frozen
+class Dropped:
+    """A partition that was rewritten for nothing.
+
+    :param partition: as people write it.
+    :param reason: in words.
+    """
+
+    partition: str
+    reason: str
+
+
+@attrs.frozen
+class Publication:
+    """How publishing a compaction ended.
+
+    :param status: published, if only for some partitions, or dropped.
+    :param version: of the table; ``None`` where it was dropped.
+    :param groups: what was published.
+    :param dropped: what was not, and why.
+    :param tally: of the transaction.
+    """
+
+    status: Status
+    version: int | None
+    groups: tuple[Rewritten, ...]
+    dropped: tuple[Dropped, ...]
+    tally: Tally = attrs.field(factory=Tally)
+
+
+@attrs.define
+class Publisher(Transactions):
+    """Publishes compactions of one table.
+
+    :param backoff: between attempts.
+    :param abandoned_after: see :func:`~airflow_provider_onelake.maintenance.in_flight.writers_in_flight`.
+    """
+
+    backoff: Backoff = POLITE
+    abandoned_after: timedelta | None = None
+
+    def publish(self, shadow: Shadow, rewrite: Rewrite) -> Publication:
+        """Publish what is still right of a rewrite, in one version.
+
+        :param shadow: that was rewritten.
+        :param rewrite: what Spark left in it.
+        :returns: how it ended; that all of it was dropped is a result, not an error.
+        :raises UnsupportedFeatureError: the table has got a feature outside the allow-list.
+        :raises CorruptLogError: deltalake sees other live files than we do.
+        :raises StoreUnavailableError: the store did not answer until the budget was used up; nobody knows whether the
+            compaction was published, and either is right.
+        """
+        return self.commit(_Compaction(self, shadow, rewrite))
+
+
+class _Compaction(Proposal[Publication]):
+    """One call of :meth:`Publisher.publish`."""
+
+    def __init__(self, publisher: Publisher, shadow: Shadow, rewrite: Rewrite) -> None:
+        self._publisher = publisher
+        self._log = publisher.log
+        self._shadow = shadow
+        self._rewrite = rewrite
+        self._groups = {group.partition: group for group in rewrite.groups}
+        self._dropped: list[Dropped] = []
+        self._live: tuple[int, LiveFiles] | None = None
+        self._put: tuple[Rewritten, ...] = ()
+        self.name = f"compaction {shadow.path}"
+        self.read_version = shadow.snapshot.version
+
+    def decide(self, view: View) -> Put | Publication:
+        """Put what is still right of the rewrite.
+
+        :param view: what to decide on.
+        """
+        snapshot = view.snapshot
+        if not view.complete:
+            return self._drop_all(f"the log after version {self.read_version} was cleaned up meanwhile", view.tally)
+        snapshot.check_supported(self._log.table)
+        reason = self._unfit(snapshot)
+        if reason is not None:
+            return self._drop_all(reason, view.tally)
+        try:
+            self._drop_groups(view)
+        except LogGapError as error:
+            return self._drop_all(f"the log was cleaned up while it was read: {error}", view.tally)
+        if not self._groups:
+            return self._drop_all("", view.tally)
+        self._put = tuple(self._groups.values())
+        return Put(self._entry(snapshot, view.txn_id))
+
+    def committed(self, version: int, tally: Tally) -> Publication:
+        """Mark the shadow as published.
+
+        :param version: that it came with.
+        :param tally: of the transaction.
+        """
+        self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
+        return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), tally)
+
+    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
+        """Drop the rewrite: a compaction does not insist.
+
+        :param tally: of the transaction.
+        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :raises StoreUnavailableError: the store did not answer the last put.
+        """
+        if trouble is not None:
+            raise trouble
+        return self._drop_all(f"{tally.lost_races} puts met another's commit, and a compaction does not insist", tally)
+
+    def _unfit(self, snapshot: Snapshot) -> str | None:
+        """Say why files that were rewritten under the old definition no longer fit, or ``None``.
+
+        Protocol: compatible definition.
+        """
+        before = self._shadow.snapshot
+        if snapshot.table_id != before.table_id:
+            return "the table was replaced by another"
+        if _protocol(snapshot) != _protocol(before):
+            return f"the table's protocol was changed (seen at version {snapshot.version})"
+        reasons = list(misfits(before.metadata, snapshot.metadata))
+        # Files rewritten without row ids would give their rows new ones.
+        if _row_tracking(before) != _row_tracking(snapshot):
+            reasons.append("row tracking was switched")
+        return f"the table changed: {'; '.join(reasons)} (seen at version {snapshot.version})" if reasons else None
+
+    def _drop_groups(self, view: View) -> None:
+        """Leave out the partitions in which an input went, or is needed by a writer that began meanwhile."""
+        snapshot = view.snapshot
+        oldest, days = self._rewrite.oldest, snapshot.retention_days
+        if oldest is not None and self._log.clock.now() - oldest >= timedelta(days=days) / 2:
+            # A VACUUM may have listed them for deletion, as it does a buffer's (protocol: young).
+            self._drop(f"its new files are older than half of the table's retention of {days:g} days", *self._groups)
+            return
+        present = {file_key(file) for file in self._live_files(view)}
+        needed = writers_in_flight(self._log, snapshot, self._publisher.abandoned_after)
+        for partition, group in list(self._groups.items()):
+            for file in group.removed:
+                if file_key(file) not in present:
+                    self._drop(_why_gone(file, view.winners), partition)
+                    break
+                reason = needed.why_needed(file)
+                if reason is not None:
+                    self._drop(f"{file['path']} must stay as it is: {reason}", partition)
+                    break
+
+    def _live_files(self, view: View) -> LiveFiles:
+        snapshot = view.snapshot
+        if self._live is not None:
+            version, live = self._live
+            for commit in view.winners:
+                if commit.version > version:
+                    live.apply(commit)
+        else:
+            split, touched = snapshot.partitioning, frozenset(self._groups)
+            live = self._log.live_files(
+                lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version
+            )
+            if self._publisher.referee is not None:
+                self._publisher.referee(snapshot.version, split, lambda partition: partition in touched, live)
+        self._live = (snapshot.version, live)
+        return live
+
+    def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
+        now = self._log.clock.now()
+        adds = [self._add(add) for group in self._put for add in group.added]
+        removes = [
+            remove_of(file, milliseconds(now), data_change=False) for group in self._put for file in group.removed
+        ]
+        zorder_by = self._shadow.plan.zorder_by
+        info = commit_info(
+            "OPTIMIZE",
+            {"predicate": "[]", "zOrderBy": json.dumps(list(zorder_by)), "auto": "false"},
+            snapshot,
+            txn_id,
+            now,
+            blind=False,
+            metrics={
+                "numRemovedFiles": str(len(removes)),
+                "numRemovedBytes": str(sum(int(file["size"]) for file in removes)),
+                "numAddedFiles": str(len(adds)),
+                "numAddedBytes": str(sum(int(file["size"]) for file in adds)),
+            },
+            isolation="SnapshotIsolation",
+        )
+        info[STAGED] = {
+            "format": FORMAT,
+            COMPACTION: {"shadow": self._shadow.path, "readVersion": self._shadow.snapshot.version},
+        }
+        if self._rewrite.tags:
+            info["tags"] = dict(self._rewrite.tags)
+        more = stamp(info, adds, snapshot, now)
+        entry: list[Action] = [{"commitInfo": info}, *more]
+        entry += [{"remove": remove} for remove in removes]
+        entry += [{"add": add} for add in adds]
+        return entry
+
+    def _add(self, add: Mapping[str, Any]) -> dict[str, Any]:
+        published = {**add, "path": f"{self._shadow.path}/{add['path']}", "dataChange": False}
+        if self._shadow.plan.zorder_by:
+            tag = zorder_tag(self._shadow.plan.zorder_by, self._shadow.attempt)
+            published["tags"] = {**(add.get("tags") or {}), ZORDER_TAG: tag}
+        return published
+
+    def _drop(self, reason: str, *partitions: Partition) -> None:
+        for partition in partitions:
+            self._dropped.append(Dropped(self._groups.pop(partition).name, reason))
+
+    def _drop_all(self, reason: str, tally: Tally) -> Publication:
+        self._drop(reason, *list(self._groups))
+        self._close({"reason": "; ".join(dict.fromkeys(dropped.reason for dropped in self._dropped))})
+        return Publication(Status.DROPPED, None, (), tuple(self._dropped), tally)
+
+    def _close(self, outcome: Mapping[str, Any]) -> None:
+        try:
+            close(self._log.store, self._shadow.path, outcome)
+        except OneLakeError as error:
+            # It only keeps the shadow's log from lying about for longer.
+            logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
+
+
+def _why_gone(file: Mapping[str, Any], winners: Iterable[Commit]) -> str:
+    for commit in winners:
+        if any(remove["path"] == file["path"] for remove in commit.removes):
+            changed = "gave it another deletion vector" if _adds(commit, file["path"]) else "removed it"
+            who = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown writer"
+            return f"{file['path']} is no longer as it was: version {commit.version} ({who}) {changed}"
+    return f"{file['path']} is no longer in the table as it was"
+
+
+def _adds(commit: Commit, path: str) -> bool:
+    return any(add["path"] == path for add in commit.adds)
+
+
+def _protocol(snapshot: Snapshot) -> tuple[Any, ...]:
+    versions = (snapshot.protocol["minReaderVersion"], snapshot.protocol["minWriterVersion"])
+    return (*versions, snapshot.writer_features)
+
+
+def _row_tracking(snapshot: Snapshot) -> Mapping[str, str]:
+    return {
+        key: value
+        for key, value in snapshot.configuration.items()
+        if key == "delta.enableRowTracking" or key.startswith("delta.rowTracking.")
+    }

@@ -1,0 +1,144 @@
+"""What a load tells the assets that it updates."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset
+
+from airflow_provider_onelake.assets.commits import COMMITS
+from airflow_provider_onelake.assets.tables import PARTITIONED_BY, is_watched
+from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
+from airflow_provider_onelake.following.watch import describe
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_onelake.commit.report import Report
+    from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.partitions import Partitioning
+
+logger = logging.getLogger(__name__)
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for NULL in a partition's key, as in the names of directories: Airflow takes no empty key."""
+
+_MOST_COMMITS = 50
+_BRIEFLY = ("table", "version", "time", "operation", "data_change", "rows_added", "rows_removed")
+
+
+def check_outlets(task_id: str, outlets: Sequence[Any]) -> None:
+    """Refuse an outlet that has a watcher of a table's log: each commit would be two events.
+
+    :param task_id: of the task that has the outlets.
+    :param outlets: of the task.
+    :raises InvalidWriteError: one of them has such a watcher.
+    """
+    for asset in outlets:
+        if is_watched(asset):
+            raise InvalidWriteError(
+                f"{task_id}: the asset {asset.name!r} has a watcher, which tells of this load's commits too, so that "
+                "each would start its DAGs twice. Leave it out of the outlets, or make it by table_asset(…), which has "
+                "no watcher."
+            )
+
+
+def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report: Report) -> None:
+    """Say in the events of a load's outlets what it committed; they are recorded once the task has succeeded.
+
+    :param context: of the running task.
+    :param outlets: of the task.
+    :param log: of the table.
+    :param report: of the load.
+    :raises LogGapError: a commit of the load is no longer in the log.
+    :raises InvalidWriteError: the table is not partitioned by what an asset says.
+    """
+    assets = [asset for asset in outlets if isinstance(asset, Asset)]
+    versions = sorted({outcome.version for outcome in report.outcomes if outcome.version is not None})
+    if not assets or not versions:
+        return
+    commits = [_commit(log, version) for version in versions]
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    split = snapshot.partitioning
+    _warn_of_keys_that_start_nothing(context, assets, log.table)
+    known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
+    described: list[Any] = [{"table": log.table, **describe(commit, split.names)} for commit in commits]
+    said: dict[str, Any] = {"table": log.table, "version": versions[-1], "rows": sum(known)}
+    for asset in assets:
+        event = context["outlet_events"][asset]
+        by = asset.extra.get(PARTITIONED_BY)
+        if not isinstance(by, list):
+            event.extra = {**said, COMMITS: described}
+        else:
+            # Airflow repeats one extra for each key: with their partitions in it, it would grow by the square.
+            event.extra = {**said, COMMITS: [_briefly(each) for each in described[-_MOST_COMMITS:]]}
+            event.extra["complete"] = len(described) <= _MOST_COMMITS
+            keys = partition_keys(commits, split, [str(column) for column in by], log.table)
+            try:
+                event.add_partitions(keys)
+            except ValueError as error:
+                raise InvalidWriteError(
+                    f"A partition of {log.table} cannot be one of the asset {asset.name!r}: {error} What was published "
+                    "stays; leave the asset out of the outlets, or choose other columns, and clear this task."
+                ) from error
+
+
+def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[str], table: str) -> list[str]:
+    """Return the keys of the partitions that commits touched.
+
+    Several columns make one key with ``|`` between, as Airflow's ``ProductMapper`` reads it.
+
+    :param commits: of the table.
+    :param split: how the table is partitioned.
+    :param by: columns.
+    :param table: what messages call the table.
+    :raises InvalidWriteError: one of them is no partition column.
+    """
+    unknown = [column for column in by if column not in split.types]
+    if unknown:
+        raise InvalidWriteError(
+            f"An asset of {table} says partitioned_by={', '.join(by)}, and the table is partitioned by "
+            f"{', '.join(split.types) or 'nothing'}. What was published stays; correct the asset and clear this task."
+        )
+    keys: dict[object, str] = {}
+    for commit in commits:
+        for values in (*commit.added_partitions, *commit.removed_partitions):
+            spelled = dict(values)
+            typed = dict(zip(split.types, split.partition(spelled), strict=True))
+            physical = [split.physical.get(column, column) for column in by]
+            key = "|".join(spelled.get(column) or NO_VALUE for column in physical)
+            # One value may have several spellings.
+            keys.setdefault(tuple(typed[column] for column in by), key)
+    return sorted(keys.values())
+
+
+def _warn_of_keys_that_start_nothing(context: Context, assets: Sequence[Asset], table: str) -> None:
+    run_key = context["dag_run"].partition_key
+    plain = [asset.name for asset in assets if PARTITIONED_BY not in asset.extra]
+    if run_key is not None and plain:
+        logger.warning(
+            "%s: this run is for the partition %r, and Airflow gives its key to the events of %s, so that they start "
+            "DAGs on a partitioned timetable only. For others take watched_table_asset(…), which tells of every "
+            "commit; for an event for each partition of the table, table_asset(…, partitioned_by=…).",
+            table,
+            run_key,
+            ", ".join(plain),
+        )
+
+
+def _briefly(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{name: described[name] for name in _BRIEFLY}, "partitions_complete": False}
+
+
+def _commit(log: DeltaLog, version: int) -> Commit:
+    commit = log.commit(version)
+    if commit is None:
+        raise LogGapError(
+            f"Version {version} of {log.table} is no longer in its log, so its assets cannot be told what is in it. "
+            "What was published stays."
+        )
+    return commit

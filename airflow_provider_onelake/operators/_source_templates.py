@@ -1,0 +1,75 @@
+"""Templates of a writer: those inside a source, and those that ask for a partition key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.sources import Source
+
+if TYPE_CHECKING:
+    import jinja2
+    from airflow.sdk import Context
+
+
+class SourceTemplates(BaseOperator):
+    """An operator one of whose templated fields may be a source, and whose run may lack a partition key."""
+
+    _lacks_partition_key: str | None = None
+
+    def render_template(
+        self,
+        content: Any,
+        context: Context,
+        jinja_env: jinja2.Environment | None = None,
+        seen_oids: set[int] | None = None,
+    ) -> Any:
+        """Render templates, also those inside a source, into a copy: one source may serve many tasks and runs.
+
+        :param content: of a field.
+        :param context: of the running task.
+        :param jinja_env: to render with.
+        :param seen_oids: what must not be rendered.
+        :returns: the rendered value; as it is where it asks for a partition key that the run does not have, which
+            :meth:`check_partition_key` refuses when the task runs.
+        """
+        if isinstance(content, Source):
+            if id(content) in (seen_oids or ()):
+                return content
+            return content.rendered(lambda value: self.render_template(value, context, jinja_env))
+        render = super().render_template
+        if not isinstance(content, str):
+            return render(content, context, jinja_env, seen_oids)
+        from airflow_provider_onelake.operators._partition_key import NoPartitionKeyError, guarded, is_missing
+
+        template, given = guarded(content, context)
+        try:
+            rendered = render(template, cast("Context", given), jinja_env, seen_oids)
+        except NoPartitionKeyError:
+            rendered = None
+        else:
+            # Where a DAG renders to native objects, nothing has been made text of it.
+            if not is_missing(rendered):
+                return rendered
+        # Not here: Airflow would log a traceback, and try again.
+        self._lacks_partition_key = content
+        return content
+
+    def check_partition_key(self) -> None:
+        """Refuse a run without a partition key where a template asks for one.
+
+        :raises InvalidWriteError: it does.
+        """
+        if self._lacks_partition_key is None:
+            return
+        timetable = getattr(self.get_dag(), "timetable", None)
+        key_format = getattr(timetable, "key_format", None)
+        form = f" of the form {key_format}" if key_format else ""
+        raise InvalidWriteError(
+            f"{self.task_id} asks for the run's partition key in {self._lacks_partition_key!r}, and this run has none. "
+            f"Nothing was staged: trigger the DAG with a partition key{form}, in the form of the web UI or as "
+            "`partition_key` of the API's call, or start a backfill, whose runs have theirs. A template that can do "
+            "without tests it first: {% if partition_key %}."
+        )

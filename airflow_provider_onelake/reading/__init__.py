@@ -1,0 +1,1 @@
+"""What writers read: the files behind a source, and the code that makes rows."""

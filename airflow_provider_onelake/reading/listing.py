@@ -1,0 +1,103 @@
+"""A source's files: which there are in a store, and to which partition each belongs."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import takewhile
+from urllib.parse import unquote
+
+from airflow_provider_onelake.exceptions import ObjectNotFoundError, PlanError
+from airflow_provider_onelake.reading.spark_files import Found, Name, SourceFile, Wanted, patterns, visible
+from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NANOSECONDS = 1_000_000_000
+# Files of one directory that are looked at one by one; of more, the directory is listed, a request for a thousand.
+_FEW = 10
+
+
+def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[Found]:
+    """List what paths in a store stand for.
+
+    :param store: that holds them.
+    :param root: of the store, as Spark addresses it.
+    :param paths: below the root: files, directories, or globs of either.
+    :returns: visible files, also below directories, with their whole addresses.
+    :raises InvalidWriteError: a path is no glob that Hadoop takes.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    root = root.rstrip("/")
+    for directory, choices in _listings(paths).items():
+        wanted, nothing = Wanted(choices), True
+        for info in store.list(directory):
+            nothing = False
+            yield from _found(info, wanted, root)
+        if nothing and directory.split("/") in wanted:
+            # A listing of a file is empty: it holds nothing. Some stores have an object of no size for a directory.
+            with suppress(ObjectNotFoundError):
+                info = store.head(directory)
+                yield from _found(info, wanted, root) if info.size else ()
+
+
+def _listings(paths: Iterable[str]) -> dict[str, list[tuple[Name, ...]]]:
+    """Return the directories to be listed, and what is wanted below each."""
+    listings: dict[str, list[tuple[Name, ...]]] = defaultdict(list)
+    plain: dict[str, dict[str, tuple[Name, ...]]] = defaultdict(dict)
+    for names in (names for path in paths for names in patterns(path)):
+        fixed = "/".join(name for name in takewhile(lambda name: isinstance(name, str), names) if isinstance(name, str))
+        if all(isinstance(name, str) for name in names):
+            plain[fixed.rpartition("/")[0]][fixed] = names
+        else:
+            listings[fixed].append(names)
+    for directory, wanted in plain.items():
+        for path, names in wanted.items():
+            listings[directory if len(wanted) > _FEW else path].append(names)
+    return listings
+
+
+def _found(info: ObjectInfo, wanted: Wanted, root: str) -> Iterator[Found]:
+    parts = info.path.split("/")
+    for names in wanted.roots(parts):
+        if all(map(visible, parts[len(names) :] or parts[-1:])):
+            modified = int(info.modified.timestamp() * _NANOSECONDS)
+            yield Found("/".join((root, *names)), SourceFile(f"{root}/{info.path}", info.size, modified))
+
+
+def by_partition(files: Iterable[SourceFile], by: str | None) -> dict[str, list[SourceFile]]:
+    """Group files by partition.
+
+    :param files: of a source.
+    :param by: a column of Hive's directories (``month`` for ``…/month=2019-01/…``), or a regular expression with one
+        group, found somewhere in the path (``tripdata_([0-9-]+)``). ``None``: every file is a partition.
+    :returns: the files of each partition, by its name.
+    :raises PlanError: ``by`` is neither, or a file belongs to no partition.
+    """
+    name = _namer(by)
+    partitions: dict[str, list[SourceFile]] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        partition = name(file.path)
+        if partition is None:
+            raise PlanError(
+                f"{file.path} belongs to no partition by={by!r}, so no writer would read it. Nothing was planned: "
+                "correct `by`, or the source's path, so that it leaves such files out."
+            )
+        partitions.setdefault(partition, []).append(file)
+    return partitions
+
+
+def _namer(by: str | None) -> Callable[[str], str | None]:
+    if by is None:
+        return lambda path: path
+    try:
+        found = re.compile(rf"/{by}=([^/]+)/" if _COLUMN.fullmatch(by) else by)
+    except re.error as error:
+        raise PlanError(f"by={by!r} is no regular expression: {error}. Nothing was planned.") from error
+    if found.groups != 1:
+        raise PlanError(
+            f"by={by!r} is neither the name of a column nor a regular expression with one group, which finds the "
+            "partition in a file's path. Nothing was planned."
+        )
+    return lambda path: unquote(match[1]) if (match := found.search(path)) and match[1] else None

@@ -1,0 +1,407 @@
+"""The spark-submit engine against a script in the place of Spark: command line, plan, verdict, secrets, stop, time-out."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
+from airflow_provider_onelake.engines.submit.engine import SubmitEngine
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    ConstraintViolatedError,
+    InvalidWriteError,
+    OneLakeError,
+    SchemaMismatchError,
+    SparkJobError,
+    SparkJobTimeoutError,
+    SparkQueryError,
+    SparkSetUpError,
+    SparkUnavailableError,
+)
+from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.storage.spark import SparkAccess
+from tests.support.fake_submit import FakeSubmit, option, settings
+
+SECRET = "s3cr3t/+value"
+ACCESS = SparkAccess(
+    settings={"spark.hadoop.fs.s3a.endpoint": "http://store"},
+    environment={"AWS_ACCESS_KEY_ID": "AKIA1", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "eu"},
+    packages=("org.apache.hadoop:hadoop-aws:3.5.0",),
+)
+STAGED = "say(result={'reads_target': False, 'application_id': 'app-1'})"
+ERROR = {"class": "X", "message": "", "condition": None, "state": None, "stack": "", "starting": False}
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSubmit:
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    found = FakeSubmit(tmp_path)
+    found.does(STAGED)
+    return found
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SubmitEngine]:
+    def make(
+        host: str = "spark://master", port: int | None = 7077, extra: Any = None, **arguments: Any
+    ) -> SubmitEngine:
+        said = {"conn_type": "spark", "host": host, "extra": {"jars": "/j/delta.jar", **(extra or {})}}
+        monkeypatch.setenv("AIRFLOW_CONN_S", json.dumps({**said, **({"port": port} if port else {})}))
+        engine = engine_for("s", **arguments)
+        assert isinstance(engine, SubmitEngine)
+        return engine
+
+    return make
+
+
+def job(**fields: Any) -> StageJob:
+    source = {"kind": "sql", "query": "SELECT 1"}
+    return StageJob(
+        **{"source": source, "table_uri": "/lake/t", "attempt": "a1", "buffer_uri": "/lake/t/staged/w/a1", **fields}
+    )
+
+
+def failing(**error: Any) -> str:
+    return f"say(error={ {**ERROR, **error}!r}); sys.exit(1)"
+
+
+def test_a_job_is_one_zip_one_script_and_one_plan(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    done = connect().stage(job(label="load.write vendor-1"))
+    assert (done.engine, done.application_id, done.reads_target) == ("submit", "app-1", False)
+    (call,) = submit.calls
+    argv = call["argv"]
+    assert option(argv, "--master") == "spark://master:7077"
+    assert option(argv, "--name") == "onelake load.write vendor-1"
+    assert option(argv, "--jars") == "/j/delta.jar"
+    assert "--packages" not in argv
+    assert Path(str(option(argv, "--py-files"))).name.startswith("onelake_spark_jobs-")
+    assert [Path(path).name for path in argv[-3:]] == ["main.py", "plan.json", "verdict.json"]
+    assert call["plan"] == {
+        "format": 1,
+        "kind": "staging",
+        "job": json.loads(job(label="load.write vendor-1").to_json()),
+    }
+    assert not Path(argv[-1]).parent.exists()
+
+
+def test_a_session_is_one_for_delta(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    connect(extra={"conf": {"spark.executor.memory": "1g", "spark.sql.extensions": "my.Extension"}}).stage(job())
+    found = settings(submit.calls[0]["argv"])
+    assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,my.Extension"
+    assert found["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
+    assert found["spark.sql.session.timeZone"] == "UTC"
+    assert found["spark.executor.memory"] == "1g"
+
+
+def test_what_the_connection_says_of_a_store_wins(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    """Or a cluster whose machines have an identity of their own would be told to look for the lakehouse's keys."""
+    provider = "spark.hadoop.fs.s3a.aws.credentials.provider"
+    access = attrs.evolve(ACCESS, settings={**ACCESS.settings, provider: "EnvironmentVariableCredentialsProvider"})
+    connect(extra={"conf": {provider: "InstanceProfileCredentialsProvider"}}, access=lambda: access).stage(job())
+    found = settings(submit.calls[0]["argv"])
+    assert found[provider] == "InstanceProfileCredentialsProvider"
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://store"
+
+
+def test_packages_that_the_connection_leaves_out_stay_out(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine]
+) -> None:
+    access = attrs.evolve(ACCESS, settings={"spark.jars.excludes": "software.amazon.awssdk:bundle"})
+    connect(extra={"conf": {"spark.jars.excludes": "org.slf4j:slf4j-api"}}, access=lambda: access).stage(job())
+    assert settings(submit.calls[0]["argv"])["spark.jars.excludes"] == (
+        "software.amazon.awssdk:bundle,org.slf4j:slf4j-api"
+    )
+
+
+def test_without_jars_delta_and_what_the_store_needs_are_fetched(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(access=lambda: ACCESS)
+    monkeypatch.setenv("AIRFLOW_CONN_S", json.dumps({"conn_type": "spark", "host": "local[1]"}))
+    engine_for("s", None, lambda: ACCESS).stage(job())
+    packages = str(option(submit.calls[0]["argv"], "--packages")).split(",")
+    assert packages[0].startswith("io.delta:delta-spark_")
+    assert packages[1:] == list(ACCESS.packages)
+
+
+def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    engine = connect("local[1]", None)
+    submit.does("say(result={'schema_json': '{}', 'input_files': ['f'], 'reads_target': True})")
+    assert engine.analyze(job(buffer_uri=None)).input_files == ["f"]
+    submit.does("say(result={'application_id': 'app-2'})")
+    optimize = OptimizeJob(table_uri="/t", attempt="a", shadow_uri="/t/s", target_file_size=1)
+    assert engine.optimize(optimize).application_id == "app-2"
+    assert engine.vacuum(VacuumJob(table_uri="/t", attempt="a", inventory_uri="/t/i")).engine == "submit"
+    assert [call["plan"]["kind"] for call in submit.calls] == ["analysing", "compacting", "vacuuming"]
+
+
+def test_a_function_does_not_travel(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    with pytest.raises(InvalidWriteError, match="needs a connection of the type 'spark_connect'"):
+        connect().stage(job(source={"kind": "function"}, rows=lambda spark: spark.range(1)))
+    assert submit.calls == []
+
+
+def test_secrets_are_in_the_environment_only(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = connect("local[1]", None, access=lambda: ACCESS)
+    with caplog.at_level("DEBUG"):
+        engine.stage(job())
+    (call,) = submit.calls
+    assert call["env"]["AWS_SECRET_ACCESS_KEY"] == SECRET
+    assert SECRET not in json.dumps([call["argv"], call["plan"]])
+    assert SECRET not in caplog.text + repr(engine) + repr(ACCESS)
+    found = settings(call["argv"])
+    assert found["spark.hadoop.fs.s3a.endpoint"] == "http://store"
+    assert found["spark.onelake.environment"] == "AWS_ACCESS_KEY_ID,AWS_REGION,AWS_SECRET_ACCESS_KEY"
+
+
+def test_airflows_own_secrets_stay_with_airflow(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "fernet")
+    connect("local[1]", None).stage(job())
+    assert not [name for name in submit.calls[0]["env"] if name.startswith(("AIRFLOW_CONN_", "AIRFLOW__"))]
+
+
+def test_a_worker_that_was_a_connect_client_submits_a_driver(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = {"SPARK_CONNECT_MODE_ENABLED": "1", "SPARK_REMOTE": "sc://spark", "SPARK_LOCAL_REMOTE": "1"}
+    for name, value in clients.items():
+        monkeypatch.setenv(name, value)
+    connect("local[1]", None).stage(job())
+    assert not clients.keys() & submit.calls[0]["env"].keys()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key", SECRET),
+        ("spark.hadoop.fs.s3a.access.key", SECRET),
+        ("spark.hadoop.fs.azure.account.key.x", SECRET),
+        ("spark.authenticate.secret", SECRET),
+        ("spark.my.secret.path", SECRET),
+        ("spark.executorEnv.AWS_SECRET_ACCESS_KEY", SECRET),
+        ("spark.yarn.appMasterEnv.STORAGE_SAS", SECRET),
+        ("spark.driver.extraJavaOptions", f"-Xss4m -Dmy.secret={SECRET}"),
+        ("spark.jars.repositories", f"https://reader:{SECRET.replace('/', '')}@jars.example/releases"),
+    ],
+)
+def test_a_secret_among_the_settings_is_refused(connect: Callable[..., SubmitEngine], key: str, value: str) -> None:
+    with pytest.raises(InvalidWriteError, match="command line") as refused:
+        connect(extra={"conf": {key: value}})
+    assert value not in str(refused.value)
+
+
+def test_a_password_in_the_address_of_a_jar_is_refused(connect: Callable[..., SubmitEngine]) -> None:
+    with pytest.raises(InvalidWriteError, match="command line") as refused:
+        connect(extra={"jars": f"https://reader:{SECRET.replace('/', '')}@jars.example/mine.jar"})
+    assert "s3cr3t" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.kubernetes.driver.secretKeyRef.AWS_SECRET_ACCESS_KEY", "x"),
+        ("spark.kubernetes.kerberos.tokenSecret.name", "x"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "x"),
+        ("spark.hadoop.fs.azure.account.oauth2.token.file", "x"),
+        ("spark.hadoop.fs.azure.account.key.x", "${env.AZURE_STORAGE_ACCOUNT_KEY}"),
+        ("spark.executorEnv.TZ", "UTC"),
+        ("spark.executorEnv.AZURE_FEDERATED_TOKEN_FILE", "/var/run/token"),
+        ("spark.my.secret.path", "/run/secrets/mine"),
+        ("spark.driver.extraJavaOptions", "-Xss4m -Dmy.token.file=/run/token -Duser.timezone=UTC"),
+        ("spark.eventLog.dir", "abfss://logs@lake.dfs.core.windows.net/events"),
+        ("spark.jars.repositories", "https://jars.example:8443/releases"),
+    ],
+)
+def test_a_setting_that_says_where_a_secret_is_is_none(
+    connect: Callable[..., SubmitEngine], key: str, value: str
+) -> None:
+    connect(extra={"conf": {key: value}})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        pytest.param({"class": "RowsDoNotFitError", "message": "no column x"}, SchemaMismatchError, id="rows"),
+        pytest.param({"class": "SparkIsNotSetUpError", "message": "no Delta"}, SparkSetUpError, id="jars"),
+        pytest.param({"condition": "PARSE_SYNTAX_ERROR", "state": "42601"}, SparkQueryError, id="query"),
+        pytest.param(
+            {"condition": "TASK_WRITE_FAILED", "stack": "a\nCaused by: x: [DELTA_NOT_NULL_CONSTRAINT_VIOLATED] SQLSTATE: 23502"},
+            ConstraintViolatedError,
+            id="cause",
+        ),
+        pytest.param({"message": "o: /x (Permission denied)"}, AccessDeniedError, id="permission"),
+        pytest.param({"message": "No FileSystem for scheme \"s3a\""}, SparkSetUpError, id="store's JARs"),
+        pytest.param({"message": "executor lost"}, SparkJobError, id="unknown"),
+        pytest.param({"message": "All masters are unresponsive!", "starting": True}, SparkUnavailableError, id="master"),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_raised_as_the_typed_error(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], error: dict[str, Any], kind: type[OneLakeError]
+) -> None:
+    submit.does(failing(**error))
+    with pytest.raises(OneLakeError) as raised:
+        connect().stage(job())
+    assert type(raised.value) is kind
+    assert str(error.get("message", "")) in str(raised.value)
+
+
+def test_a_driver_without_a_verdict_says_its_last_lines_without_secrets(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine]
+) -> None:
+    submit.does("print('java.lang.OutOfMemoryError', os.environ['AWS_SECRET_ACCESS_KEY']); sys.exit(137)")
+    with pytest.raises(SparkJobError, match=r"without a verdict[\s\S]*OutOfMemoryError") as raised:
+        connect(access=lambda: ACCESS).stage(job())
+    assert SECRET not in str(raised.value)
+
+
+def test_half_a_verdict_is_none(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    submit.does('Path(verdict).write_text(\'{"format": 1, "resu\')')
+    with pytest.raises(SparkJobError, match="cannot be read"):
+        connect().stage(job())
+
+
+def test_no_spark_submit_on_the_worker(connect: Callable[..., SubmitEngine], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SparkSetUpError, match="no spark-submit"):
+        connect().stage(job())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{condition} did not come true within {seconds} s")
+
+
+# A JVM that does not listen to SIGTERM, with a Python below it.
+STUBBORN = """
+import signal, subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"])
+Path(plan).with_name("pids").write_text(f"{os.getpid()} {child.pid}")
+Path(os.environ["PIDS"]).write_text(f"{os.getpid()} {child.pid}")
+child.wait()
+"""
+
+
+@pytest.fixture
+def stubborn(submit: FakeSubmit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[int]]]:
+    submit.does(STUBBORN)
+    file = tmp_path / "pids"
+    monkeypatch.setenv("PIDS", str(file))
+    yield lambda: [int(pid) for pid in file.read_text().split()] if file.exists() else []
+    for pid in [int(pid) for pid in file.read_text().split()] if file.exists() else []:
+        if alive(pid):
+            os.kill(pid, 9)
+
+
+def test_stop_kills_the_whole_group_though_it_does_not_listen(
+    stubborn: Callable[[], list[int]], connect: Callable[..., SubmitEngine]
+) -> None:
+    engine = connect()
+    with ThreadPoolExecutor(1) as pool:
+        staging = pool.submit(engine.stage, job())
+        pids = until(stubborn)
+        engine.stop()
+        with pytest.raises(SparkJobError, match="as asked"):
+            staging.result(60)
+    until(lambda: not any(map(alive, pids)))
+    with pytest.raises(SparkJobError, match="Stopped before"):
+        engine.stage(job())
+
+
+def test_stop_of_an_engine_that_does_nothing(connect: Callable[..., SubmitEngine]) -> None:
+    engine = connect()
+    engine.stop()
+    with pytest.raises(SparkJobError, match="Stopped before"):
+        engine.stage(job())
+
+
+def test_a_time_out_kills_the_whole_group(
+    stubborn: Callable[[], list[int]], connect: Callable[..., SubmitEngine]
+) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        staging = pool.submit(connect(timeout=4).stage, job())
+        pids = until(stubborn)
+        with pytest.raises(SparkJobTimeoutError, match="longer than 4 s"):
+            staging.result(60)
+    until(lambda: not any(map(alive, pids)))
+
+
+def test_a_time_out_is_over_with_its_job(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    engine = connect(timeout=30)
+    engine.stage(job())
+    assert not [
+        thread
+        for thread in threading.enumerate()
+        if isinstance(thread, threading.Timer) and not thread.finished.is_set()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        pytest.param({"conf": "{"}, "no JSON", id="conf as text"),
+        pytest.param({"conf": ["a"]}, "no mapping", id="conf as list"),
+    ],
+)
+def test_what_is_malformed_is_refused(connect: Callable[..., SubmitEngine], extra: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidWriteError, match=said):
+        connect(extra=extra)
+
+
+def test_cluster_mode_of_what_has_none_is_refused(connect: Callable[..., SubmitEngine]) -> None:
+    with pytest.raises(InvalidWriteError, match=r"local\[2\] has no cluster deploy mode"):
+        connect("local[2]", None, extra={"deploy-mode": "cluster"})
+
+
+def test_a_time_out_is_above_0(connect: Callable[..., SubmitEngine]) -> None:
+    with pytest.raises(InvalidWriteError, match="above 0"):
+        connect(timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("extra", "page"),
+    [
+        pytest.param({}, "http://rm/proxy/app-1", id="as-spark-says"),
+        pytest.param(
+            {"spark_ui": "https://history.example/{application_id}/"}, "https://history.example/app-1/", id="as-asked"
+        ),
+        pytest.param({"spark_ui": "https://history.example/{session_id}/"}, None, id="there-is-no-session"),
+        pytest.param({"spark_ui": "https://me:s3cr3t@history.example/"}, None, id="a-secret"),
+    ],
+)
+def test_where_the_application_is_seen(
+    submit: FakeSubmit, connect: Callable[..., SubmitEngine], extra: dict[str, str], page: str | None
+) -> None:
+    submit.does("say(result={'reads_target': False, 'application_id': 'app-1', 'ui': 'http://rm/proxy/app-1'})")
+    pages: list[str] = []
+    result = connect(extra=extra, seen=pages.append).stage(job())
+    assert pages == ([page] if page else [])
+    assert result.ui == "http://rm/proxy/app-1"

@@ -1,0 +1,108 @@
+"""Kubernetes in cluster mode against a stand-in of its client: a driver is a pod by a name known beforehand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.submit.engine import SubmitEngine
+from airflow_provider_onelake.engines.submit.package import job_package
+from airflow_provider_onelake.exceptions import SparkSetUpError
+from airflow_provider_onelake.storage.stores import ObjectStore
+from tests.support.cluster_mode import POD, RESULT, Pods, exchange, says, submitted
+from tests.support.fake_submit import FakeSubmit, option, settings
+
+NewEngine = Callable[..., SubmitEngine]
+
+
+@pytest.fixture
+def pods(monkeypatch: pytest.MonkeyPatch) -> Pods:
+    from airflow.providers.apache.spark.hooks import spark_submit
+
+    found = Pods()
+    monkeypatch.setattr(spark_submit, "kube_client", found, raising=False)
+    package = SimpleNamespace(kube_client=found)
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf", SimpleNamespace(kubernetes=package))
+    monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes", package)
+    return found
+
+
+@pytest.fixture
+def on_kubernetes(pods: Pods, clustered: NewEngine) -> NewEngine:
+    def make(namespace: str | None = "jobs", **arguments: Any) -> SubmitEngine:
+        return clustered({"namespace": namespace}, "k8s://https://h:6443", **arguments)
+
+    return make
+
+
+def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
+    submit_there: FakeSubmit, pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
+) -> None:
+    pods.phase = "Pending"
+
+    def finish() -> None:
+        if exchange(store, job).driver == POD:
+            says(store, job, result=RESULT)
+            pods.phase = "Succeeded"
+
+    pods.when_asked = finish
+    assert on_kubernetes().stage(job).application_id == "app-1"
+    argv, place = submit_there.calls[0]["argv"], exchange(store, job)
+    assert argv[-3:] == [place.address(name) for name in ("main.py", "plan.json", "verdict.json")]
+    assert option(argv, "--py-files") == place.address(job_package().name)
+    found = settings(argv)
+    assert found["spark.kubernetes.driver.pod.name"] == POD
+    assert found["spark.kubernetes.submission.waitAppCompletion"] == "false"
+
+
+def test_a_pod_that_waits_for_a_node_since_its_worker_died_is_waited_for_however_long(
+    submit_there: FakeSubmit,
+    pods: Pods,
+    store: ObjectStore,
+    job: StageJob,
+    on_kubernetes: NewEngine,
+    an_hour_later: Callable[[], None],
+) -> None:
+    """Nobody wrote down that there is one, and it has not said anything."""
+    submitted(store, job)
+    pods.phase = "Pending"
+    an_hour_later()
+    asked = []
+
+    def ask() -> None:
+        asked.append(pods.phase)
+        if len(asked) == 4:
+            says(store, job, result=RESULT)
+
+    pods.when_asked = ask
+    on_kubernetes().settle(job.table_uri, "a1", "staging", wanted=True)
+    assert asked == ["Pending"] * 4
+    assert not submit_there.calls
+
+
+def test_a_pod_that_nobody_wrote_down_is_killed_by_its_name(
+    pods: Pods, store: ObjectStore, job: StageJob, on_kubernetes: NewEngine
+) -> None:
+    submitted(store, job)
+    pods.phase = "Pending"
+    on_kubernetes().settle(job.table_uri, "a1", "staging", wanted=False)
+    assert pods.phase is None
+
+
+def test_a_pod_that_is_gone_has_ended(store: ObjectStore, job: StageJob, on_kubernetes: NewEngine) -> None:
+    place = submitted(store, job, POD)
+    on_kubernetes(timeout=20).settle(job.table_uri, "a1", "staging", wanted=True)
+    assert not place.submitted
+
+
+def test_kubernetes_without_a_namespace_is_refused_before_anything_is_submitted(
+    submit_there: FakeSubmit, job: StageJob, on_kubernetes: NewEngine
+) -> None:
+    with pytest.raises(SparkSetUpError, match="namespace"):
+        on_kubernetes(None).stage(job)
+    assert not submit_there.calls

@@ -1,0 +1,253 @@
+"""Following a log: every commit, in order, none skipped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
+from airflow_provider_onelake.following.watch import Awaited, LogWatch, describe
+from airflow_provider_onelake.log.actions import version_path
+from tests.support.stores import OffsetBlind, through
+from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
+
+NEVER = Awaited(operation="none of these")
+
+
+def publish(path: Path, writer: str, months: dict[str | None, list[int]], **terms: Any) -> int:
+    log = local_log(path)
+    version = Committer(log).publish([stage(log, writer_spec(writer, **terms), months)]).version
+    assert version is not None
+    return version
+
+
+def test_every_commit_is_seen_once_and_in_order(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), NEVER, after=-1)
+    seen = [commit.version for commit in watch.poll()]
+    for _ in range(3):
+        foreign_append(log, {"2019-01": [1]})
+    seen += [commit.version for commit in watch.poll()]
+    seen += [commit.version for commit in watch.poll()]
+    foreign_append(log, {"2019-01": [1]})
+    seen += [commit.version for commit in watch.poll()]
+    assert seen == [0, 1, 2, 3, 4]
+
+
+@settings(max_examples=25, deadline=None)
+@given(bursts=st.lists(st.integers(0, 4), max_size=8), after=st.integers(-1, 3))
+def test_no_commit_is_skipped_whenever_one_looks(
+    tmp_path_factory: pytest.TempPathFactory, bursts: list[int], after: int
+) -> None:
+    path = tmp_path_factory.mktemp("table")
+    log = make_table(path)
+    for _ in range(3):
+        foreign_append(log, {"2019-01": [1]})
+    watch = LogWatch(local_log(path), NEVER, after=after)
+    seen = []
+    for burst in bursts:
+        for _ in range(burst):
+            foreign_append(log, {"2019-01": [1]})
+        seen += [commit.version for commit in watch.poll()]
+    assert seen == list(range(after + 1, 3 + sum(bursts) + 1))[: len(seen)]
+    assert not bursts or len(seen) == 3 + sum(bursts) - after
+
+
+def test_a_gap_is_found_where_the_store_lists_nothing_from_an_offset(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(through(OffsetBlind(log.store), log), NEVER, after=-1)
+    watch.poll()
+    for _ in range(2):
+        foreign_append(log, {"2019-01": [1]})
+    (tmp_path / version_path(1)).unlink()
+    for _ in range(19):
+        assert watch.poll() == []
+    with pytest.raises(LogGapError, match="Version 1"):
+        watch.poll()
+
+
+def test_by_default_it_begins_at_the_version_of_now(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    foreign_append(log, {"2019-01": [1]})
+    watch = LogWatch(local_log(tmp_path), NEVER)
+    assert watch.poll() == []
+    assert watch.cursor == 1
+
+
+def test_a_table_that_does_not_exist_is_waited_for(tmp_path: Path) -> None:
+    watch = LogWatch(local_log(tmp_path), Awaited(version=1))
+    assert (watch.poll(), watch.met) == ([], None)
+    log = make_table(tmp_path)
+    watch.poll()
+    foreign_append(log, {"2019-01": [1]})
+    assert [commit.version for commit in watch.poll()] == [1]
+    assert watch.met is not None
+
+
+@pytest.mark.parametrize(("version", "met"), [(0, True), (1, True), (2, False)])
+def test_a_version_that_is_there_already_counts(tmp_path: Path, version: int, met: bool) -> None:
+    foreign_append(make_table(tmp_path), {"2019-01": [1]})
+    watch = LogWatch(local_log(tmp_path), Awaited(version=version))
+    watch.poll()
+    assert (watch.met is not None) is met
+
+
+def test_writers_count_whether_they_committed_before_or_after(tmp_path: Path) -> None:
+    make_table(tmp_path)
+    publish(tmp_path, "a", {"2019-01": [1]})
+    app_ids = [LOAD.writer(key).app_id for key in ("a", "b")]
+    watch = LogWatch(local_log(tmp_path), Awaited(writers=dict.fromkeys(app_ids, 1)))
+    watch.poll()
+    assert (watch.met, watch.pending) == (None, {app_ids[1]: 1})
+    version = publish(tmp_path, "b", {"2019-01": [2]})
+    watch.poll()
+    assert watch.met is not None
+    assert (watch.met["version"], watch.met["writers"]) == (version, ["b"])
+
+
+def test_an_older_generation_of_a_writer_does_not_count(tmp_path: Path) -> None:
+    make_table(tmp_path)
+    app_id = LOAD.writer("a").app_id
+    early, late = (LogWatch(local_log(tmp_path), Awaited(writers={app_id: 2})) for _ in range(2))
+    early.poll()
+    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions")
+    for watch in (early, late):
+        watch.poll()
+        assert watch.met is None
+    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions", generation=2)
+    for watch in (early, late):
+        watch.poll()
+        assert watch.met is not None
+
+
+def test_all_the_writers_are_waited_for(tmp_path: Path) -> None:
+    make_table(tmp_path)
+    app_ids = [LOAD.writer(key).app_id for key in ("a", "b")]
+    watch = LogWatch(local_log(tmp_path), Awaited(writers=dict.fromkeys(app_ids, 1)))
+    watch.poll()
+    for key, met in (("a", False), ("b", True)):
+        publish(tmp_path, key, {"2019-01": [1]})
+        watch.poll()
+        assert (watch.met is not None) is met
+
+
+def test_a_partition_counts_when_rows_are_added_to_it(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), Awaited(partition="month = '2019-02'"), after=-1)
+    foreign_append(log, {"2019-01": [1]})
+    watch.poll()
+    assert watch.met is None
+    foreign_append(log, {"2019-02": [1], "2019-03": [2]})
+    foreign_append(log, {"2019-02": [1]})
+    assert [commit.version for commit in watch.poll()] == [2]
+    assert watch.met is not None
+    assert watch.met["version"] == 2
+
+
+def test_a_sensor_passes_over_a_partition_of_which_nobody_knows_what_it_is(tmp_path: Path) -> None:
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "long"), ("day", "date"))]
+    log = make_table(tmp_path, json.dumps({"type": "struct", "fields": fields}), ["day"])
+    watch = LogWatch(local_log(tmp_path), Awaited(partition="day >= '2019-01-31'"), after=0)
+    rows = LogWatch(local_log(tmp_path), Awaited(rows_at_least=1, partition="day >= '2019-01-31'"))
+    for spelling, met in (("20190131", False), ("-0044-03-15", False), ("+10000-01-01", True)):
+        stats = json.dumps({"numRecords": 1})
+        add = {"path": spelling, "partitionValues": {"day": spelling}, "size": 1, "dataChange": True, "stats": stats}
+        foreign_commit(log, [{"commitInfo": {"operation": "WRITE"}}, {"add": add}])
+        assert len(watch.poll()) == 1
+        rows.poll()
+        assert (watch.met is not None, rows.met is not None) == (met, met)
+
+
+def test_compaction_adds_no_rows_to_a_partition(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    foreign_append(log, {"2019-02": [1]})
+    watch = LogWatch(local_log(tmp_path), Awaited(partition="month = '2019-02'"))
+    watch.poll()
+    add = {"path": "month=2019-02/x", "partitionValues": {"month": "2019-02"}, "size": 1, "dataChange": False}
+    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"add": add}])
+    assert [commit.version for commit in watch.poll()] == [2]
+    assert watch.met is None
+
+
+def test_an_operation_counts_by_its_name(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    watch = LogWatch(local_log(tmp_path), Awaited(operation="OPTIMIZE"))
+    watch.poll()
+    foreign_append(log, {"2019-01": [1]})
+    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}])
+    watch.poll()
+    assert watch.met is not None
+    assert watch.met["version"] == 2
+
+
+def test_a_gap_in_the_log_is_an_error_not_a_wait(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    for _ in range(3):
+        foreign_append(log, {"2019-01": [1]})
+    (tmp_path / "_delta_log" / f"{2:020d}.json").unlink()
+    watch = LogWatch(local_log(tmp_path), NEVER, after=1)
+    with pytest.raises(LogGapError):
+        watch.poll()
+
+
+def test_its_cost_does_not_grow_with_the_log(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    for _ in range(30):
+        foreign_append(log, {"2019-01": [1]})
+    reader = local_log(tmp_path)
+    calls: list[str] = []
+    inner = reader.store
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            calls.append(name)
+            return getattr(inner, name)
+
+    reader.store = Counting()  # type: ignore[assignment]
+    watch = LogWatch(reader, NEVER, after=30)
+    watch.poll()
+    calls.clear()
+    for _ in range(10):
+        watch.poll()
+    assert calls == ["get"] * 10
+
+
+@pytest.mark.parametrize(
+    "things",
+    [{}, {"version": 1, "operation": "WRITE"}, {"rows_at_least": 1, "partition": "a = 1", "version": 1}],
+    ids=str,
+)
+def test_one_thing_is_waited_for(things: dict[str, Any]) -> None:
+    with pytest.raises(InvalidWriteError, match="waits for one thing"):
+        Awaited(**things)
+
+
+def test_a_commit_is_described_in_plain_json(tmp_path: Path) -> None:
+    import json
+
+    make_table(tmp_path)
+    version = publish(tmp_path, "a", {"2019-01": [1, 2], None: [3]})
+    commit = local_log(tmp_path).commit(version)
+    assert commit is not None
+    described = describe(commit)
+    assert json.loads(json.dumps(described)) == described
+    assert (described["rows_added"], described["writers"], described["data_change"]) == (3, ["a"], True)
+    assert {"month": None} in described["partitions_added"]
+    assert described["partitions_complete"]
+
+
+def test_a_description_has_the_columns_names_and_says_where_it_leaves_partitions_out(tmp_path: Path) -> None:
+    log = make_table(tmp_path)
+    version = foreign_append(log, {f"{year}-01": [1] for year in range(1900, 1951)})
+    commit = log.commit(version)
+    assert commit is not None
+    described = describe(commit, {"month": "Month of pickup"})
+    assert len(described["partitions_added"]) == 50
+    assert described["partitions_added"][0] == {"Month of pickup": "1900-01"}
+    assert not described["partitions_complete"]

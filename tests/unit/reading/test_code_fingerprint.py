@@ -1,0 +1,280 @@
+"""What a function is made of: which changes of its file are changes of what it returns."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import importlib.util
+import json
+import sys
+import textwrap
+import uuid
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pendulum
+import pytest
+from lazy_object_proxy import Proxy
+
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
+
+FILE = """
+    from pathlib import Path
+    import json
+
+    FOLDER = "/data"
+    WORDS = {"a": [1, 2]}
+    UNUSED = 1
+
+    def helper(x):
+        return x + 1
+
+    double = lambda x: x * 2
+
+    class Base:
+        step = 5
+
+    class Reader(Base):
+        limit = 3
+        def read(self):
+            return FOLDER
+
+    def deep():
+        return helper(1)
+
+    def rows(spark, vendor=WORDS):
+        '''Say what it does.'''
+        # a comment
+        return double(1), [f"{FOLDER}{deep()}" for _ in range(3)], Reader().read(), json.dumps({})
+"""
+
+
+def code(directory: Path, text: str, name: str = "rows") -> Any:
+    """The code of a function in a file of its own, as a process that has just started sees it."""
+    file = directory / f"m{uuid.uuid4().hex}.py"
+    file.write_text(textwrap.dedent(text))
+    # Airflow names the modules of DAGs after their paths.
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return json.dumps(code_of(getattr(module, name)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("range(3)", "range(4)", id="the-function"),
+        pytest.param("x + 1", "x + 2", id="a-function-two-calls-away"),
+        pytest.param("limit = 3", "limit = 4", id="a-class"),
+        pytest.param("step = 5", "step = 6", id="its-base"),
+        pytest.param("x * 2", "x * 3", id="a-lambda"),
+        pytest.param('FOLDER = "/data"', 'FOLDER = "/other"', id="a-value"),
+        pytest.param("[1, 2]", "[1, 3]", id="a-default"),
+    ],
+)
+def test_what_it_uses_counts(tmp_path: Path, old: str, new: str) -> None:
+    assert old in FILE
+    assert code(tmp_path, FILE) != code(tmp_path, FILE.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("# a comment", "# another", id="comment"),
+        pytest.param("Say what it does", "Say it otherwise", id="docstring"),
+        pytest.param("UNUSED = 1", "UNUSED = 2", id="what-it-does-not-use"),
+        pytest.param(
+            "def rows(spark,",
+            "@json.loads('[]').__class__.__call__ if 0 else (lambda f: f)\n    def rows(spark,",
+            id="decorator",
+        ),
+        pytest.param("range(3)]", "range( 3 ) ]", id="layout"),
+        pytest.param("import json", "import json, os", id="imports"),
+    ],
+)
+def test_what_it_does_not_use_does_not_count(tmp_path: Path, old: str, new: str) -> None:
+    assert old in FILE
+    assert code(tmp_path, FILE) == code(tmp_path, FILE.replace(old, new))
+
+
+WRAPPED = """
+    import functools
+    import operator
+
+    def helper(x):
+        return x + 1
+
+    def keeping(limit):
+        def decorate(function):
+            @functools.wraps(function)
+            def kept(*args, **kwargs):
+                return function(*args, **kwargs), limit
+            return kept
+        return decorate
+
+    class Counting:
+        def __init__(self, function):
+            functools.update_wrapper(self, function)
+        def __call__(self, *args, **kwargs):
+            return helper(self.__wrapped__(*args, **kwargs))
+
+    @functools.lru_cache
+    def folder():
+        return "/data"
+
+    class Reader:
+        @staticmethod
+        def static(x):
+            return first(x)
+        @classmethod
+        def made(cls):
+            return second(1)
+        @property
+        def days(self):
+            return third(1)
+        @functools.cached_property
+        def months(self):
+            return fourth(1)
+        @functools.lru_cache
+        def years(self):
+            return fifth(1)
+        @staticmethod
+        @keeping(9)
+        def both():
+            return sixth(1)
+
+    def first(x): return (x, 1)
+    def second(x): return (x, 2)
+    def third(x): return (x, 3)
+    def fourth(x): return (x, 4)
+    def fifth(x): return (x, 5)
+    def sixth(x): return (x, 6)
+
+    @Counting
+    @keeping(10)
+    def rows(spark):
+        return Reader(), folder()
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        pytest.param("Reader(), folder()", "Reader()", id="the-function"),
+        pytest.param("function(*args, **kwargs), limit", "function(*args, **kwargs), -limit", id="its-wrapper"),
+        pytest.param("keeping(10)", "keeping(11)", id="what-the-wrapper-was-given"),
+        pytest.param("helper(self.__wrapped__(", "(self.__wrapped__(", id="a-wrapper-that-is-an-object"),
+        pytest.param("x + 1", "x + 2", id="what-a-wrapper-uses"),
+        pytest.param('"/data"', '"/other"', id="behind-a-cache"),
+        pytest.param("(x, 1)", "(x, 0)", id="staticmethod"),
+        pytest.param("(x, 2)", "(x, 0)", id="classmethod"),
+        pytest.param("(x, 3)", "(x, 0)", id="property"),
+        pytest.param("(x, 4)", "(x, 0)", id="cached_property"),
+        pytest.param("(x, 5)", "(x, 0)", id="a-method-behind-a-cache"),
+        pytest.param("(x, 6)", "(x, 0)", id="a-method-that-is-wrapped"),
+        pytest.param("keeping(9)", "keeping(8)", id="what-the-wrapper-of-a-method-was-given"),
+    ],
+)
+def test_what_wraps_it_and_every_kind_of_method_count(tmp_path: Path, old: str, new: str) -> None:
+    assert WRAPPED.count(old) == 1
+    assert code(tmp_path, WRAPPED) == code(tmp_path, WRAPPED)
+    assert code(tmp_path, WRAPPED) != code(tmp_path, WRAPPED.replace(old, new))
+
+
+def test_the_default_of_every_method_counts(tmp_path: Path) -> None:
+    text = """
+        A, B = 1, 2
+        class Reader:
+            def one(self, x=A): pass
+            def two(self, x=B): pass
+        def rows(spark): return Reader()
+    """
+    for changed in ("A, B = 0, 2", "A, B = 1, 0"):
+        assert code(tmp_path, text) != code(tmp_path, text.replace("A, B = 1, 2", changed))
+
+
+def test_a_wrapper_of_another_module_does_not_count(tmp_path: Path) -> None:
+    text = """
+        import contextlib
+
+        @contextlib.contextmanager
+        def rows(spark):
+            yield spark
+    """
+    assert [part[0] for part in json.loads(code(tmp_path, text))] == ["rows"]
+
+
+def test_values_of_a_closure_count() -> None:
+    def make(folder: str) -> Any:
+        def rows(spark: Any) -> Any:
+            # Text inside indented code need not be indented.
+            return (
+                """
+SELECT 1
+""",
+                [folder for _ in range(2)],
+            )
+
+        return rows
+
+    assert code_of(make("a")) == code_of(make("a"))
+    assert code_of(make("a")) != code_of(make("b"))
+
+
+def test_functions_that_use_each_other_end() -> None:
+    def even(n: int) -> bool:
+        return n == 0 or odd(n - 1)
+
+    def odd(n: int) -> bool:
+        return n != 0 and even(n - 1)
+
+    assert [part[0].rsplit(".", 1)[-1] for part in code_of(even)] == ["even", "odd"]
+
+
+@pytest.mark.parametrize(
+    "function", [lambda spark: 1, eval("lambda spark: 1"), len], ids=["lambda", "no-file", "builtin"]
+)
+def test_code_that_cannot_be_read_is_refused(function: Any) -> None:
+    with pytest.raises(InvalidWriteError, match="cannot be read"):
+        code_of(function)
+
+
+class Colour(enum.StrEnum):
+    RED = "r"
+
+
+@pytest.mark.parametrize(
+    ("one", "same"),
+    [
+        pytest.param("x", Proxy(lambda: "x"), id="lazy"),
+        pytest.param({"a": 1, "b": 2}, {"b": 2, "a": 1}, id="order-of-keys"),
+        pytest.param({"x", "y", "z"}, frozenset("zyx"), id="set"),
+        pytest.param([1, 2], (1, 2), id="sequences"),
+        pytest.param(dt.datetime(2019, 1, 1, tzinfo=dt.UTC), pendulum.datetime(2019, 1, 1), id="dates"),
+        pytest.param(range(10**12), range(0, 10**12, 1), id="ranges"),
+        pytest.param(Path("/x"), PurePosixPath("/x"), id="paths"),
+    ],
+)
+def test_equal_values_are_written_alike(one: Any, same: Any) -> None:
+    assert json.dumps(plain(one)) == json.dumps(plain(same))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, "1"), ({1: 2}, {"1": 2}), (Colour.RED, "r"), (True, 1), (None, ""), ([], {}), ([[1], 2], [1, 2])],
+    ids=str,
+)
+def test_unequal_values_are_not(one: Any, other: Any) -> None:
+    assert json.dumps(plain(one)) != json.dumps(plain(other))
+
+
+@pytest.mark.parametrize(
+    "value", [object(), [object()], {"a": len}, iter([])], ids=["object", "inside-a-list", "builtin", "iterator"]
+)
+def test_what_is_known_by_its_place_in_memory_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="no form that is the same in every process"):
+        plain(value)
