@@ -55,8 +55,8 @@ test: jars stores ## The tests, with real Spark, stores and a live Airflow: all 
 test-long: jars stores ## The tests that take minutes each: every store by every engine, bad weather, secrets, docker-compose, stress
 	@$(PYTEST) --numprocesses 2 -m long $(SHARING)
 
-test-ui: jars ## The test of the web UI: a backfill from its dialog, in the system's Chromium (UI_IMAGES=1: the docs' pictures)
-	@UI_IMAGES=$(UI_IMAGES) $(PYTEST) tests/live/test_ui.py
+test-ui: jars ## The test of the web UI: a backfill of eight months from its dialog, in the system's Chromium (UI_IMAGES=1: the docs' pictures)
+	@UI_IMAGES=$(UI_IMAGES) $(PYTEST) -m long tests/live/test_ui.py
 
 test-unit: setup ## The unit tests: a minute on two cores
 	@$(PYTEST) --numprocesses auto tests/unit

@@ -36,7 +36,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import is_absolute
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.compatibility import misfits
+from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
@@ -155,7 +155,7 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
     if buffer.table_id != snapshot.table_id:
         reasons = ["the table was replaced by another"]
     else:
-        reasons = list(misfits(buffer.metadata, snapshot.metadata))
+        reasons = list(incompatibilities(buffer.metadata, snapshot.metadata))
     if buffer.spec.mode is not Mode.APPEND and snapshot.append_only:
         reasons.append("it is append-only now")
     if reasons:

@@ -11,7 +11,7 @@ from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import RerunRefusedError
-from airflow_provider_onelake.log.cross_check import Referee
+from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -24,12 +24,12 @@ class Replaced:
     """The live files that one publication removes, kept up to date from attempt to attempt.
 
     :param log: of the table.
-    :param referee: asked before files are removed; ``None`` for no second opinion.
+    :param cross_check: asked before files are removed; ``None`` for no second opinion.
     """
 
-    def __init__(self, log: DeltaLog, referee: Referee | None) -> None:
+    def __init__(self, log: DeltaLog, cross_check: CrossCheck | None) -> None:
         self._log = log
-        self._referee = referee
+        self._cross_check = cross_check
         self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
 
     def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -60,13 +60,13 @@ class Replaced:
                 f"{self._log.table} is append-only, so what writers {batch.names} appended before is not taken back. "
                 "Nothing was published: on_rerun='append' adds the rows beside it."
             )
-        if files and self._referee is not None:
+        if files and self._cross_check is not None:
             split = snapshot.partitioning
             touched = {split.partition(file["partitionValues"]) for file in files}
             live = self._log.live_files(
                 lambda add: split.partition(add["partitionValues"]) in touched, until=snapshot.version
             )
-            self._referee(snapshot.version, split, touched.__contains__, live)
+            self._cross_check(snapshot.version, split, touched.__contains__, live)
         return files
 
     def _live_files(self, batch: Batch, view: View) -> LiveFiles:
@@ -80,8 +80,8 @@ class Replaced:
             read = read_partition(batch.mode, snapshot.partitioning)
             files = self._log.live_files(lambda add: batch.replaces(read(add["partitionValues"])), snapshot.version)
             check_paths_relative(files, self._log.table)
-            if self._referee is not None:
-                self._referee(snapshot.version, snapshot.partitioning, batch.replaces, files)
+            if self._cross_check is not None:
+                self._cross_check(snapshot.version, snapshot.partitioning, batch.replaces, files)
         self._live = (batch.buffers, snapshot.version, files)
         return files
 

@@ -38,7 +38,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.cross_check import Referee
+from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 
@@ -141,14 +141,14 @@ class Transactions:
     :param log: of the table.
     :param random: for ids and jitter.
     :param backoff: between attempts.
-    :param referee: asked before files are removed; ``None`` for no second opinion.
+    :param cross_check: asked before files are removed; ``None`` for no second opinion.
     :param after_commit: called with every version that was put, such as for a checkpoint; its failure is only logged.
     """
 
     log: DeltaLog
     random: Random = attrs.field(factory=Random)
     backoff: Backoff = attrs.field(factory=Backoff)
-    referee: Referee | None = None
+    cross_check: CrossCheck | None = None
     after_commit: AfterCommit | None = None
 
     def commit(self, proposal: Proposal[_T]) -> _T:

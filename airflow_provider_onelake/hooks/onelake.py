@@ -231,7 +231,7 @@ class OneLakeHook(BaseHook):
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
-        from airflow_provider_onelake.log.cross_check import deltalake_referee
+        from airflow_provider_onelake.log.cross_check import deltalake_cross_check
         from airflow_provider_onelake.maintenance.kept import keep_from
         from airflow_provider_onelake.storage.sign_in import deltalake_options
 
@@ -243,7 +243,9 @@ class OneLakeHook(BaseHook):
             return deltalake_options(address, credentials, patience)
 
         after_commit = checkpointer(uri, options, log=log, keep_from=keep_from)
-        return Committer(log, referee=deltalake_referee(uri, options), after_commit=after_commit, observer=observer)
+        return Committer(
+            log, cross_check=deltalake_cross_check(uri, options), after_commit=after_commit, observer=observer
+        )
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.

@@ -38,7 +38,7 @@ _WIDER = {
 }
 
 
-def misfits(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+def incompatibilities(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ways in which files staged under one metadata no longer fit another (protocol: compatible definition).
 
     Columns are matched by the names that files know them by, so a rename under column mapping fits.

@@ -16,11 +16,11 @@ from airflow_provider_onelake.storage.errors import SignInError, as_store_error
 _UNREADABLE = "Failed to parse value"
 
 # Says whether deltalake sees the same live files of some partitions at a version, by raising where it does not.
-Referee = Callable[[int, Partitioning, Callable[[Partition], bool], Iterable[Mapping[str, Any]]], None]
+CrossCheck = Callable[[int, Partitioning, Callable[[Partition], bool], Iterable[Mapping[str, Any]]], None]
 
 
-def deltalake_referee(table_uri: str, storage_options: Callable[[], Mapping[str, str]] = dict) -> Referee:
-    """Return a referee that asks deltalake.
+def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[str, str]] = dict) -> CrossCheck:
+    """Return a cross-check that asks deltalake.
 
     :param table_uri: the table's address as deltalake wants it.
     :param storage_options: gives the credentials of now, as deltalake wants them. Default: none.

@@ -1,7 +1,7 @@
 """Raw replay of the log: which files stand in the log, which are live, and what a checkpoint says.
 
 deltalake reads snapshots, but its Python does not hand out a deletion vector's descriptor, which a ``remove`` must copy
-(protocol: verbatim remove). So the actions themselves are replayed, and the referee compares the result with
+(protocol: verbatim remove). So the actions themselves are replayed, and the cross-check compares the result with
 deltalake's.
 """
 

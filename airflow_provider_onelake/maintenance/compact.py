@@ -21,7 +21,7 @@ from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Tr
 from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import Action, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
-from airflow_provider_onelake.log.compatibility import misfits
+from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.partitions import Partition
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -165,7 +165,7 @@ class _Compaction(Proposal[Publication]):
             return "the table was replaced by another"
         if _protocol(snapshot) != _protocol(before):
             return f"the table's protocol was changed (seen at version {snapshot.version})"
-        reasons = list(misfits(before.metadata, snapshot.metadata))
+        reasons = list(incompatibilities(before.metadata, snapshot.metadata))
         # Files rewritten without row ids would give their rows new ones.
         if _row_tracking(before) != _row_tracking(snapshot):
             reasons.append("row tracking was switched")
@@ -203,8 +203,8 @@ class _Compaction(Proposal[Publication]):
             live = self._log.live_files(
                 lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version
             )
-            if self._publisher.referee is not None:
-                self._publisher.referee(snapshot.version, split, lambda partition: partition in touched, live)
+            if self._publisher.cross_check is not None:
+                self._publisher.cross_check(snapshot.version, split, lambda partition: partition in touched, live)
         self._live = (snapshot.version, live)
         return live
 

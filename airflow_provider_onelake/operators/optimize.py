@@ -167,7 +167,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         committer = self.hook.committer(log, self.table)
         publisher = Publisher(
             log,
-            referee=committer.referee,
+            cross_check=committer.cross_check,
             after_commit=committer.after_commit,
             abandoned_after=self.abandoned_after,
         )

@@ -22,7 +22,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.commits import FORMAT
-from airflow_provider_onelake.log.compatibility import misfits
+from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
@@ -317,8 +317,8 @@ def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: 
         return _OTHER_WORK
     if buffer.table_id != snapshot.table_id:
         return "the table was replaced by another"
-    if misfit := next(misfits(buffer.metadata, snapshot.metadata), None):
-        return f"the table changed: {misfit}"
+    if incompatibility := next(incompatibilities(buffer.metadata, snapshot.metadata), None):
+        return f"the table changed: {incompatibility}"
     try:
         buffer.check_age(log.clock.now(), snapshot.retention_days)
     except BufferLostError as error:

@@ -158,13 +158,13 @@ def _run(do: Any, args: tuple[Any, ...], barrier: Barrier, answers: Any) -> None
 def _publish(table: str, checkpoints: bool, backoff: Backoff | None, paths: list[str], start: Any) -> dict[str, Any]:
     from airflow_provider_onelake.commit.publish import Committer, Status
     from airflow_provider_onelake.log.checkpoints import checkpointer
-    from airflow_provider_onelake.log.cross_check import deltalake_referee
+    from airflow_provider_onelake.log.cross_check import deltalake_cross_check
     from airflow_provider_onelake.staging.buffers import read_buffer
     from tests.support.tables import local_log
 
     log = local_log(Path(table))
     committer = Committer(
-        log, referee=deltalake_referee(table), after_commit=checkpointer(table) if checkpoints else None
+        log, cross_check=deltalake_cross_check(table), after_commit=checkpointer(table) if checkpoints else None
     )
     if backoff is not None:
         committer.backoff = backoff

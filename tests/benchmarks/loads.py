@@ -151,11 +151,11 @@ def publish(table: Path, buffer: Buffer) -> None:
     """
     from airflow_provider_onelake.commit.publish import Committer, Status
     from airflow_provider_onelake.log.checkpoints import checkpointer
-    from airflow_provider_onelake.log.cross_check import deltalake_referee
+    from airflow_provider_onelake.log.cross_check import deltalake_cross_check
     from tests.support.tables import local_log
 
     uri = str(table)
-    committer = Committer(local_log(table), referee=deltalake_referee(uri), after_commit=checkpointer(uri))
+    committer = Committer(local_log(table), cross_check=deltalake_cross_check(uri), after_commit=checkpointer(uri))
     publication = committer.publish([buffer])
     assert publication.status is Status.PUBLISHED, publication
 

@@ -16,7 +16,7 @@ from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.engines.jobs import SparkResult
 from airflow_provider_onelake.engines.maintenance import OptimizeJob
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import Publication, Publisher
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
@@ -136,4 +136,4 @@ def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> Publication | N
         )
     )
     rewrite = read_rewrite(log.store, shadow)
-    return Publisher(log, referee=deltalake_referee(log.table)).publish(shadow, rewrite) if rewrite else None
+    return Publisher(log, cross_check=deltalake_cross_check(log.table)).publish(shadow, rewrite) if rewrite else None

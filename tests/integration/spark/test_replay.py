@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
-from airflow_provider_onelake.log.compatibility import misfits
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.compatibility import incompatibilities
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from tests.support.stores import through
@@ -96,10 +96,10 @@ def test_the_files_of_sparks_checkpoints_are_the_adds_of_its_entries_verbatim(
         (None,),
         ("2019-02",),
     }
-    referee = deltalake_referee(str(table))
+    cross_check = deltalake_cross_check(str(table))
     for month in (None, "2019-02", "x y/ü:%"):
         inside = [a for a in found.values() if snapshot.partitioning.partition(a["partitionValues"]) == (month,)]
-        referee(7, snapshot.partitioning, lambda partition, month=month: partition == (month,), inside)
+        cross_check(7, snapshot.partitioning, lambda partition, month=month: partition == (month,), inside)
 
 
 SPELLINGS = {
@@ -160,7 +160,7 @@ def test_a_file_staged_before_its_columns_were_widened_is_read_rightly(spark: Sp
         spark.sql(f"ALTER TABLE delta.`{table}` ALTER COLUMN {column} TYPE {kind}")
     current = log.snapshot()
     assert current is not None
-    assert list(misfits(staged.metadata, current.metadata)) == []
+    assert list(incompatibilities(staged.metadata, current.metadata)) == []
     # The same file, as if it had been staged before and published now.
     remove = {k: add[k] for k in ("path", "size", "partitionValues")} | {"deletionTimestamp": 1, "dataChange": True}
     name = f"copy-{add['path']}"

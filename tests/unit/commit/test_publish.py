@@ -35,7 +35,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, of_kind, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed
 from airflow_provider_onelake.staging.layout import CLOSED
@@ -70,7 +70,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 def committer(log: DeltaLog, store: Store | None = None, **changed: Any) -> Committer:
     """Another process that commits, with deltalake's word on what it removes."""
-    return Committer(through(store or log.store, log), referee=deltalake_referee(log.table), **changed)
+    return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table), **changed)
 
 
 def table_ids(log: DeltaLog) -> list[int]:

@@ -27,7 +27,7 @@ from airflow_provider_onelake.exceptions import (
     TerminalError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed, open_buffer
 from airflow_provider_onelake.staging.layout import CLOSED
@@ -62,7 +62,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:
     """Another process's reconciliation, with deltalake's word on what it removes."""
-    committer = Committer(through(store or log.store, log), referee=deltalake_referee(log.table))
+    committer = Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table))
     return reconcile(committer, LOAD, list(writers), **terms)
 
 

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.prepare import prepare
@@ -43,7 +43,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def committer(log: DeltaLog, store: Store | None = None) -> Committer:
-    return Committer(through(store or log.store, log), referee=deltalake_referee(log.table))
+    return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table))
 
 
 def newest(log: DeltaLog) -> Snapshot:

@@ -21,7 +21,7 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import ConflictError, RowsRestoredAwayError
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
@@ -55,7 +55,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def committer(log: DeltaLog) -> Committer:
-    return Committer(through(log.store, log), referee=deltalake_referee(log.table))
+    return Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
 
 
 def settle(log: DeltaLog, *writers: str, policy: Policy = Policy.LAST_WRITER_WINS) -> Report:

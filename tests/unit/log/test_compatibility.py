@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.log.compatibility import misfits
+from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.schema import columns
 
 
@@ -40,7 +40,7 @@ ADDRESS = {"type": "struct", "fields": [field("street", "string")]}
     ],
 )
 def test_fits(current: dict[str, Any]) -> None:
-    assert list(misfits(STAGED, current)) == []
+    assert list(incompatibilities(STAGED, current)) == []
 
 
 @pytest.mark.parametrize(
@@ -72,27 +72,27 @@ def test_fits(current: dict[str, Any]) -> None:
     ],
 )
 def test_does_not_fit(current: dict[str, Any], reason: str) -> None:
-    found = "; ".join(misfits(STAGED, current))
+    found = "; ".join(incompatibilities(STAGED, current))
     assert re.search(reason, found)
 
 
 def test_a_check_that_was_there_fits_dropped_fits_and_changed_does_not() -> None:
     staged = metadata(ID, MONTH, **{"delta.constraints.positive": "id > 0"})
-    assert list(misfits(staged, staged)) == []
-    assert list(misfits(staged, STAGED)) == []
-    assert list(misfits(staged, metadata(ID, MONTH, **{"delta.constraints.positive": "id > 9"})))
+    assert list(incompatibilities(staged, staged)) == []
+    assert list(incompatibilities(staged, STAGED)) == []
+    assert list(incompatibilities(staged, metadata(ID, MONTH, **{"delta.constraints.positive": "id > 9"})))
 
 
 def test_not_null_that_was_there_fits_and_dropped_fits() -> None:
     staged = metadata(field("id", nullable=False), MONTH)
-    assert list(misfits(staged, staged)) == []
-    assert list(misfits(staged, STAGED)) == []
+    assert list(incompatibilities(staged, staged)) == []
+    assert list(incompatibilities(staged, STAGED)) == []
 
 
 def test_a_nested_field_that_changed_does_not_fit() -> None:
     staged = metadata(field("home", ADDRESS), MONTH)
     wider = {"type": "struct", "fields": [field("street", "string"), field("zip", nullable=False)]}
-    assert list(misfits(staged, metadata(field("home", wider), MONTH)))
+    assert list(incompatibilities(staged, metadata(field("home", wider), MONTH)))
 
 
 # -- column mapping ------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ MAPPED = metadata(mapped("id", 1), mapped("month", 2, "string"), **BY_NAME)
     ],
 )
 def test_what_files_know_by_its_physical_name_still_fits(current: dict[str, Any]) -> None:
-    assert list(misfits(MAPPED, current)) == []
+    assert list(incompatibilities(MAPPED, current)) == []
 
 
 @pytest.mark.parametrize(
@@ -156,22 +156,22 @@ def test_what_files_know_by_its_physical_name_still_fits(current: dict[str, Any]
     ],
 )
 def test_the_same_name_for_something_else_does_not_fit(current: dict[str, Any], reason: str) -> None:
-    assert re.search(reason, "; ".join(misfits(MAPPED, current)))
+    assert re.search(reason, "; ".join(incompatibilities(MAPPED, current)))
 
 
 def test_a_table_that_got_column_mapping_by_name_still_knows_old_files_and_by_id_does_not() -> None:
     old_names = (mapped("id", 1, physical="id"), mapped("month", 2, "string", physical="month"))
-    assert list(misfits(STAGED, metadata(*old_names, **BY_NAME))) == []
-    assert list(misfits(STAGED, metadata(*old_names, **BY_ID))) == ["its column mapping is id, not none"]
+    assert list(incompatibilities(STAGED, metadata(*old_names, **BY_NAME))) == []
+    assert list(incompatibilities(STAGED, metadata(*old_names, **BY_ID))) == ["its column mapping is id, not none"]
     # Renamed at once: the files have the old name, which is the physical one.
     renamed = (mapped("trip", 1, physical="id"), mapped("month", 2, "string", physical="month"))
-    assert list(misfits(STAGED, metadata(*renamed, **BY_NAME))) == []
+    assert list(incompatibilities(STAGED, metadata(*renamed, **BY_NAME))) == []
 
 
 def test_what_an_earlier_mapping_left_behind_does_not_count_without_one() -> None:
     left = metadata(mapped("id", 1), mapped("month", 2, "string"))
     assert [column.physical_name for column in columns(left).values()] == ["id", "month"]
-    assert list(misfits(STAGED, left)) == []
+    assert list(incompatibilities(STAGED, left)) == []
 
 
 # -- nested fields -------------------------------------------------------------------------------------------------
@@ -199,9 +199,9 @@ def test_nested_fields_are_matched_by_physical_name_too(wrap: Any) -> None:
 
     staged = home(STREET, ZIP)
     renamed = {**ZIP, "name": "post_code"}
-    assert list(misfits(staged, staged)) == []
-    assert list(misfits(staged, home(STREET, renamed))) == []
-    assert list(misfits(staged, home(STREET, ZIP, mapped("country", 13, "string")))) == []
+    assert list(incompatibilities(staged, staged)) == []
+    assert list(incompatibilities(staged, home(STREET, renamed))) == []
+    assert list(incompatibilities(staged, home(STREET, ZIP, mapped("country", 13, "string")))) == []
     for current, reason in (
         (home(STREET), r"column home\S*\.zip is gone"),
         (home(STREET, mapped("zip", 14)), r"column home\S*\.zip is gone"),
@@ -209,7 +209,7 @@ def test_nested_fields_are_matched_by_physical_name_too(wrap: Any) -> None:
         (home(STREET, {**ZIP, "type": "string"}), r"column home\S*\.zip is string, not long"),
         (home(STREET, ZIP, {**mapped("x", 13), "nullable": False}), r"the new column home\S*\.x is NOT NULL"),
     ):
-        assert re.search(reason, "; ".join(misfits(staged, current))), reason
+        assert re.search(reason, "; ".join(incompatibilities(staged, current))), reason
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,9 @@ def test_nested_fields_are_matched_by_physical_name_too(wrap: Any) -> None:
     ],
 )
 def test_arrays_and_maps_are_compared_inside(before: Any, now: Any, reason: str) -> None:
-    assert "; ".join(misfits(metadata(field("id", before), MONTH), metadata(field("id", now), MONTH))) == reason
+    assert (
+        "; ".join(incompatibilities(metadata(field("id", before), MONTH), metadata(field("id", now), MONTH))) == reason
+    )
 
 
 # -- widening ------------------------------------------------------------------------------------------------------
@@ -255,10 +257,10 @@ def widened(*kinds: str, by: tuple[str, ...] = ("month",), **more: Any) -> dict[
 )
 def test_a_widening_that_the_table_records_fits_from_every_type_on_the_way(kinds: tuple[str, ...]) -> None:
     for staged in kinds:
-        assert list(misfits(metadata(field("id", staged), MONTH), widened(*kinds))) == []
+        assert list(incompatibilities(metadata(field("id", staged), MONTH), widened(*kinds))) == []
     narrower = {"fromType": kinds[0], "toType": kinds[1]}
     before = metadata(field("id", kinds[1], **{"delta.typeChanges": [narrower]}), MONTH)
-    assert list(misfits(before, widened(*kinds))) == []
+    assert list(incompatibilities(before, widened(*kinds))) == []
 
 
 @pytest.mark.parametrize(
@@ -278,28 +280,28 @@ def test_a_widening_that_the_table_records_fits_from_every_type_on_the_way(kinds
     ],
 )
 def test_another_type_does_not_fit_whatever_the_record_says(staged: str, current: dict[str, Any]) -> None:
-    (reason,) = misfits(metadata(field("id", staged), MONTH), current)
+    (reason,) = incompatibilities(metadata(field("id", staged), MONTH), current)
     assert reason.startswith("column id is ")
 
 
 def test_a_partition_column_or_a_nested_field_that_was_widened_is_refused_in_words() -> None:
     staged = metadata(field("id", "integer"), MONTH, by=("id",))
     assert "a partition column only when staged again" in "; ".join(
-        misfits(staged, widened("integer", "long", by=("id",)))
+        incompatibilities(staged, widened("integer", "long", by=("id",)))
     )
     change = {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}
     inside = [
         metadata(field("s", struct(field("n", kind, **more)))) for kind, more in (("integer", {}), ("long", change))
     ]
     assert "a nested field only when staged again" in "; ".join(
-        misfits(*({**described, "partitionColumns": []} for described in inside))
+        incompatibilities(*({**described, "partitionColumns": []} for described in inside))
     )
     change = {"delta.typeChanges": [{"fromType": "integer", "toType": "long", "fieldPath": "element"}]}
     staged, current = (
         metadata(field("id", array("integer")), MONTH),
         metadata(field("id", array("long"), **change), MONTH),
     )
-    assert list(misfits(staged, current)) == ["column id.element is long, not integer"]
+    assert list(incompatibilities(staged, current)) == ["column id.element is long, not integer"]
 
 
 # -- what rows must be -----------------------------------------------------------------------------------------------
@@ -321,14 +323,14 @@ def test_a_rule_for_a_columns_values_that_is_new_or_changed_does_not_fit_and_a_d
     rule: dict[str, Any],
 ) -> None:
     with_rule = metadata(field("id", **rule), MONTH)
-    assert list(misfits(STAGED, with_rule))
-    assert list(misfits(with_rule, metadata(field("id", **dict.fromkeys(rule, "another")), MONTH)))
-    assert list(misfits(with_rule, with_rule)) == []
-    assert list(misfits(with_rule, STAGED)) == []
+    assert list(incompatibilities(STAGED, with_rule))
+    assert list(incompatibilities(with_rule, metadata(field("id", **dict.fromkeys(rule, "another")), MONTH)))
+    assert list(incompatibilities(with_rule, with_rule)) == []
+    assert list(incompatibilities(with_rule, STAGED)) == []
 
 
 def test_files_that_were_not_written_for_iceberg_do_not_fit_a_table_that_is_now() -> None:
     compatible = {**BY_NAME, "delta.enableIcebergCompatV2": "true"}
     columns_ = (mapped("id", 1), mapped("month", 2, "string"))
-    assert re.search("as Iceberg now", "; ".join(misfits(MAPPED, metadata(*columns_, **compatible))))
-    assert list(misfits(metadata(*columns_, **compatible), metadata(*columns_, **compatible))) == []
+    assert re.search("as Iceberg now", "; ".join(incompatibilities(MAPPED, metadata(*columns_, **compatible))))
+    assert list(incompatibilities(metadata(*columns_, **compatible), metadata(*columns_, **compatible))) == []

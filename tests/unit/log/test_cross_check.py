@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.spec import Mode
 from tests.support.tables import foreign_append, foreign_commit, ids, make_table, stage, writer_spec
@@ -22,7 +22,7 @@ def agree(log: DeltaLog, version: int, touches: Any = lambda _: True) -> None:
     assert snapshot is not None
     partitioning = snapshot.partitioning
     files = log.live_files(lambda add: touches(partitioning.partition(add["partitionValues"])), version)
-    deltalake_referee(log.table)(version, partitioning, touches, files)
+    deltalake_cross_check(log.table)(version, partitioning, touches, files)
 
 
 def typed_table(path: Path, kind: str) -> DeltaLog:
@@ -146,18 +146,18 @@ def test_a_disagreement_is_an_error_that_names_a_file(tmp_path: Path, change: st
     ours = files[1:] if change == "one too few" else [*files, {**files[0], "path": "invented"}]
     named = files[0]["path"] if change == "one too few" else "invented"
     with pytest.raises(CorruptLogError, match=named):
-        deltalake_referee(str(tmp_path))(version, snapshot.partitioning, lambda _: True, ours)
+        deltalake_cross_check(str(tmp_path))(version, snapshot.partitioning, lambda _: True, ours)
 
 
-def test_nothing_is_removed_where_the_referee_disagrees(tmp_path: Path) -> None:
+def test_nothing_is_removed_where_the_cross_check_disagrees(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t")
     other = make_table(tmp_path / "other")
     for table in (log, other):
         foreign_append(table, {"2019-01": [1]})
     buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [2]})
     with pytest.raises(CorruptLogError, match="Nothing was removed"):
-        Committer(log, referee=deltalake_referee(other.table)).publish([buffer])
+        Committer(log, cross_check=deltalake_cross_check(other.table)).publish([buffer])
     assert ids(tmp_path / "t") == [1]
-    publication = Committer(log, referee=deltalake_referee(log.table)).publish([buffer])
+    publication = Committer(log, cross_check=deltalake_cross_check(log.table)).publish([buffer])
     assert publication.status is Status.PUBLISHED
     assert ids(tmp_path / "t") == [2]

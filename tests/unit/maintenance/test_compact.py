@@ -14,7 +14,7 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.cross_check import deltalake_referee
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Publisher, Status
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
@@ -109,16 +109,16 @@ def test_a_compacted_table_is_compacted_again(log: DeltaLog) -> None:
     assert len(live(log)) == 2
 
 
-def test_the_referee_has_a_word_and_agrees(log: DeltaLog) -> None:
+def test_the_cross_check_has_a_word_and_agrees(log: DeltaLog) -> None:
     shadow = rewritten(log)
-    assert publish(log, shadow, referee=deltalake_referee(log.table)).status is Status.PUBLISHED
+    assert publish(log, shadow, cross_check=deltalake_cross_check(log.table)).status is Status.PUBLISHED
 
     def disagrees(*_: Any) -> None:
         raise CorruptLogError("seen otherwise")
 
     foreign_append(log, {"2019-01": [30]})
     with pytest.raises(CorruptLogError):
-        publish(log, rewritten(log), referee=disagrees)
+        publish(log, rewritten(log), cross_check=disagrees)
     assert ids(table(log)) == [*ROWS, 30]
 
 
