@@ -19,10 +19,11 @@ from obstore.store import LocalStore
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.staging.spec import Mode, WriteSpec
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 
 SCHEMA = json.dumps(
@@ -35,6 +36,7 @@ SCHEMA = json.dumps(
     }
 )
 LOAD = Load("test", "taxi", "load", "2019-01-01T00:00:00+00:00")
+OVERWRITE: dict[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
 # The run before: its writers are no rivals of the other's, once they have published.
 EARLIER_LOAD = Load("test", "taxi", "load", "2018-12-01T00:00:00+00:00")
 
@@ -43,6 +45,13 @@ def local_log(path: Path) -> DeltaLog:
     """A log on the local disk, without a table yet."""
     path.mkdir(parents=True, exist_ok=True)
     return DeltaLog(ObjectStore(LocalStore(prefix=path), str(path)), str(path))
+
+
+def newest(log: DeltaLog) -> Snapshot:
+    """The newest snapshot of a table that is there."""
+    snapshot = log.snapshot()
+    assert snapshot is not None
+    return snapshot
 
 
 def make_table(path: Path, schema: str = SCHEMA, partition_by: Any = ("month",), **properties: str) -> DeltaLog:
@@ -112,6 +121,13 @@ def finish(log: DeltaLog, task: Stage, spec: WriteSpec, rows: Mapping[str | None
         actions = append_files(log.store, task.path, rows, (spec.attempt, 1))
         log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
     return complete(log, task.path)
+
+
+def change_metadata(log: DeltaLog, **changed: Any) -> None:
+    """Change a table's definition as another engine would."""
+    other = local_log(Path(log.table))
+    metadata = {**newest(other).metadata, **changed}
+    foreign_commit(other, [{"commitInfo": {"timestamp": 3, "operation": "CHANGE"}}, {"metaData": metadata}])
 
 
 def foreign_commit(log: DeltaLog, actions: list[dict[str, Any]]) -> int:

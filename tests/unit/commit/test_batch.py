@@ -16,15 +16,9 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning, typed_value
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode, RowsOutside
-from tests.support.tables import finished_at, foreign_append, make_table, stage, writer_spec
+from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
 
-OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month >= '2019-01' AND month < '2019-03'"}
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def placed(log: DeltaLog, *buffers: Buffer) -> Batch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -12,20 +11,8 @@ from airflow_provider_onelake.commit.checks import check_definition, check_no_pa
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.spec import Mode
-from tests.support.tables import make_table, stage, writer_spec
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
-def newest(log: DeltaLog) -> Snapshot:
-    snapshot = log.snapshot()
-    assert snapshot is not None
-    return snapshot
+from tests.support.tables import newest, stage, writer_spec
 
 
 def file(month: str | None, path: str = "a", **fields: Any) -> dict[str, Any]:

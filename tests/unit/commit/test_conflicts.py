@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -20,24 +19,11 @@ from airflow_provider_onelake.commit.conflicts import (
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.spec import Mode
-from tests.support.tables import make_table, stage, writer_spec
+from tests.support.tables import OVERWRITE, newest, stage, writer_spec
 
-OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
 FINISHED = datetime(2019, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
-def newest(log: DeltaLog) -> Snapshot:
-    snapshot = log.snapshot()
-    assert snapshot is not None
-    return snapshot
 
 
 def batch(log: DeltaLog, **terms: Any) -> Batch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,18 +20,12 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode
-from tests.support.tables import make_table, stage, writer_spec
+from tests.support.tables import OVERWRITE, stage, writer_spec
 from tests.support.vectors import deletion_vector
 
 NOW = datetime(2019, 2, 1, 3, 4, 5, 678000, UTC)
 STAMP = 1_548_990_245_678
-OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), yielded: set[Partition] | None = None) -> Entry:

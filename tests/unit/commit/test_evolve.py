@@ -53,11 +53,6 @@ def mapping(key: Any, value: Any) -> dict[str, Any]:
     return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": False}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
 def schema_of(log: DeltaLog) -> list[dict[str, Any]]:
     snapshot = log.snapshot()
     assert snapshot is not None

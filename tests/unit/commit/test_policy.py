@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.staging.spec import Mode
-from tests.support.tables import finished_at, make_table, stage, writer_spec
+from tests.support.tables import finished_at, stage, writer_spec
 
 MINE = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EARLIER, LATER = MINE - timedelta(hours=1), MINE + timedelta(hours=1)
@@ -25,11 +24,6 @@ MONTHLY = Partitioning({"month": "string"})
 APPENDED, REPLACED, CHANGED = Effect
 LAST, FIRST = Policy.LAST_WRITER_WINS, Policy.FIRST_WRITER_WINS
 LAST_BY_PART, FIRST_BY_PART = Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRST_WRITER_WINS_PER_PARTITION
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 @pytest.fixture

@@ -46,6 +46,8 @@ from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
+    OVERWRITE,
+    change_metadata,
     finish,
     finished_at,
     foreign_append,
@@ -58,14 +60,8 @@ from tests.support.tables import (
 )
 from tests.support.vectors import delete_rows, ids_without_deleted
 
-OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def committer(log: DeltaLog, store: Store | None = None, **changed: Any) -> Committer:
@@ -95,14 +91,6 @@ def prepared(log: DeltaLog, spec: WriteSpec) -> Stage:
 
 def entries(log: DeltaLog) -> list[str]:
     return sorted(path.name for path in Path(log.table, LOG_DIRECTORY).glob("*.json"))
-
-
-def change_metadata(log: DeltaLog, **changed: Any) -> None:
-    snapshot = through(log.store, log).snapshot()
-    assert snapshot is not None
-    foreign_commit(
-        through(log.store, log), [{"commitInfo": {"timestamp": 1}}, {"metaData": {**snapshot.metadata, **changed}}]
-    )
 
 
 def live(log: DeltaLog) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ from tests.support.tables import (
     foreign_append,
     foreign_commit,
     ids,
-    make_table,
     stage,
     writer_spec,
 )
@@ -47,11 +46,6 @@ class Meanwhile(PassingOn):
             happens, self.happens = self.happens, None
             happens()
         return super().list(prefix, start_after)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:

@@ -37,27 +37,21 @@ from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
+    OVERWRITE,
     finish,
     finished_at,
     foreign_append,
     foreign_commit,
     ids,
     local_log,
-    make_table,
     stage,
     writer_spec,
 )
 
-OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
 BASE = datetime.now(UTC) - timedelta(hours=5)
 LATER_IS_SEEN = "month=2019-01: version 1 (late) stays: it replaced the partition later, so this writer's rows there are not published"
 EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def settle(log: DeltaLog, *writers: str, store: Store | None = None, **terms: Any) -> Report:

@@ -16,7 +16,6 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from airflow_provider_onelake.storage.stores import Store
@@ -29,6 +28,7 @@ from tests.support.tables import (
     ids,
     landed_at,
     make_table,
+    newest,
     stage,
     writer_spec,
 )
@@ -37,19 +37,8 @@ from tests.support.vectors import delete_rows
 REPLACE = {"on_rerun": OnRerun.REPLACE, "fingerprint": "mended"}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
 def committer(log: DeltaLog, store: Store | None = None) -> Committer:
     return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table))
-
-
-def newest(log: DeltaLog) -> Snapshot:
-    snapshot = log.snapshot()
-    assert snapshot is not None
-    return snapshot
 
 
 def table_ids(log: DeltaLog) -> list[int]:

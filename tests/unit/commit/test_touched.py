@@ -15,11 +15,6 @@ from airflow_provider_onelake.staging.spec import PublishMode
 from tests.support.tables import LOAD, foreign_append, make_table, stage, writer_spec
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
 @pytest.mark.parametrize("publish", list(PublishMode))
 def test_each_partition_that_got_files_is_named_once_and_others_are_not(log: DeltaLog, publish: PublishMode) -> None:
     foreign_append(log, {"2019-09": [9]})

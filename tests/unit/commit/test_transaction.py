@@ -15,7 +15,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import foreign_append, local_log, make_table
+from tests.support.tables import foreign_append, local_log
 
 SHORT = Backoff(budget=2.0)
 
@@ -41,11 +41,6 @@ class Note(Proposal[str]):
 
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> str:
         return f"gave up: {tally.lost_races} lost, {tally.unanswered} unanswered, {trouble}"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def others(log: DeltaLog, times: int) -> list[Any]:

@@ -23,7 +23,16 @@ from airflow_provider_onelake.staging.spec import Mode
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
-from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table, stage, writer_spec
+from tests.support.tables import (
+    change_metadata,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    stage,
+    writer_spec,
+)
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 ROWS = [0, 1, 5, 10, 11, 15, 20, 21, 25]
@@ -225,13 +234,6 @@ def test_many_at_once_in_any_order_lose_and_double_nothing(log: DeltaLog) -> Non
 
 
 # -- the table changes -----------------------------------------------------------------------------------------------
-
-
-def change_metadata(log: DeltaLog, **changes: Any) -> None:
-    snapshot = log.snapshot()
-    assert snapshot is not None
-    metadata = {**snapshot.metadata, **changes}
-    foreign_commit(log, [{"commitInfo": {"timestamp": 3, "operation": "CHANGE"}}, {"metaData": metadata}])
 
 
 @pytest.mark.parametrize(

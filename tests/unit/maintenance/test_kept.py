@@ -17,17 +17,12 @@ from airflow_provider_onelake.maintenance.kept import (
     referenced,
     release_version,
 )
-from tests.support.tables import foreign_append, local_log, make_table
+from tests.support.tables import foreign_append, local_log
 from tests.support.vectors import deletion_vector
 
 # From Delta's own description of the format.
 ON_DISK = {"storageType": "u", "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^", "sizeInBytes": 40, "cardinality": 6}
 ON_DISK_PATH = "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def test_a_version_is_kept_until_it_is_released(log: DeltaLog) -> None:

@@ -44,11 +44,6 @@ RETENTION = "delta.deletedFileRetentionDuration"
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
-@pytest.fixture
 def hasty(tmp_path: Path) -> DeltaLog:
     """A table that keeps deleted files for an hour. With zero, nothing could be published (protocol: young)."""
     return make_table(tmp_path / "t", **{RETENTION: "interval 1 hours"})

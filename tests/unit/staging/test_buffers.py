@@ -37,11 +37,6 @@ ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [
 ANY_BODY = {"path": "x", "id": "x", "schemaString": SCHEMA, "minReaderVersion": 1, "minWriterVersion": 2}
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
-
-
 def opened(log: DeltaLog, **terms: Any) -> OpenBuffer:
     snapshot = log.snapshot()
     assert snapshot is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,14 +12,9 @@ from airflow_provider_onelake.exceptions import DuplicateWriterError, ZombieWrit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.claims import Deed, begin, claim, claims, generation_of, standing
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.tables import LOAD, make_table, stage, writer_spec
+from tests.support.tables import LOAD, stage, writer_spec
 
 W = LOAD.writer("w")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def deed(name: str = "first", **more: Any) -> Deed:

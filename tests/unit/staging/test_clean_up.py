@@ -21,14 +21,9 @@ from airflow_provider_onelake.staging.prepare import Stage, prepare
 from tests.support.ages import files, grow_old
 from tests.support.shadows import compact
 from tests.support.stores import PassingOn, through
-from tests.support.tables import append_files, foreign_append, ids, local_log, make_table, stage, writer_spec
+from tests.support.tables import append_files, foreign_append, ids, local_log, stage, writer_spec
 
 WEEK = timedelta(days=7)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def published(log: DeltaLog, writer: str = "w", rows: list[int] | None = None) -> Buffer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import attrs
 import pytest
 from deltalake import DeltaTable
@@ -15,15 +13,10 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.orphans import check_no_orphans, doubled, is_new_beside_others, orphans
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
-from tests.support.tables import LOAD, foreign_append, make_table, stage, writer_spec
+from tests.support.tables import LOAD, foreign_append, stage, writer_spec
 
 NOVEMBER = attrs.evolve(LOAD, run="2019-11-01T00:00:00+00:00")
 OTHER_GROUP = attrs.evolve(LOAD, group="more")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def publish(log: DeltaLog, writer: str, rows: list[int] | None = None, **terms: object) -> None:

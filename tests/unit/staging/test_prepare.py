@@ -40,6 +40,8 @@ from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, Wr
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
     LOAD,
+    OVERWRITE,
+    change_metadata,
     finish,
     foreign_append,
     foreign_commit,
@@ -51,24 +53,12 @@ from tests.support.tables import (
 )
 
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
-OVERWRITE = {"mode": Mode.OVERWRITE_PARTITIONS}
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 def published(log: DeltaLog, *, rows: dict[str | None, list[int]] | None = None, **terms: Any) -> Buffer:
     buffer = stage(log, writer_spec(**terms), {"2019-01": [1]} if rows is None else rows)
     Committer(log).publish([buffer])
     return buffer
-
-
-def change_metadata(log: DeltaLog, **changed: Any) -> None:
-    snapshot = log.snapshot()
-    assert snapshot is not None
-    foreign_commit(log, [{"commitInfo": {"operation": "ALTER"}}, {"metaData": {**snapshot.metadata, **changed}}])
 
 
 def staged_files(log: DeltaLog) -> list[Path]:

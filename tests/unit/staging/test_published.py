@@ -13,15 +13,10 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import files_to_take_back
-from tests.support.tables import LOAD, local_log, make_table, stage, writer_spec
+from tests.support.tables import LOAD, local_log, stage, writer_spec
 from tests.support.vectors import delete_rows
 
 WRITER = LOAD.writer("w")
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> DeltaLog:
-    return make_table(tmp_path / "t")
 
 
 @pytest.fixture
