@@ -93,6 +93,11 @@ class Stress:
         return self.stack.lakehouse / CONTESTED_TABLE
 
     @property
+    def appends(self) -> list[Load]:
+        """The loads of the first table, whose rows stay but for those of a slot."""
+        return [load for load in self.loads if load.dag_id not in RIVAL_DAGS]
+
+    @property
     def rivals(self) -> list[Load]:
         """The loads that replace the same partitions."""
         return [load for load in self.loads if load.dag_id in RIVAL_DAGS]

@@ -31,7 +31,7 @@ from tests.live.stress.shape import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from airflow_provider_onelake.log.commits import Commit
@@ -85,7 +85,7 @@ def judge(stress: Stress) -> Evidence:
     _ask_airflow(stress, seen)
     check_log(seen)
     check_versions(seen)
-    seen.expected = _expected(stress, seen)
+    seen.expected = expected_rows(stress.appends, stress.foreign.rows, seen.writes)
     _check_rows(stress, seen)
     check_reader(stress, seen)
     _check_time_travel(stress, seen)
@@ -117,9 +117,14 @@ def _ask_airflow(stress: Stress, seen: Evidence) -> None:
     seen.compactions = stress.results(OPTIMIZE, "optimize")
     seen.vacuums = stress.results(VACUUM, "vacuum")
     for outcome in seen.outcomes:
-        allowed = {"published", "already_published"} | ({"set_aside"} if is_overwriter(outcome["writer"]) else set())
-        if outcome["status"] not in allowed:
-            seen.problems.append(f"{outcome['run_id']}: {outcome['writer']} is {outcome['status']}: {outcome['error']}")
+        check_outcome(outcome, seen)
+
+
+def check_outcome(outcome: dict[str, Any], seen: Evidence) -> None:
+    """An append is published; what replaces a slot may yield to a later one, or be replaced by it."""
+    of_a_slot = {"set_aside", "superseded"} if is_overwriter(outcome["writer"]) else set()
+    if outcome["status"] not in {"published", "already_published"} | of_a_slot:
+        seen.problems.append(f"{outcome['run_id']}: {outcome['writer']} is {outcome['status']}: {outcome['error']}")
 
 
 def _not_well(stress: Stress, dag_id: str) -> list[dict[str, Any]]:
@@ -168,7 +173,10 @@ def check_log(seen: Evidence) -> None:
 
 
 def check_versions(seen: Evidence) -> None:
-    """Every version that a task of ours was told is its own in the log: a foreign commit has no way to know (protocol: no Spark commit to the shared log)."""
+    """Every version that a task of ours was told is its own in the log.
+
+    A foreign commit may have overwritten it without noticing (protocol: no Spark commit to the shared log).
+    """
     by_version = {commit.version: commit for commit in seen.commits}
     for told in (*seen.writes, *seen.outcomes):
         if told["status"] not in ("published", "already_published"):
@@ -207,14 +215,12 @@ def is_ours(commit: Commit) -> bool:
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 
-def _expected(stress: Stress, seen: Evidence) -> Counter[Row]:
+def expected_rows(loads: Iterable[Load], foreign: Iterable[Row], writes: Iterable[dict[str, Any]]) -> Counter[Row]:
     """Every append's rows, of those that replaced a slot the last to finish, and the foreign writer's."""
-    finished = {
-        (w["run_id"], w["writer"]): datetime.fromisoformat(w["finished"]) for w in seen.writes if "finished" in w
-    }
-    rows = list(stress.foreign.rows)
+    finished = {(w["run_id"], w["writer"]): datetime.fromisoformat(w["finished"]) for w in writes if "finished" in w}
+    rows = list(foreign)
     last: dict[str, tuple[datetime, list[Row]]] = {}
-    for load in stress.loads:
+    for load in loads:
         for writer in load.writers:
             mine = load.rows(writer)
             if not is_overwriter(writer):
@@ -273,11 +279,11 @@ def check_reader(stress: Stress, seen: Evidence) -> None:
     errors = Counter(answer["error"] for answer in stress.answers if "error" in answer)
     seen.problems += [f"The reader met, {count} times: {error[:600]}" for error, count in errors.items()]
     slots = defaultdict(list)
-    for load in stress.loads:
+    for load in stress.appends:
         if load.dag_id == EACH:
             slots[load.slot].append(f"{load.name}/slot")
-    together = [tuple(f"{load.name}/{w}" for w in load.writers) for load in stress.loads if load.dag_id == TOGETHER]
-    appended = [f"{ld.name}/{w}" for ld in stress.loads for w in ld.writers if not is_overwriter(w)]
+    together = [tuple(f"{load.name}/{w}" for w in load.writers) for load in stress.appends if load.dag_id == TOGETHER]
+    appended = [f"{ld.name}/{w}" for ld in stress.appends for w in ld.writers if not is_overwriter(w)]
     before: dict[str, int] = {}
     version = -1
     wrong: list[str] = []

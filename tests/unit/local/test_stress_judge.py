@@ -10,8 +10,15 @@ import pytest
 
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from tests.live.stress.driver import Stress
-from tests.live.stress.judge import Evidence, check_log, check_reader, check_versions
-from tests.live.stress.shape import EACH, TOGETHER, Load
+from tests.live.stress.judge import (
+    Evidence,
+    check_log,
+    check_outcome,
+    check_reader,
+    check_versions,
+    expected_rows,
+)
+from tests.live.stress.shape import EACH, RIVALS, TOGETHER, Load
 
 LOADS = [Load(EACH, "a", "a", "0"), Load(EACH, "b", "b", "0"), Load(TOGETHER, "t", "t", "0")]
 BEFORE = {"a/spread": 60, "a/slot": 30}
@@ -117,3 +124,30 @@ def test_a_compaction_that_no_task_knows_of_is_found() -> None:
     seen = Evidence(commits=[commit(0), commit(1, compaction={})])
     check_versions(seen)
     assert seen.problems == ["Version 1 is a compaction that no task tells of"]
+
+
+def test_the_rows_of_rivals_are_of_another_table() -> None:
+    rivals = Load(RIVALS, "r", "r", "0", "fail")
+    stress = Stress(None, 1, Path(), loads=[*LOADS, rivals])  # type: ignore[arg-type]
+    writes = [{"run_id": "b", "writer": "slot", "finished": "2019-01-01T00:00:00+00:00"}]
+    foreign = [("foreign", "foreign", "foreign", 0, 1)]
+    rows = expected_rows(stress.appends, foreign, writes)
+    assert {row[1] for row in rows} == {"a", "b", "t", "foreign"}
+    assert rows.total() == 2 * (60 + 20) + 30 + 40 + 24 + 1
+    assert stress.rivals == [rivals]
+
+
+@pytest.mark.parametrize(
+    ("writer", "status", "well"),
+    [
+        ("slot", "superseded", True),
+        ("slot", "set_aside", True),
+        ("slot", "deleted", False),
+        ("spread", "superseded", False),
+        ("spread", "already_published", True),
+    ],
+)
+def test_only_what_replaces_a_slot_may_be_replaced(writer: str, status: str, well: bool) -> None:
+    seen = Evidence()
+    check_outcome({"run_id": "a", "writer": writer, "status": status, "error": None}, seen)
+    assert seen.problems == ([] if well else [f"a: {writer} is {status}: None"])
