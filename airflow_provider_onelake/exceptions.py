@@ -1,15 +1,15 @@
-"""Everything that can go wrong, by what the caller should do about it.
+"""The errors of this package, grouped by what the caller should do about them.
 
 :class:`TerminalError` means that trying again changes nothing: a person has to act, and the message says how.
 :class:`TransientError` means that the same call may succeed later. Every message names the table, the version or
-the writer it is about, and what is safe to do next.
+the writer that it is about, and what is safe to do next.
 """
 
 from __future__ import annotations
 
 
 class OneLakeError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """The root of all errors that this package raises on purpose."""
 
 
 class TerminalError(OneLakeError):
@@ -44,15 +44,15 @@ class AccessDeniedError(TerminalError):
 
 
 class StoreRefusedError(TerminalError):
-    """The store takes a request for a wrong one, for reasons that the message gives in the store's own words."""
+    """The store refused a request as wrong, for a reason that the message gives in the store's own words."""
 
 
 class ObjectNotFoundError(OneLakeError):
-    """There is no object at the path. Part of the store's interface, not a failure in itself."""
+    """There is no object at the path. This is part of the store's interface, not a failure in itself."""
 
 
 class ObjectExistsError(OneLakeError):
-    """A create-only put met an object at its path. Part of the store's interface, not a failure in itself."""
+    """A create-only put met an object at its path. This is part of the store's interface, not a failure in itself."""
 
 
 class UnsafeStoreError(TerminalError):
@@ -60,11 +60,11 @@ class UnsafeStoreError(TerminalError):
 
 
 class StoreUnavailableError(TransientError):
-    """The store did not answer, or answered with an error. A put may have taken effect all the same."""
+    """The store did not answer, or answered with an error that may pass. A put may still have taken effect."""
 
 
 class ConnectionUnavailableError(TransientError):
-    """Airflow does not give a connection: it is not defined, or who knows it did not answer."""
+    """Airflow does not give a connection: it is not defined, or the service that stores it did not answer."""
 
 
 class StoreFullError(TerminalError):
@@ -87,7 +87,7 @@ class CorruptLogError(TerminalError):
 
 
 class MissingStatisticsError(TerminalError):
-    """Rows are to be counted, and files of the table do not say how many they hold."""
+    """Rows are to be counted, but the statistics of some files do not say how many rows they hold."""
 
 
 class UnsupportedFeatureError(TerminalError):
@@ -110,11 +110,11 @@ class DuplicateWriterError(TerminalError):
 
 
 class OrphanWriterError(TerminalError):
-    """The run published rows under a writer's name that no task has any more, and appending may double them."""
+    """The run published rows under a writer's name that no task has any more, so appending may double the rows."""
 
 
 class RerunRefusedError(TerminalError):
-    """What ``on_rerun`` asks for would lose or repeat rows.
+    """The rerun is refused, because what ``on_rerun`` asks for would lose or repeat rows.
 
     Protocol: generation, skip only what is there, take back whole, no expiring txn.
     """
@@ -125,7 +125,7 @@ class BufferIncompleteError(TransientError):
 
 
 class BufferSetAsideError(TransientError):
-    """A buffer was closed while its writer worked, so nobody publishes it; a retry stages the rows again."""
+    """A buffer was closed while its writer worked, so it is never published. A retry stages the rows again."""
 
 
 class BufferLostError(TerminalError):
@@ -152,25 +152,25 @@ class ConstraintViolatedError(TerminalError):
 
 
 class PlanError(TerminalError):
-    """A source cannot be divided over writers as asked."""
+    """A source cannot be divided over writers as requested."""
 
 
 class SourceGrewError(TerminalError):
-    """A writer's source is larger by now than it was allowed to be."""
+    """A writer's source has grown beyond its ``max_bytes`` since it was planned."""
 
 
 # -- commit --------------------------------------------------------------------------------------------------------
 
 
 class BufferDoesNotFitError(TerminalError):
-    """The table changed since staging in a way that the buffer's files do not follow.
+    """The table changed since staging in such a way that the buffer's files no longer fit.
 
     Protocol: compatible definition.
     """
 
 
 class ConflictError(TerminalError):
-    """A winner touched what this write replaces, and the policy does not settle it."""
+    """A winner (a commit after the read version) changed what this write replaces, and the policy cannot settle it."""
 
 
 class ZombieWriterError(TerminalError):
@@ -178,7 +178,7 @@ class ZombieWriterError(TerminalError):
 
 
 class CommitContentionError(TransientError):
-    """The budget of attempts was used up by other committers; the buffer stays publishable."""
+    """Other committers were faster in every attempt that was allowed. The buffer can still be published."""
 
 
 class MissingWritersError(TerminalError):
@@ -197,7 +197,7 @@ class ReconciliationMismatchError(TerminalError):
 
 
 class VacuumRefusedError(TerminalError):
-    """A VACUUM could delete what somebody still needs, or was asked to keep what is gone."""
+    """A VACUUM is refused: it could delete what is still needed, or was asked to keep what is gone."""
 
 
 # -- Spark ---------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class SparkUnavailableError(TransientError):
 
 
 class SparkSetUpError(TerminalError):
-    """Spark lacks what the job needs: Delta Lake's JARs, a store's, a way to start it at all."""
+    """Spark lacks something that the job needs: Delta Lake's JARs, a store's JARs, or a way to be started at all."""
 
 
 class SparkJobError(TransientError):

@@ -1,7 +1,8 @@
-"""What OpenLineage is told of a task: what it read, and which version of the table it made.
+"""A task's lineage for OpenLineage: what the task read, and which version of the table it made.
 
-A task keeps plain values; they become OpenLineage's only when its provider asks for them, in a process that it may have
-forked, where no store can be asked any more. Without the extra ``openlineage`` nobody asks.
+A task keeps plain values. They are turned into OpenLineage's objects only when OpenLineage's provider asks for them. It
+may ask in a process that it forked, where no store can be used any more. Without the extra ``openlineage``, it never
+asks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _ADDRESS = re.compile(r"^(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://(?P<authority>[^/]*))?(?P<path>.*)$", re.DOTALL)
 _SAME_STORE = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "wasb": "wasbs"}
-# A question mark alone may be a glob's.
+# A query has an equals sign; a question mark without one may belong to a glob.
 _QUERY = re.compile(r"\?(?=[^/]*=)")
 _WITH_CONTAINER = ("abfss", "wasbs")
 
@@ -34,14 +35,14 @@ _WITH_CONTAINER = ("abfss", "wasbs")
 class Lineage:
     """What one task did to one table.
 
-    :param table: its address.
-    :param inputs: addresses of what was read, as Spark spells them.
-    :param read_version: of the table, where the task read the table itself.
-    :param version: of the table that the task made; ``None`` where nothing of it is in the table yet.
-    :param columns: names and types, at that version.
-    :param rows: added to the table; ``None`` where that is not known, or where rows only moved.
-    :param bytes: of the files added.
-    :param files: added.
+    :param table: the table's address.
+    :param inputs: the addresses that the task read, as Spark spells them.
+    :param read_version: the version of the table that the task read; ``None`` if it did not read the table.
+    :param version: the version of the table that the task made; ``None`` if none of its rows are in the table yet.
+    :param columns: the names and types of the columns at that version.
+    :param rows: how many rows were added; ``None`` if that is not known, or if rows only moved to other files.
+    :param bytes: the size in bytes of the files that were added.
+    :param files: how many files were added.
     """
 
     table: TableAddress
@@ -54,23 +55,23 @@ class Lineage:
     files: int | None = None
 
     def with_snapshot(self, snapshot: Snapshot | None) -> Lineage:
-        """Return it with the table's columns.
+        """Return this lineage with the table's columns.
 
-        :param snapshot: of the table.
+        :param snapshot: the table's snapshot; ``None`` leaves the columns out.
         """
         from airflow_provider_onelake.log.schema import columns
 
         if snapshot is None:
             return self
         found = columns(snapshot.metadata).values()
-        # Of a nested type its kind: the whole is as long as the author likes.
+        # Name only the kind of a nested type, because the whole type may be very long.
         kinds = ((c.name, c.type if isinstance(c.type, str) else str(c.type.get("type"))) for c in found)
         return attrs.evolve(self, columns=tuple(kinds))
 
     def with_publications(self, publications: Iterable[Publication]) -> Lineage:
-        """Return it with what was put into the table.
+        """Return this lineage with what the task put into the table.
 
-        :param publications: of the task; those that put nothing do not count.
+        :param publications: the task's publications; those that put nothing do not count.
         """
         put = [(p.version, p.entry) for p in publications if p.entry is not None]
         adds = [action["add"] for _, entry in put for action in entry.actions if "add" in action]
@@ -84,7 +85,7 @@ class Lineage:
         )
 
     def facets(self) -> Any:
-        """Return it as OpenLineage's provider for Airflow takes it.
+        """Return this lineage as OpenLineage's provider for Airflow takes it.
 
         :raises ImportError: the extra ``openlineage`` is not installed.
         """
@@ -114,7 +115,7 @@ class Lineage:
 
 
 def is_wanted() -> bool:
-    """Say whether OpenLineage's provider is installed, and sends its events anywhere."""
+    """Say whether OpenLineage's provider is installed and not disabled."""
     try:
         from airflow.providers.openlineage.conf import is_disabled
     except ImportError:
@@ -123,9 +124,9 @@ def is_wanted() -> bool:
 
 
 def lineage_of(make: Callable[[], Lineage]) -> Lineage | None:
-    """Return a task's lineage where somebody wants it. Never fails a task: its rows may be in the table.
+    """Return a task's lineage if OpenLineage wants it. An error never fails the task: its rows may be in the table.
 
-    :param make: makes it.
+    :param make: makes the lineage.
     """
     if not is_wanted():
         return None
@@ -139,18 +140,18 @@ def lineage_of(make: Callable[[], Lineage]) -> Lineage | None:
 def facets_of(lineage: Lineage | None) -> Any:
     """Return what OpenLineage's provider asks an operator for.
 
-    :param lineage: of the task; ``None`` where it did not come to anything.
+    :param lineage: the task's lineage; ``None`` if there is none.
     """
     return lineage.facets() if lineage is not None else None
 
 
 def inputs_of(source: Source, steps: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the addresses of what a writer reads, as far as they are spelled out.
+    """Return the addresses that a writer reads, as far as its source and its steps spell them out.
 
     Tables of a catalog, and what a Python function reads, are not known here.
 
-    :param source: rendered.
-    :param steps: rendered.
+    :param source: the rendered source.
+    :param steps: the rendered steps.
     """
     paths = source.paths if isinstance(source, FileSource) else []
     queries = [*([source.query] if isinstance(source, SqlSource) else []), *steps.values()]
@@ -160,14 +161,14 @@ def inputs_of(source: Source, steps: Mapping[str, str]) -> tuple[str, ...]:
 def dataset_of(address: str) -> tuple[str, str]:
     """Return an address's namespace and name, by OpenLineage's naming: https://openlineage.io/docs/spec/naming.
 
-    :param address: a path, an address or a glob. Whoever signs in by it, or what signs it, is left out.
+    :param address: a path, an address or a glob. A user, a password and a signature in it are left out.
     """
     found = _ADDRESS.match(address)
     if found is None or found["scheme"].lower() == "file":
         return "file", address if found is None else found["path"]
     scheme = found["scheme"].lower()
     scheme, authority, path = _SAME_STORE.get(scheme, scheme), found["authority"] or "", found["path"]
-    # Before abfss's @ is a container; a name and a password have a colon between them.
+    # The part before the @ of abfss is a container, unless it has a colon: then it is a user and a password.
     if scheme not in _WITH_CONTAINER or ":" in authority.rpartition("@")[0]:
         authority = authority.rpartition("@")[2]
     if scheme in _WITH_CONTAINER:
@@ -178,7 +179,7 @@ def dataset_of(address: str) -> tuple[str, str]:
 
 
 def _paths_in(query: str) -> list[str]:
-    """Return what a query reads as ``json.`/data/x.json```."""
+    """Return the paths that a query reads in the form ``json.`/data/x.json```."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError

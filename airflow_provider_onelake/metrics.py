@@ -1,7 +1,7 @@
-"""What tasks report to Airflow's metrics, by whatever its ``[metrics]`` configuration says: StatsD, OpenTelemetry.
+"""Reports to Airflow's metrics; its ``[metrics]`` configuration says whether they go to StatsD or OpenTelemetry.
 
-All names begin with ``onelake.``; docs/observability.md lists them. Tags are ``table``, ``dag_id`` and ``task_id``,
-and what a metric says more.
+All names begin with ``onelake.``; docs/observability.md lists them. The tags are ``table``, ``dag_id`` and ``task_id``,
+and some metrics have further tags.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "onelake"
 
-# A colon, a comma or an equals sign has a meaning in what a StatsD server is sent.
+# Replace all other characters in tags, because colons, commas and equals signs have a meaning in StatsD's protocol.
 _NO_TAG = re.compile(r"[^A-Za-z0-9_./-]+")
 
 
@@ -32,17 +32,16 @@ _NO_TAG = re.compile(r"[^A-Za-z0-9_./-]+")
 class Metrics:
     """One task's reports about one table. They never fail the task.
 
-    :param tags: of all of them.
+    :param tags: the tags of every report.
     """
 
     tags: Mapping[str, str]
 
     @classmethod
     def of(cls, ti: Any, address: TableAddress) -> Metrics:
-        """Return those of a task instance.
+        """Return the reports of a task instance about a table.
 
-        :param ti: the task instance; ``None`` for none.
-        :param address: of the table.
+        :param ti: the task instance; ``None`` if there is none.
         """
         task = {"dag_id": ti.dag_id, "task_id": ti.task_id} if ti is not None else {}
         return cls({"table": _NO_TAG.sub("_", f"{address.authority}/{address.path}".strip("/")), **task})
@@ -50,8 +49,8 @@ class Metrics:
     def staged(self, buffer: Buffer, *, reused: bool) -> None:
         """Report rows that are staged.
 
-        :param buffer: complete.
-        :param reused: whether an earlier try staged them, so that they are no news.
+        :param buffer: a complete buffer.
+        :param reused: whether an earlier try staged the rows; they are not counted again then.
         """
         if reused:
             self._count("write.reused", 1)
@@ -63,16 +62,13 @@ class Metrics:
     def written(self, result: Mapping[str, Any]) -> None:
         """Report how a writer ended.
 
-        :param result: as it goes to XCom.
+        :param result: the writer's result as it goes to XCom.
         """
         self._count("write.writers", 1, status=str(result["status"]))
         self._count("write.reruns", result.get("reruns"))
 
     def published(self, publication: Publication) -> None:
-        """Report how publishing buffers ended.
-
-        :param publication: of them.
-        """
+        """Report how publishing buffers ended."""
         self._count("commit.attempts", publication.tally.attempts)
         self._count("commit.lost_races", publication.tally.lost_races)
         self._count("commit.unanswered", publication.tally.unanswered)
@@ -86,13 +82,13 @@ class Metrics:
         self._count("commit.rows", publication.entry.rows)
         now = datetime.now(UTC)
         for buffer in publication.batch.buffers:
-            # The store's clock may be a little ahead of this machine's.
+            # Never report a negative age: the store's clock may be a little ahead of this machine's.
             self._time("commit.buffer_age", max(0.0, (now - buffer.finished).total_seconds()))
 
     def reconciled(self, report: Report) -> None:
         """Report what became of a load's writers.
 
-        :param report: of the reconciliation.
+        :param report: the report of the reconciliation.
         """
         for outcome in report.outcomes:
             self._count("reconcile.writers", 1, status=outcome.status)
@@ -102,16 +98,16 @@ class Metrics:
     def compacted(self, result: Mapping[str, Any]) -> None:
         """Report a compaction.
 
-        :param result: as it goes to XCom.
+        :param result: its result as it goes to XCom.
         """
         self._count("optimize.runs", 1, status=str(result["status"]))
         self._counts("optimize", result, ("files_before", "files_after", "bytes_before", "bytes_after"))
         self._counts("optimize", result, ("partitions_compacted", "partitions_dropped", "lost_races"))
 
     def vacuumed(self, result: Mapping[str, Any]) -> None:
-        """Report a vacuum that was more than a dry run.
+        """Report a vacuum; do not call it for a dry run.
 
-        :param result: as it goes to XCom.
+        :param result: its result as it goes to XCom.
         """
         self._count("vacuum.runs", 1)
         self._counts("vacuum", result, ("files", "bytes", "left", "logs_deleted"))
@@ -125,7 +121,7 @@ class Metrics:
             self._emit(lambda stats: stats.incr(f"{PREFIX}.{name}", count, tags={**self.tags, **tags}))
 
     def _time(self, name: str, seconds: float) -> None:
-        # Airflow takes a plain number for milliseconds.
+        # Airflow reads a plain number as milliseconds.
         self._emit(lambda stats: stats.timing(f"{PREFIX}.{name}", seconds * 1000, tags=dict(self.tags)))
 
     @staticmethod
@@ -135,5 +131,5 @@ class Metrics:
         try:
             send(stats)
         except Exception as error:
-            # What is reported has happened: rows may be in the table.
+            # Do not fail the task: what is reported has happened already, and rows may be in the table.
             logger.warning("A metric could not be sent: %s", error)

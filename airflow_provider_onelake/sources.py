@@ -1,6 +1,7 @@
-"""What a writer reads: files of a format, or a query.
+"""What a writer reads: files of a format, a query, or the data frame of a function.
 
-Small frozen values. A DAG author writes them with templates inside; the operator renders a copy when the task runs.
+Sources are small frozen values. A DAG author may write templates in them; the operator renders a copy when the task
+runs.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def _texts(value: object) -> bool:
 
 @attrs.frozen
 class FileSource:
-    """Files of a format that Spark reads.
+    """Files in a format that Spark reads.
 
     :param path: a path, an address or a glob, or a list of them, as Spark sees them (templated).
     :param format: Spark's name of the format. Default: ``parquet`` (templated).
-    :param options: of Spark's reader, such as ``{"header": "true"}`` (templated).
+    :param options: options of Spark's reader, such as ``{"header": "true"}``. Default: none (templated).
     :param schema: the columns as Spark DDL, ``id BIGINT, name STRING``. Default: what Spark infers (templated).
     :param view: the name by which the steps read it. Default: ``source``.
     :raises InvalidWriteError: a field is of the wrong kind.
@@ -85,8 +86,8 @@ class FileSource:
     def files(self) -> list[SourceFile]:
         """List the files that Spark would read, where this machine can see them.
 
-        Their sizes and times tell a rerun whether the input changed (protocol: same source). A path in a store or on
-        another machine yields none here.
+        Their sizes and times tell a rerun whether the input changed (protocol: same source). For a path in a store or
+        on another machine, no files are listed here.
 
         :returns: the files, sorted by path.
         :raises InvalidWriteError: a path is no glob that Hadoop takes.
@@ -138,13 +139,14 @@ class SqlSource:
 class FunctionSource:
     """The data frame that a Python function returns. The function runs in the task, on Spark Connect.
 
-    It is what ``@task.onelake_write`` makes of a function.
+    ``@task.onelake_write`` makes this source of a function.
 
-    :param function: called as ``function(spark=…, …)``, once for each session in which Spark is given work.
-    :param arguments: what the author gives it, by name, rendered.
-    :param given: what Airflow gives it, by name.
+    :param function: the function. It is called as ``function(spark=…, …)``, once for each session in which Spark gets
+        work.
+    :param arguments: the author's arguments by name, rendered. Default: none.
+    :param given: the arguments that Airflow gives, by name. Default: none.
     :param view: the name by which the steps read it. Default: ``source``.
-    :raises InvalidWriteError: the view has no name of a view.
+    :raises InvalidWriteError: ``view`` is no name of a view.
     """
 
     template_fields: ClassVar[tuple[str, ...]] = ()
@@ -158,14 +160,14 @@ class FunctionSource:
         _check_view(self.view)
 
     def rendered(self, render: Render) -> FunctionSource:
-        """Return the source itself: its arguments are the task's, which renders them.
+        """Return the source itself, because its arguments belong to the task, and the task renders them.
 
         :param render: renders one value.
         """
         return self
 
     def name(self) -> dict[str, Any]:
-        """Return the function's name and the author's arguments: what stays the same when the code changes.
+        """Return the function's name and the author's arguments, which stay the same when the code changes.
 
         :raises InvalidWriteError: an argument cannot be compared with that of another try.
         """
@@ -181,12 +183,13 @@ class FunctionSource:
         return {"kind": "function", "function": self.function.__qualname__, "arguments": arguments, "view": self.view}
 
     def job(self) -> dict[str, Any]:
-        """Return the source as a Spark job takes it, with all that decides what the function returns.
+        """Return the source as a Spark job takes it, with everything that decides what the function returns.
 
         :raises InvalidWriteError: an argument cannot be compared, or the code cannot be read.
         """
         given = {}
-        # Of what Airflow gives, values count that the function asks for by name; the machinery (`ti`) does not.
+        # Of Airflow's arguments, count only those that the function names as parameters and that are plain values. An
+        # object of Airflow's, such as `ti`, has no plain form and does not count.
         for name in sorted(set(self.given) & set(inspect.signature(self.function).parameters)):
             with suppress(TypeError):
                 given[name] = plain(self.given[name])
@@ -195,13 +198,13 @@ class FunctionSource:
     def rows(self, spark: Any) -> Any:
         """Call the function.
 
-        :param spark: the session.
-        :returns: what it returns.
+        :param spark: the Spark session.
+        :returns: what the function returns: a data frame.
         """
         return self.function(spark=spark, **self.given, **self.arguments)
 
     def files(self) -> list[SourceFile]:
-        """Return nothing: which files the function reads is its own business."""
+        """Return nothing: which files the function reads is not known."""
         return []
 
 

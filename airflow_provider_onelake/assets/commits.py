@@ -16,10 +16,10 @@ from airflow_provider_onelake.triggers.delta_log import IN_FLIGHT
 COMMITS = "commits"
 """In the ``extra`` of a load's event: its commits, as a watcher's event describes one."""
 
-# How late an event may be seen.
+# How late an event may become visible.
 _LOOK_BACK = timedelta(minutes=10)
-# What is kept: so many runs, and more as long as they had not so many commits. A triggerer repeats at most what it had
-# not been told of yet, and may die more than once.
+# Keep at least this many runs, and more until they have this many commits together. A crashed triggerer repeats at most
+# the commits that Airflow had not confirmed, and it may crash more than once.
 _RUNS = 50
 _DIGESTS = 3 * IN_FLIGHT
 
@@ -119,8 +119,8 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     key = f"commits.{ti.dag_id}.{ti.task_id}"
     had = _Had.from_json(kept.get(key), min(event.timestamp for event in handed))
     again = had.runs.get(ti.run_id)
-    # An event has the time at which it was made, and is seen when its transaction has ended: one that comes late is
-    # older than what was had. So what is handed always counts, and the last minutes are gone through anew.
+    # An event has the time at which it was made, but it is visible only after its transaction. So a late event may be
+    # older than the events seen before. Count all events of this run, and read the last minutes again.
     look_from = had.look_from if again is None else again.look_from
     recorded = list(history[asset].after(look_from.isoformat()))
     told = list(_new(sorted([*recorded, *handed], key=lambda event: event.timestamp), set()))
@@ -181,7 +181,7 @@ class _Had:
         runs = dict(had.runs)
         while len(runs) > _RUNS and sum(len(each.digests) for each in runs.values()) > _DIGESTS:
             oldest = next(iter(runs))
-            # What the next run goes through anew must be known to have been had.
+            # The next run reads these minutes again, so it must still know which commits were returned.
             if runs[oldest].until >= had.look_from:
                 break
             del runs[oldest]
@@ -197,7 +197,7 @@ def _new(events: Iterable[Any], seen: set[Any]) -> Iterator[TableCommit]:
 
 
 def _identity(commit: TableCommit) -> tuple[str, int, datetime | None]:
-    # A table that was made again has the same versions, at other times.
+    # A table that was made again has the same version numbers, but at other times.
     return commit.table, commit.version, commit.time
 
 

@@ -1,4 +1,4 @@
-"""Making a table's asset."""
+"""Functions that make the assets of a table."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def _address(uri: SplitResult) -> str:
 
 
 def _relative(table: str) -> str:
-    # Checked as a local one is, which may lie anywhere.
+    # Check the path like that of a local table, which may have any parent directory.
     checked = TableAddress.parse(f"/{table.strip('/')}")
     return quote(checked.path, safe="/=:+@,;!$&'()~")
 

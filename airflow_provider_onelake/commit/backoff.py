@@ -15,8 +15,8 @@ class Backoff:
 
     Why jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
     The bounds are measured (``make bench``): with sixteen committers at once on a local disk they make 1.4 times the
-    commits of bounds of 5 ms and 5 s, as fewer puts meet another's, and nobody who was unlucky waits on when all others
-    are done.
+    commits of bounds of 5 ms and 5 s. Fewer puts meet another's, and an unlucky committer does not wait on when all
+    others are done.
 
     :param first: bound of the first wait, in seconds.
     :param longest: bound of every wait, in seconds.
@@ -40,7 +40,7 @@ class Backoff:
 class Waits:
     """The waits of one piece of work, which share a budget.
 
-    Not counted by puts: a store that does not answer may never let it come to one.
+    Waits are counted, not puts, as a store that does not answer may never let the work come to a put.
 
     :param backoff: how long to wait.
     :param random: where the jitter comes from.
@@ -60,9 +60,9 @@ class Waits:
         return self._waited >= self._backoff.budget
 
     def wait_or_raise(self, trouble: Exception) -> None:
-        """Wait before the next attempt, or raise what made it necessary where the budget is used up.
+        """Wait before the next attempt, or raise an error where the budget is used up.
 
-        :param trouble: to raise.
+        :param trouble: the error, which made the wait necessary.
         """
         if self.exhausted:
             raise trouble

@@ -27,9 +27,9 @@ from airflow_provider_onelake.staging.spec import Mode, RowsOutside
 class Placed:
     """A buffer's files by partition, on a snapshot.
 
-    :param buffer: that the files are of.
+    :param buffer: that the files belong to.
     :param inside: files where the writer's rows may lie, by partition.
-    :param outside: files outside of it, by partition.
+    :param outside: the other files, by partition.
     :param predicate: with ``overwrite`` and ``replace_where``, what is replaced.
     """
 
@@ -42,14 +42,14 @@ class Placed:
         """Say whether the write replaces what is in a partition.
 
         :param partition: typed.
-        :raises InvalidWriteError: nobody knows, because a value is no value of its column's type.
+        :raises InvalidWriteError: the answer is not known, because a value does not have its column's type.
         """
         if self.buffer.spec.mode is Mode.OVERWRITE_PARTITIONS:
             return partition in self.inside or (unreadable(partition) and self._touches_unreadable(partition))
         return self.predicate is not None and self.predicate.covers(partition)
 
     def _touches_unreadable(self, partition: Partition) -> bool:
-        # Spark reads NULL there, and may be the only engine that reads it at all.
+        # Spark reads an unreadable value as NULL, and may be the only engine that reads it at all.
         if tuple(None if isinstance(value, Unreadable) else value for value in partition) in self.inside:
             spelled = ", ".join(str(value) for value in partition if isinstance(value, Unreadable))
             raise InvalidWriteError(
@@ -86,7 +86,7 @@ class Batch:
 
     @property
     def names(self) -> str:
-        """The writers' keys, for people."""
+        """The writers' keys, as messages list them."""
         return ", ".join(repr(buffer.spec.identity.key) for buffer in self.buffers)
 
     @property
@@ -96,7 +96,7 @@ class Batch:
 
     @property
     def finished(self) -> tuple[datetime, str]:
-        """When the last writer finished; the second part settles ties the same way for everybody."""
+        """When the last writer finished; the second part settles ties, for every committer the same way."""
         return max((buffer.finished, buffer.spec.identity.app_id) for buffer in self.buffers)
 
     def replaces(self, partition: Partition) -> bool:
@@ -117,7 +117,7 @@ class Batch:
 def place(buffers: Iterable[Buffer], snapshot: Snapshot) -> Batch:
     """Sort the files of buffers by partition.
 
-    :param buffers: of one mode; more than one only where they are colleagues.
+    :param buffers: of one mode; more than one only where their writers are colleagues.
     :param snapshot: that the commit is decided on.
     :raises InvalidWriteError: the modes differ, or an overwrite meets an instant without a time zone (protocol: typed
         partition values).
@@ -139,7 +139,7 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
     inside: dict[Partition, list[dict[str, Any]]] = {}
     outside: dict[Partition, list[dict[str, Any]]] = {}
     for add in buffer.adds:
-        # Who promises nothing and replaces no partition, or all of them, need not know which one it is.
+        # Appends without `covers` and whole-table overwrites accept ambiguous partition values.
         read = partial(replaced_partition, partitioning) if allowed else read_partition(spec.mode, partitioning)
         partition = read(add["partitionValues"])
         side = inside if allowed is None or allowed.covers(partition) else outside
@@ -159,10 +159,9 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
 
 
 def read_partition(mode: Mode, partitioning: Partitioning) -> Callable[[Mapping[str, str | None]], Partition]:
-    """Return what reads a file's partition, as strictly as a mode needs it.
+    """Return the function that reads a file's partition, as strictly as a mode needs it.
 
     :param mode: what the write does to what is there.
-    :param partitioning: of the table.
     """
     strict = mode in (Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE)
     return partial(replaced_partition, partitioning) if strict else partitioning.partition
@@ -171,10 +170,9 @@ def read_partition(mode: Mode, partitioning: Partitioning) -> Callable[[Mapping[
 def replaced_partition(partitioning: Partitioning, values: Mapping[str, str | None]) -> Partition:
     """Return a partition that an overwrite may have to replace.
 
-    :param partitioning: of the table.
     :param values: a file's ``partitionValues``.
-    :raises InvalidWriteError: it holds an instant without a time zone: nobody knows which partition it is (protocol:
-        typed partition values).
+    :raises InvalidWriteError: it holds an instant without a time zone, so the partition is not known (protocol: typed
+        partition values).
     """
     partition = partitioning.partition(values)
     if partitioning.ambiguous(partition):

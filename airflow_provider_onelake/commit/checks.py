@@ -1,22 +1,22 @@
-"""What is asked before buffers are put into a table, on every snapshot anew: one function a question.
+"""The checks before buffers are put into a table: one function each, repeated on every new snapshot.
 
-In the order in which :mod:`~airflow_provider_onelake.commit.publish` asks, with the rule that each one keeps:
+In the order in which :mod:`~airflow_provider_onelake.commit.publish` runs them, with the rule that each one keeps:
 
-1. :func:`is_in_table`, :func:`is_done`: is the writer's work there already, or newer work of it? (generation, skip only
-   what is there)
+1. :func:`is_in_table`, :func:`is_done`: is the writer's work in the table already, or newer work of the same writer?
+   (generation, skip only what is there)
 2. a marker: was the buffer set aside? (publishing closes)
 3. ``Buffer.check_age``: could a VACUUM take its files? (young)
 4. :func:`check_no_path_twice` (no path twice)
 5. :func:`check_definition`: would the table read its files rightly? (compatible definition)
 6. :func:`~airflow_provider_onelake.commit.batch.place`: do all rows lie where the writer expects them? (typed partition
    values)
-7. :func:`stale_reads`: is what it read still what it was? (reads its target)
-8. :func:`check_winners_known`: does the log tell what it would replace? (known winners)
-9. :func:`check_others_rows_apart`: can the rows of its load's other writers be told from those that it replaces? (whole
-   writes)
+7. :func:`stale_reads`: is the table still what the writer read? (reads its target)
+8. :func:`check_winners_known`: does the log still have every winner? (known winners)
+9. :func:`check_others_rows_apart`: can the rows of the load's other writers be told from the rows that the batch
+   replaces? (whole writes)
 10. :func:`check_paths_relative`, and a second opinion on the live files (verbatim remove)
-11. :func:`~airflow_provider_onelake.commit.conflicts.find_conflicts`: what did others do to the rows that it replaces?
-    Its answers go to the policy (whole writes)
+11. :func:`~airflow_provider_onelake.commit.conflicts.find_conflicts`: what did others do to the rows that the batch
+    replaces? The policy settles the conflicts that it finds (whole writes)
 """
 
 from __future__ import annotations
@@ -44,18 +44,16 @@ from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.published import WAYS, Publishing, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun
 
-# Operations whose new files hold nothing of the files that they remove.
+# Operations whose new files hold no rows of the files that they remove.
 _AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
 
 
 def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
-    """Say whether the buffer's writer is in the table with this very generation (protocol: generation).
+    """Say whether the buffer's writer is in the table with the buffer's generation (protocol: generation).
 
-    :param buffer: to publish.
-    :param view: to decide on.
     :param table: what messages call the table.
-    :raises RerunRefusedError: what is there came from an attempt with another source or code, which was still at work
-        when it was fenced off. So this buffer's rows must not be called published.
+    :raises RerunRefusedError: the rows in the table came from an attempt with another source or code, which was still
+        at work when it was fenced off. So this buffer's rows must not be called published.
     """
     spec = buffer.spec
     if view.snapshot.txns.get(spec.identity.app_id) != spec.generation:
@@ -72,13 +70,10 @@ def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
 
 
 def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
-    """Say whether an older generation's rows, which are in the table, are all that this one may ask for.
+    """Say whether a rerun that skips has nothing to do, as an older generation of the same work is in the table.
 
     Protocol: generation, skip only what is there.
 
-    :param buffer: to publish.
-    :param view: to decide on.
-    :param log: of the table.
     :raises ZombieWriterError: a newer generation is in the table.
     :raises RerunRefusedError: with ``on_rerun='skip'``, other work of the writer came into the table meanwhile, or its
         rows were taken back.
@@ -110,7 +105,6 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
 def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
     """Return the newest record of a writer among some commits, or ``None``.
 
-    :param identity: of the writer.
     :param winners: in the order of versions.
     """
     records = (
@@ -125,10 +119,10 @@ def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing
 def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], table: str) -> None:
     """Refuse to add a file that was ever in the table (protocol: no path twice).
 
-    A buffer's files can have come in only after its read version, so the winners tell.
+    A buffer's files can have come in only after its read version, so the winners show whether they did.
 
     :param buffers: to publish.
-    :param winners: every commit since their read versions.
+    :param winners: every commit since the buffers' read versions.
     :param table: what messages call the table.
     :raises TerminalError: a file was published before.
     """
@@ -143,13 +137,12 @@ def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], ta
 
 
 def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
-    """Refuse a buffer whose files the table would no longer read rightly (protocol: compatible definition).
+    """Refuse a buffer whose files the table would no longer read correctly (protocol: compatible definition).
 
-    :param buffer: to publish.
     :param snapshot: that is committed against.
     :param table: what messages call the table.
-    :raises BufferDoesNotFitError: saying what changed and what to do.
-    :raises UnsupportedFeatureError: the table has got a feature outside the allow-list.
+    :raises BufferDoesNotFitError: the message says what changed and what to do.
+    :raises UnsupportedFeatureError: the table has a feature outside the allow-list.
     """
     snapshot.check_supported(table)
     if buffer.table_id != snapshot.table_id:
@@ -169,12 +162,12 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
 def stale_reads(buffers: Iterable[Buffer], winners: Iterable[Commit]) -> list[Commit]:
     """Return the commits that changed rows after a writer that reads the table was formed (protocol: reads its target).
 
-    Nobody knows which rows a writer read, so any change of rows counts, wherever it is. For the same reason the
+    It is not known which rows a writer read, so every change of rows counts, in any partition. For the same reason the
     writer's reads need not be pinned to one version: without a change since its read version, all of them gave the same
     rows.
 
     :param buffers: to publish.
-    :param winners: every commit since the read versions, but for colleagues' and the batch's own.
+    :param winners: every commit since the read versions, except those of colleagues and the batch's own.
     """
     read_at = min((buffer.read_version for buffer in buffers if buffer.reads_target), default=None)
     if read_at is None:
@@ -187,8 +180,6 @@ def check_winners_known(batch: Batch, view: View, table: str) -> None:
 
     Protocol: known winners.
 
-    :param batch: to publish.
-    :param view: to decide on.
     :param table: what messages call the table.
     :raises ConflictError: commits since the batch's read version were cleaned up.
     """
@@ -208,7 +199,7 @@ def check_winners_known(batch: Batch, view: View, table: str) -> None:
 
 
 def check_others_rows_apart(batch: Batch, colleagues: tuple[str, ...], winners: Iterable[Commit], table: str) -> None:
-    """Refuse to replace rows among which those of the load's other writers can no longer be told by their files.
+    """Refuse to replace rows if files no longer tell which of them are of the load's other writers.
 
     :param batch: to publish; it replaces rows.
     :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
@@ -227,12 +218,11 @@ def check_others_rows_apart(batch: Batch, colleagues: tuple[str, ...], winners: 
 
 
 def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
-    """Return a file of some directories whose rows a commit moved into files of its own, if any.
+    """Return a file below some directories whose rows a commit moved into new files, or ``None``.
 
     A compaction does, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. Whose rows are
     in the new files can no longer be told by their paths.
 
-    :param commit: to look at.
     :param directories: of buffers, with a slash at their ends.
     """
     added = {add["path"] for add in commit.adds}
@@ -242,7 +232,7 @@ def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
             file["path"]
             for file in commit.removes
             if file["path"].startswith(directories)
-            # A file that is added again has another deletion vector, and is the same file.
+            # A file that the commit adds again is the same file, with another deletion vector.
             and (not file.get("dataChange", True) or (moves and file["path"] not in added))
         ),
         None,
@@ -254,7 +244,7 @@ def check_paths_relative(files: Iterable[Mapping[str, Any]], table: str) -> None
 
     :param files: live ``add`` actions to remove.
     :param table: what messages call the table.
-    :raises UnsupportedFeatureError: there is one.
+    :raises UnsupportedFeatureError: there is such a file.
     """
     absolute = next((file["path"] for file in files if is_absolute(file["path"])), None)
     if absolute is not None:

@@ -1,8 +1,8 @@
 """What commits that landed since the read version did to the rows that a batch replaces.
 
-A winner is another's commit. What it did is judged partition by partition, by typed value (protocol: typed partition
-values), and so that one can say what the table would be had the winner come after the batch: that is its
-:class:`Effect`.
+A winner is a commit of another writer. Each winner is judged partition by partition, by typed values (protocol: typed
+partition values). The result is an :class:`Effect`: it says what the table would be if the winner had come after the
+batch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 
-# Outcomes of a settlement in which a write changes nothing in a partition, as the commit records them.
+# Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
-# Says whether a winner put its rows in place of whatever was in a partition; ``None`` where the log does not tell.
+# Tells whether a winner replaced whatever was in a partition; ``None`` where the log does not say.
 _Range = Callable[[Partition], bool | None]
 
 
@@ -33,7 +33,7 @@ class Effect(StrEnum):
 
     ``APPENDED``: it only added rows, without having read the table, so it adds the same rows after any other write.
     ``REPLACED``: it put its rows in place of whatever was there, so nothing of an earlier write is left after it.
-    ``CHANGED``: anything else, such as a DELETE: what it would have done to other rows, the log does not say.
+    ``CHANGED``: anything else, such as a DELETE. The log does not say what it would have done to other rows.
     """
 
     APPENDED = "appended"
@@ -46,9 +46,9 @@ class Conflict:
     """A winner that changed rows in a partition that the batch replaces.
 
     :param partition: typed; ``None`` for a winner that does not say where it removed rows.
-    :param winner: its commit.
-    :param effect: what it did there.
-    :param appended: the files that it put there, where all it did was to append.
+    :param winner: the commit that changed the rows.
+    :param effect: what the winner did in the partition.
+    :param appended: the files that the winner added there; empty unless it only appended.
     """
 
     partition: Partition | None
@@ -58,10 +58,10 @@ class Conflict:
 
     @property
     def finished(self) -> tuple[datetime, str] | None:
-        """When the winner's work was done, comparable with :attr:`Batch.finished`; ``None`` where nobody knows.
+        """When the winner finished, comparable with :attr:`Batch.finished`; ``None`` if not known.
 
-        A foreign commit counts when its log entry came into the store: by the clock that also says when a buffer was
-        complete, at the same resolution (protocol: whole writes).
+        A foreign commit finished when its log entry arrived in the store. The store's clock also says when a buffer
+        was complete, at the same resolution, so both times compare (protocol: whole writes).
         """
         if self.winner.writers:
             return max((writer.finished, writer.app_id) for writer in self.winner.writers)
@@ -69,33 +69,28 @@ class Conflict:
 
     @property
     def name(self) -> str:
-        """Who the winner was: its writers, or its operation."""
+        """The winner's writers, or else its operation."""
         return (
             ", ".join(writer.writer for writer in self.winner.writers) or self.winner.operation or "an unknown writer"
         )
 
     def place(self, partitioning: Partitioning) -> str:
-        """Say where it changed rows.
-
-        :param partitioning: of the table.
-        """
+        """Describe the partition in which the winner changed rows."""
         return "a partition that it does not name" if self.partition is None else partitioning.describe(self.partition)
 
     def describe(self, partitioning: Partitioning) -> str:
-        """Say it in a sentence.
-
-        :param partitioning: of the table.
-        """
+        """Describe the conflict in a sentence."""
         return f"version {self.winner.version} ({self.name}) changed {self.place(partitioning)}"
 
 
 def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> Iterator[Conflict]:
-    """Yield what winners did to the rows that a batch replaces; an append replaces nothing and has no conflicts.
+    """Yield what winners did to the rows that a batch replaces.
 
-    :param batch: to publish.
-    :param winners: every commit since the read version, but for colleagues' and the batch's own; in the order in which
-        their writes count, see :func:`serial_order`.
-    :param snapshot: that is committed against.
+    An append replaces nothing, so it has no conflicts.
+
+    :param winners: every commit since the read version, except those of colleagues and of the batch's own writers; in
+        the order in which their writes count, see :func:`serial_order`.
+    :param snapshot: that the batch is committed against.
     """
     if not batch.replaces_anything:
         return
@@ -107,10 +102,10 @@ def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) 
 
 
 def serial_order(winners: Iterable[Commit]) -> list[Commit]:
-    """Return winners in the order in which their writes count, which is the log's but for those placed before others.
+    """Return winners in the order in which their writes count.
 
-    A write that finished before a winner and was published after it takes its place before that winner, and says so in
-    its commit.
+    This is the order of the log, with one exception: a write that finished before a winner and was published after it
+    counts before that winner. Its commit says so.
 
     :param winners: in the order of their versions.
     """
@@ -123,7 +118,7 @@ def serial_order(winners: Iterable[Commit]) -> list[Commit]:
             continue
         place = next((i for i, other in enumerate(ordered) if other.version == before), None)
         if place is None:
-            # The winner that it was placed before is older than all of these.
+            # It counts before a commit that is older than all of these, so it goes to the front, after others like it.
             place, before_all = before_all, before_all + 1
         ordered.insert(place, winner)
     return ordered
@@ -136,10 +131,8 @@ def winner_changed_files(
 
     Compaction and other commits without a change of data never count.
 
-    :param batch: to publish.
     :param winner: that changed data.
-    :param range_: what it replaced, whatever was there.
-    :param partitioning: of the table.
+    :param range_: tells which partitions the winner replaced, whatever was in them.
     """
     changed = [file for file in winner.removes if file.get("dataChange", True)]
     read = read_partition(batch.mode, partitioning)
@@ -165,12 +158,10 @@ def winner_changed_files(
 def winner_replaced_range(
     batch: Batch, winner: Commit, range_: _Range, partitioning: Partitioning
 ) -> Iterator[Conflict]:
-    """Yield the batch's partitions that a winner emptied, though it found no file there.
+    """Yield the partitions of the batch's rows that a winner replaced, or may have, without touching a file there.
 
-    :param batch: to publish.
-    :param winner: that may have replaced more partitions than it touched files of.
-    :param range_: what it replaced, whatever was there.
-    :param partitioning: of the table.
+    :param winner: a commit that may have replaced more partitions than those whose files it touched.
+    :param range_: tells which partitions the winner replaced, whatever was in them.
     """
     own = {partition for placed in batch.placed for partition in placed.inside}
     touched = {
@@ -185,7 +176,7 @@ def winner_replaced_range(
 
 
 def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
-    """Return what says which partitions a winner replaced, whatever was in them."""
+    """Return a function that tells which partitions a winner replaced, whatever was in them."""
     parameters = winner.info.get("operationParameters")
     parameters = parameters if isinstance(parameters, Mapping) else {}
     with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
@@ -202,25 +193,25 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     elif not parameters.get("predicate"):
         if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
             return lambda _: True
-        # The engine does not say whether the overwrite was a dynamic one, which empties no other partition.
+        # The engine does not say whether the overwrite was dynamic. A dynamic one leaves other partitions alone.
         return lambda partition: True if partition in with_files else None
     else:
         texts = [str(parameters["predicate"])]
-    # They name the columns as the winner's version had them; under column mapping, a rename may have come since.
+    # The texts name columns as the winner's version did. Under column mapping, a column may have a new name since.
     said = parameters.get("partitionBy") if winner.staged and texts else None
     names = json.loads(said) if said else partitioning.types
     then = Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
     try:
         ranges = [PartitionPredicate.parse(text, then) for text in texts]
     except InvalidWriteError:
-        # A foreign replaceWhere over other columns rewrites files and keeps the rows outside of its predicate.
+        # A foreign replaceWhere over data columns rewrites files, and keeps the rows outside of its predicate.
         return lambda _: False
     yielded = _yielded(winner)
     return lambda partition: as_text(partition) not in yielded and any(found.covers(partition) for found in ranges)
 
 
 def _yielded(winner: Commit) -> set[tuple[str | None, ...]]:
-    """Return the partitions, as text, in which a winner of ours changed nothing, as it left them to others."""
+    """Return the partitions, as text, that a winner of ours left to others: it changed nothing there."""
     settlements = winner.staged.get("settlements")
     return {
         tuple(settlement["values"])
@@ -232,7 +223,7 @@ def _yielded(winner: Commit) -> set[tuple[str | None, ...]]:
 
 
 def as_text(partition: Partition) -> tuple[str | None, ...]:
-    """Return a partition's values as a commit records them; NULL is not the text of that name.
+    """Return a partition's values as a commit records them; NULL becomes ``None``, not a text.
 
     :param partition: typed.
     """
@@ -240,11 +231,11 @@ def as_text(partition: Partition) -> tuple[str | None, ...]:
 
 
 class Origins:
-    """Which live files came with winners that count as later than a batch, and which are older than it.
+    """Tells which live files came with winners that count as later than a batch, and which files are older.
 
     :param later: versions of the winners that count as later.
     :param commits: every commit since the read version, in the order of versions.
-    :param read: reads a file's partition.
+    :param read: returns the partition of a file, from its raw partition values.
     """
 
     def __init__(
@@ -279,7 +270,7 @@ class Origins:
         for add in commit.adds:
             path = object_path(add)
             if path in removed:
-                # The same file with another deletion vector.
+                # The commit only gave the file another deletion vector.
                 continue
             if add.get("dataChange", True):
                 self._new.update({path} if commit.version in self._later else ())

@@ -1,4 +1,4 @@
-"""Creating a table: version 0, put create-only, so that of many writers exactly one makes it."""
+"""Creating a table: version 0 is put create-only, so exactly one of many writers makes it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,12 @@ def create_table(
 ) -> Snapshot:
     """Create a table unless there is one, and return its newest snapshot.
 
-    :param log: of the table.
     :param schema_json: the columns, as Spark writes a schema in JSON, generated ones included.
     :param partition_by: names of the partition columns, or the expressions that generate them by name.
     :param properties: of the table, such as ``delta.deletedFileRetentionDuration``.
     :param random: for ids.
-    :returns: the newest snapshot, of a table that another made too.
-    :raises InvalidWriteError: a partition column does not exist, is nested, or is all that there is.
+    :returns: the newest snapshot, also where another writer made the table.
+    :raises InvalidWriteError: a partition column does not exist or is nested, or there is no other column.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
     """
@@ -66,7 +65,7 @@ def create_table(
 
 
 class _NewTable(Proposal[Snapshot]):
-    """One call of :func:`create_table`: version 0, unless another writer was first, whose table is the one to write."""
+    """One call of :func:`create_table`: put version 0, or take the table of another writer that was first."""
 
     name = "a new table"
     creates_table = True
@@ -85,10 +84,7 @@ class _NewTable(Proposal[Snapshot]):
         self._properties = properties
 
     def decide(self, view: View) -> Put | Snapshot:
-        """Put version 0 where there is no table.
-
-        :param view: what to decide on.
-        """
+        """Put version 0 where there is no table."""
         if view.snapshot is not NO_TABLE:
             return view.snapshot
         now = self._log.clock.now()
@@ -125,22 +121,17 @@ class _NewTable(Proposal[Snapshot]):
         return protocol, metadata
 
     def committed(self, version: int, tally: Tally) -> Snapshot:
-        """Return the table's snapshot.
-
-        :param version: that the table begins with.
-        :param tally: of the transaction.
-        """
+        """Return the table's snapshot."""
         created = self._log.snapshot()
         assert created is not None
         return created
 
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
-        """Leave it to a retry.
+        """Leave the creation to a retry.
 
-        :param tally: of the transaction.
-        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
         :raises StoreUnavailableError: the store did not answer.
-        :raises CommitContentionError: a table was there for each put, and for none of the reads after it.
+        :raises CommitContentionError: every put met another's version 0, but no table was there when we read again.
         """
         raise trouble or CommitContentionError(
             f"{self._log.table} was not created: each of {tally.attempts} puts of its version 0 met another's, and no "
@@ -153,7 +144,6 @@ def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
 
     :param schema_json: as Spark writes a schema in JSON.
     :param generated: SQL by column.
-    :returns: the schema with them.
     """
     schema = json.loads(schema_json)
     for field in schema["fields"]:

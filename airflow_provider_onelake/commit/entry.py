@@ -20,7 +20,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.clock import milliseconds
 
-# What a remove copies from the live add, as it stands there (protocol: verbatim remove).
+# The keys that a remove copies from the live add, unchanged (protocol: verbatim remove).
 _COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 
 
@@ -30,9 +30,9 @@ class Entry:
 
     :param actions: of the entry, in order.
     :param writers: what it records of each buffer.
-    :param files: added.
-    :param rows: added, ``None`` where statistics do not say.
-    :param files_removed: removed.
+    :param files: how many files it adds.
+    :param rows: how many rows it adds; ``None`` where statistics do not say.
+    :param files_removed: how many files it removes.
     """
 
     actions: list[Action] = attrs.field(repr=False)
@@ -52,12 +52,10 @@ def build_entry(
 ) -> Entry:
     """Return the entry that publishes a batch on a snapshot.
 
-    :param batch: to publish.
     :param snapshot: that the entry is decided on.
     :param removed: the live ``add`` actions that the batch replaces.
     :param settled: how the batch's conflicts were settled.
-    :param txn_id: by which the committer knows its own commit again.
-    :param now: the present instant.
+    :param txn_id: the id by which the committer recognises its own commit.
     :raises CorruptLogError: a file would be both added and removed.
     """
     stamp = milliseconds(now)
@@ -76,7 +74,7 @@ def build_entry(
         snapshot,
         txn_id,
         now,
-        # Ours to say, never copied: a staged job that reads the table says true of itself (protocol: reads its target).
+        # Decided here, never copied: a staged job that reads the table says true, too (protocol: reads its target).
         blind=batch.mode is Mode.APPEND and not removes and not any(buffer.reads_target for buffer in batch.buffers),
         metrics=_metrics(flat, removes, rows),
     )
@@ -87,7 +85,7 @@ def build_entry(
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
         "replaces": replaces,
-        # Where this write counts, if it is not the last: just before the winner of that version.
+        # This write counts just before the winner of that version. Without it, the write counts last.
         **({"before": settled.before} if settled.before is not None else {}),
         "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
@@ -120,8 +118,7 @@ def commit_info(
     :param operation: as Delta calls it.
     :param parameters: of the operation; texts (protocol: texts in commitInfo).
     :param snapshot: that the commit is decided on.
-    :param txn_id: by which the transaction knows its own commit again.
-    :param now: the present instant.
+    :param txn_id: the id by which the transaction recognises its own commit.
     :param blind: whether the commit only appends, and was not computed from the table.
     :param metrics: of the operation; texts.
     :param isolation: its level, as Delta calls it.
@@ -151,7 +148,7 @@ def remove_of(file: Mapping[str, Any], stamp: int, *, data_change: bool) -> dict
 
     :param file: the raw ``add``.
     :param stamp: the present instant, in milliseconds since the epoch.
-    :param data_change: whether rows go; a compaction moves them.
+    :param data_change: whether rows leave the table; a compaction only moves them.
     """
     copied = {key: file[key] for key in _COPIED if file.get(key) is not None}
     return {**copied, "deletionTimestamp": stamp, "dataChange": data_change, "extendedFileMetadata": True}

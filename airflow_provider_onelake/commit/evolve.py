@@ -2,8 +2,8 @@
 
 Protocol: compatible definition.
 
-Two buffers that evolved alike would name one column's files differently, and one of them would read as NULL. So the
-table has a column before anybody stages it, and every twin copies its physical name.
+If two buffers added the same column, each would give it another physical name, and one of them would read as NULL. So
+the column is added to the table before any writer stages it, and every twin copies its physical name.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Field = dict[str, Any]
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double")
 _STORABLE = frozenset((*_NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz"))
 _DECIMAL = re.compile(r"decimal\(\d+,-?\d+\)")
-# What a table must name in its protocol before it may have such a column.
+# The feature that a table's protocol must name before the table may have a column of the type.
 _NEEDED = {"timestamp_ntz": "timestampNtz"}
-# Parquet refuses them in names; with column mapping, files have other names.
+# Parquet refuses these characters in names. With column mapping, columns have other names in files.
 _NOT_IN_NAMES = " ,;{}()\n\t="
 _OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
@@ -63,10 +63,9 @@ def add_columns(
 ) -> Snapshot:
     """Add the columns of some rows that a table lacks, nullable and behind the others.
 
-    Of writers that add the same column one commits, and the others find it; different columns are all added. Columns
-    that are there stay as they are, and so do the fields inside them: a struct does not grow.
+    If several writers add the same column, one commits it, and the others find it. Different columns are all added.
+    Columns that are there stay as they are, and so do the fields inside them: a struct does not grow.
 
-    :param log: of the table.
     :param rows_schema_json: the rows' columns, as Spark writes a schema in JSON.
     :param generated: columns that the writer wants to be generated; none of them can be added.
     :param random: for ids and jitter.
@@ -86,7 +85,7 @@ def add_columns(
 
 
 class _NewColumns(Proposal[Snapshot]):
-    """One call of :func:`add_columns`. Whatever was committed meanwhile, the columns decide what is left to add."""
+    """One call of :func:`add_columns`. Only the columns of the newest snapshot decide what is left to add."""
 
     name = "new columns"
 
@@ -98,12 +97,9 @@ class _NewColumns(Proposal[Snapshot]):
         self._names = ""
 
     def decide(self, view: View) -> Put | Snapshot:
-        """Add the columns that the table lacks.
-
-        :param view: what to decide on.
-        """
+        """Add the columns that the table lacks."""
         snapshot, table = view.snapshot, self._log.table
-        # A put whose answer was lost is found here as well: the columns are there.
+        # If our put succeeded and its answer was lost, the columns are in the snapshot.
         new = _new_fields(self._rows, snapshot)
         if not new:
             return snapshot
@@ -115,8 +111,7 @@ class _NewColumns(Proposal[Snapshot]):
     def committed(self, version: int, tally: Tally) -> Snapshot:
         """Return the snapshot with the new columns.
 
-        :param version: that they came with.
-        :param tally: of the transaction.
+        :param version: in which they were added.
         """
         logger.info("%s: version %d adds the columns %s", self._log.table, version, self._names)
         newest = self._log.snapshot()
@@ -126,10 +121,9 @@ class _NewColumns(Proposal[Snapshot]):
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
         """Leave it to a retry.
 
-        :param tally: of the transaction.
-        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
         :raises CommitContentionError: the last put met another's commit.
-        :raises StoreUnavailableError: the store did not answer the last one.
+        :raises StoreUnavailableError: the store did not answer the last put.
         """
         raise trouble or CommitContentionError(
             f"{self._log.table}: the columns {self._names} were not added, as each of {tally.attempts} puts met "
@@ -149,7 +143,7 @@ def _schema(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _check(rows: dict[str, Any], new: list[Field], snapshot: Snapshot, generated: Collection[str], table: str) -> None:
-    """Refuse before anything is changed, with everything that is wrong at once."""
+    """Refuse before anything is changed, and name all problems at once."""
     wanted = {name.lower() for name in generated}
     problems = [
         f"column {field['name']} is to be generated, and a table gets generated columns when it is created"

@@ -1,4 +1,4 @@
-"""Physical names and ids of columns, as column mapping wants them of whoever adds a column."""
+"""Physical names and ids of new columns, which column mapping requires."""
 
 from __future__ import annotations
 

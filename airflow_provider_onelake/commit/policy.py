@@ -1,7 +1,7 @@
-"""What a true conflict means for a batch: the table equals some order of whole writes that the policy allows.
+"""Settle the conflicts of a batch, so that the table equals some order of whole writes that the policy allows.
 
 A batch is one write. It is published as if it had come before some winners and after all others, or not at all. Only
-the policies that say so in their names settle partition by partition.
+the policies with ``per_partition`` in their names settle every partition by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_provider_onelake.staging.spec import Mode
 
 
 class Policy(StrEnum):
-    """Who is seen, where two writes replaced the same partition."""
+    """Which write is seen where two writes replaced the same partition."""
 
     LAST_WRITER_WINS = "last_writer_wins"
     FIRST_WRITER_WINS = "first_writer_wins"
@@ -54,7 +54,7 @@ class Settlement:
     """How one conflict was settled.
 
     :param partition: as people write it.
-    :param winner_version: of the commit that got there first.
+    :param winner_version: the version of the commit that landed first.
     :param winner: its writers, or its operation.
     :param outcome: ``replaced`` (the batch's rows are seen), ``kept`` (an append that finished later stays beside
         them), ``superseded`` (the winner replaced the partition later) or ``set_aside`` (the batch yields).
@@ -79,12 +79,12 @@ class Settlement:
 
 @attrs.define
 class Settled:
-    """What the settlements add up to.
+    """The result of settling all conflicts of a batch.
 
-    :param set_aside: whether the batch yields as a whole: it changes nothing anywhere.
+    :param set_aside: whether the whole batch is left out, so that it changes nothing in any partition.
     :param yielded: partitions in which the batch changes nothing.
-    :param kept: the winners' files that the batch does not remove, as the store names them.
-    :param before: the version of the first winner that counts as later than the batch; ``None`` where the batch is the
+    :param kept: paths, as the store names them, of the winners' files that the batch does not remove.
+    :param before: the version of the first winner that counts as later than the batch; ``None`` where the batch counts
         last.
     :param settlements: one for every conflict.
     """
@@ -103,10 +103,9 @@ class Settled:
         return self.set_aside or partition in self.yielded
 
     def still_removed(self, removable: Iterable[dict[str, Any]], partitioning: Partitioning) -> list[dict[str, Any]]:
-        """Return the files that the batch removes after all.
+        """Return the files that the batch still removes after its conflicts were settled.
 
-        :param removable: what it would remove without conflicts.
-        :param partitioning: of the table.
+        :param removable: the files that it would remove without conflicts.
         """
         return [
             file
@@ -117,14 +116,12 @@ class Settled:
 
 @attrs.frozen
 class Contest:
-    """A batch, and all that is known of the winners that it met.
+    """A batch, and what is known of its winners.
 
-    :param batch: to publish.
-    :param conflicts: what winners did to the rows that it replaces, in the order in which their writes count.
-    :param order: versions of the winners that are others', in that order.
+    :param conflicts: with winners that changed its rows, in the order in which the winners' writes count.
+    :param order: versions of the rivals' commits, in the order in which their writes count.
     :param commits: every commit since the read version, in the order of versions.
     :param removable: the live files that the batch would remove without conflicts.
-    :param partitioning: of the table.
     :param table: what messages call the table.
     """
 
@@ -137,11 +134,11 @@ class Contest:
     table: str
 
     def error(self, conflict: Conflict, why: str, ways: str) -> ConflictError:
-        """Return the refusal that names a conflict.
+        """Return the error that refuses the batch because of a conflict.
 
         :param conflict: that cannot be settled.
-        :param why: in words that follow the conflict's.
-        :param ways: what a person may do besides clearing the writers.
+        :param why: words that follow the description of the conflict, or nothing.
+        :param ways: what a person may do besides clearing the writers, or nothing.
         """
         return ConflictError(
             f"In {self.table}, {conflict.describe(self.partitioning)}, which writers {self.batch.names} replace on the "
@@ -150,11 +147,7 @@ class Contest:
         )
 
     def settlement(self, conflict: Conflict, outcome: Outcome) -> Settlement:
-        """Return what became of a conflict.
-
-        :param conflict: of the batch.
-        :param outcome: of it.
-        """
+        """Return the record of how a conflict was settled."""
         values = as_text(conflict.partition) if conflict.partition is not None else None
         return Settlement(conflict.place(self.partitioning), conflict.winner.version, conflict.name, outcome, values)
 
@@ -162,9 +155,7 @@ class Contest:
 def settle(contest: Contest, policy: Policy) -> Settled:
     """Apply a policy to the conflicts of a batch.
 
-    :param contest: the batch and its conflicts.
-    :param policy: to apply.
-    :raises ConflictError: the policy is ``fail``, or the policy does not say what the table is to be.
+    :raises ConflictError: the policy is ``fail``, or it cannot settle a conflict.
     """
     if not contest.conflicts:
         return Settled()
@@ -181,11 +172,12 @@ def settle(contest: Contest, policy: Policy) -> Settled:
 
 
 def _by_completion(contest: Contest) -> Settled:
-    """Place the batch just before the first of its winners that finished later, and publish it as if it had come there.
+    """Place the batch just before the first winner that finished later, and publish it as if it had landed there.
 
-    What counts as earlier is replaced. What counts as later must be known to do the same after any other write: appends
-    do, and so do writes that replace a whole partition. Of a DELETE, say, nobody knows which of the batch's rows it
-    would have deleted, wherever they are; a RESTORE would have taken all of them back.
+    The batch replaces the rows of winners that count as earlier. A winner that counts as later must do the same after
+    any other write: an append does, and so does a write that replaces a whole partition. A DELETE does not: the log
+    does not say which of the batch's rows it would have deleted, in any partition. A RESTORE would have taken all of
+    them back.
     """
     first = next((conflict for conflict in contest.conflicts if not _finished_earlier(conflict, contest.batch)), None)
     if first is None:
@@ -193,7 +185,7 @@ def _by_completion(contest: Contest) -> Settled:
         return Settled(settlements=found)
     later = set(contest.order[contest.order.index(first.winner.version) :])
     settled = Settled(before=first.winner.version)
-    # Where a later winner replaced the whole partition, whatever others did there to this write's rows does not matter.
+    # A later winner replaced these partitions as a whole, so it does not matter what other winners did there.
     settled.yielded = {
         conflict.partition
         for conflict in contest.conflicts
@@ -221,9 +213,9 @@ def _by_completion(contest: Contest) -> Settled:
 
 
 def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later: set[int]) -> None:
-    """Keep the files of later winners, and make sure that none of an earlier write is among them.
+    """Keep the files of later winners, and refuse if older rows would be kept with them.
 
-    :raises ConflictError: they cannot be told apart, or a write that replaced a partition left older rows in it.
+    :raises ConflictError: a file holds later and older rows, or a write that replaced a partition left old rows there.
     """
     read = read_partition(contest.batch.mode, contest.partitioning)
     origins = Origins(later, contest.commits, read)
@@ -252,21 +244,22 @@ def _per_partition(contest: Contest, policy: Policy) -> Settled:
             if _finished_earlier(conflict, contest.batch):
                 outcome = Outcome.REPLACED
             elif conflict.effect is Effect.APPENDED and live.issuperset(conflict.appended):
-                # Its files can still be told from those of others: no compaction has mixed them.
+                # All files that the winner appended are still live, so no compaction has mixed them with others.
                 outcome = Outcome.KEPT
                 settled.kept.update(object_path({"path": path}) for path in conflict.appended)
         if outcome is Outcome.SET_ASIDE:
             settled.yielded.add(conflict.partition)
         settled.settlements.append(contest.settlement(conflict, outcome))
     if policy is Policy.FIRST_WRITER_WINS_PER_PARTITION and contest.batch.mode is Mode.OVERWRITE:
-        # The whole table is one partition here: emptying what nobody else touched would leave neither writer's table.
+        # An overwrite replaces the whole table. If it emptied only the partitions without winners, it would leave a
+        # table that neither write produced.
         settled.set_aside = True
     return settled
 
 
 def _finished_earlier(conflict: Conflict, batch: Batch) -> bool:
-    """Whether a winner finished before the batch did; one of which nobody knows when did not."""
+    """Say whether a winner finished before the batch; ``False`` where the winner's time is not known."""
     if conflict.winner.version <= batch.read_version:
-        # The batch was formed on top of it, whatever coarse clocks say.
+        # The batch was formed on top of this winner, so it is earlier, even if a coarse clock says otherwise.
         return True
     return conflict.finished is not None and conflict.finished < batch.finished

@@ -8,7 +8,7 @@ from typing import Any
 from airflow_provider_onelake.commit.mapping import fields_within
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 
-# What a property switches on, where it has this value, and whether readers must know the feature too.
+# By property: the value that switches a feature on, the feature, and whether readers must know it too.
 _SWITCHES = {
     "delta.enableChangeDataFeed": ("true", "changeDataFeed", False),
     "delta.enableDeletionVectors": ("true", "deletionVectors", True),
@@ -17,14 +17,14 @@ _SWITCHES = {
     "delta.checkpointPolicy": ("v2", "v2Checkpoint", True),
     "delta.columnMapping.mode": ("name", "columnMapping", True),
 }
-# What a table cannot get by being made here: more than a property and a feature's name belongs to it.
+# We cannot create tables with these properties: they need more than a property and a feature's name.
 _MADE_BY_SPARK = {
     "delta.enableRowTracking": "true",
     "delta.enableIcebergCompatV2": "true",
     "delta.columnMapping.mode": "id",
 }
 
-# What looks like a switch of the protocol and is none.
+# These properties look like switches of the protocol, but change nothing in it.
 _PLAIN = ("delta.enableExpiredLogCleanup", "delta.enableFullRetentionRollback")
 _OF_PROTOCOL = ("delta.feature.", "delta.minreaderversion", "delta.minwriterversion")
 

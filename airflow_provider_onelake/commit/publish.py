@@ -1,4 +1,4 @@
-"""Publishing a batch of buffers: what of it is put on a given snapshot, and whether it may be put at all."""
+"""Publishing a batch of buffers: decide on a given snapshot whether it may be published, and what is put."""
 
 from __future__ import annotations
 
@@ -54,13 +54,12 @@ class Publication:
     """How publishing a batch ended.
 
     :param status: published now, published before, set aside, or left to reconcile.
-    :param version: of the table that the rows, or the decision to leave them out, came with; ``None`` where it is left,
-        or the log no longer says.
-    :param entry: what was put; ``None`` unless it was put now.
-    :param batch: as it was decided on; ``None`` where all of it was there already.
-    :param settlements: of conflicts, by the policy.
-    :param conflicts: found, but left to reconcile.
-    :param tally: of the transaction.
+    :param version: of the table in which the rows, or the decision to leave them out, were committed; ``None`` where
+        nothing was committed, or the log no longer says.
+    :param entry: the entry that this call put; ``None`` where it put none.
+    :param batch: as it was decided on; ``None`` where no buffer was left to publish.
+    :param settlements: how the policy settled the conflicts.
+    :param conflicts: descriptions of the conflicts that are left to reconcile.
     """
 
     status: Status
@@ -76,7 +75,7 @@ class Publication:
 class Committer(Transactions):
     """Publishes buffers into one table.
 
-    :param observer: told how every publishing ended that did not fail.
+    :param observer: called with the result of every publishing that did not fail.
     """
 
     observer: Callable[[Publication], None] | None = None
@@ -86,16 +85,16 @@ class Committer(Transactions):
     ) -> Publication:
         """Publish buffers in one version.
 
-        :param buffers: complete ones; more than one only where they are colleagues.
+        :param buffers: complete ones; more than one only where their writers are colleagues.
         :param policy: for true conflicts; ``None`` leaves them to reconcile.
-        :param colleagues: other writers of the same load, published before: their rows are not replaced.
+        :param colleagues: other writers of the same load that were published before; their rows are not replaced.
         :returns: how it ended. A conflict without a policy is a result, not an error.
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
         :raises ConflictError: the policy does not settle a conflict.
         :raises ZombieWriterError: a newer generation of a writer was published.
-        :raises RerunRefusedError: other work of the writer was published while this was staged.
+        :raises RerunRefusedError: other work of the writer was published while this buffer was staged.
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
         :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
         """
@@ -131,10 +130,7 @@ class _Publishing(Proposal[Publication]):
         self.read_version = min(buffer.read_version for buffer in buffers)
 
     def decide(self, view: View) -> Put | Publication:
-        """Ask what is listed in :mod:`~airflow_provider_onelake.commit.checks`, in that order.
-
-        :param view: what to decide on.
-        """
+        """Run the checks in the order of :mod:`~airflow_provider_onelake.commit.checks`, then build the entry."""
         snapshot, table = view.snapshot, self._log.table
         buffers = tuple(buffer for buffer in self._buffers if self._is_pending(buffer, view))
         if not buffers:
@@ -188,7 +184,7 @@ class _Publishing(Proposal[Publication]):
         return not is_done(buffer, view, self._log)
 
     def _place(self, buffers: tuple[Buffer, ...], snapshot: Snapshot) -> Batch:
-        """Check the definition and sort the files: once for a definition of the table, not for every attempt."""
+        """Check the table's definition and sort the files. Repeat this only if the definition or the buffers change."""
         if self._placed is not None:
             before, batch = self._placed
             same = before.metadata is snapshot.metadata and before.protocol is snapshot.protocol
@@ -201,7 +197,9 @@ class _Publishing(Proposal[Publication]):
         return batch
 
     def _leave_or_refuse(self, batch: Batch, stale: list[Commit], view: View) -> Publication:
-        """Leave rows computed from what is no longer there to their writer, or refuse them for good.
+        """Publish nothing, as the table changed since the rows were computed from it.
+
+        Without a policy, the conflict is left to reconcile. With one it is refused, as no policy settles it.
 
         Protocol: reads its target.
         """
@@ -219,15 +217,15 @@ class _Publishing(Proposal[Publication]):
         )
 
     def _rivals(self, batch: Batch, view: View, removable: Sequence[dict[str, Any]]) -> list[Commit]:
-        """Return the winners that are others', in the order in which their writes count.
+        """Return the commits of rivals, in the order in which their writes count.
 
-        They are neither colleagues' nor what these writers published before. Another writer of the load is a rival
-        whether the batch was formed before its commit or on top of it.
+        Commits of colleagues, and earlier commits of these writers, are no rivals. Another writer of the load is a
+        rival, whether the batch was formed before its commit or on top of it.
         """
         since = [
             winner
             for winner in view.winners
-            # A winner that only a buffer dropped from the batch had not seen is no rival.
+            # A winner that all buffers of the batch have seen is no rival; a buffer that was dropped may be older.
             if winner.version > batch.read_version
             and not (winner.writers and all(self._allied(writer) for writer in winner.writers))
         ]
@@ -235,9 +233,9 @@ class _Publishing(Proposal[Publication]):
         return before + serial_order(since)
 
     def _allied(self, writer: PublishedWriter) -> bool:
-        """Say whether a writer is a colleague, or an older generation of one of these.
+        """Say whether a writer is a colleague, or an older generation of one of these writers.
 
-        A rerun replaces that, whenever it finished (protocol: generation).
+        A rerun replaces an older generation, whenever that one finished (protocol: generation).
         """
         if self._of_colleague(writer):
             return True
@@ -251,7 +249,7 @@ class _Publishing(Proposal[Publication]):
         return bool(winner.writers) and all(self._of_colleague(writer) for writer in winner.writers)
 
     def _ended_without_put(self, view: View) -> Publication:
-        """Say why there is nothing to publish: it is in the table, or somebody set it aside."""
+        """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
         markers = [
             self._markers.get(buffer.path)
             if view.snapshot.txns.get(buffer.spec.identity.app_id) != buffer.spec.generation
@@ -266,8 +264,7 @@ class _Publishing(Proposal[Publication]):
     def committed(self, version: int, tally: Tally) -> Publication:
         """Mark the buffers as published.
 
-        :param version: that they came with.
-        :param tally: of the transaction.
+        :param version: in which they were published.
         """
         assert self._put is not None
         batch, entry, settlements = self._put
@@ -278,7 +275,7 @@ class _Publishing(Proposal[Publication]):
                 # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
                 # txn is what counts; the marker only saves reading the log.
                 logger.warning("%s: the marker of %s was not written: %s", self._log.table, record.buffer, error)
-        # With its txn, but without any of its rows: the policy left them out.
+        # The policy may have left out all rows. The commit then has the txns alone.
         nothing_seen = all(record.set_aside for record in entry.writers)
         status = Status.SET_ASIDE if nothing_seen else Status.PUBLISHED
         return Publication(status, version, entry=entry, batch=batch, settlements=settlements, tally=tally)
@@ -286,10 +283,9 @@ class _Publishing(Proposal[Publication]):
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
         """Leave the buffers to a later task.
 
-        :param tally: of the transaction.
-        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
         :raises CommitContentionError: the last put met another's commit.
-        :raises StoreUnavailableError: the store did not answer the last one.
+        :raises StoreUnavailableError: the store did not answer the last put.
         """
         if trouble is not None:
             raise trouble

@@ -1,6 +1,6 @@
 """Reconcile: publish what is staged, settle conflicts, name who is missing, and check what was committed.
 
-The part that Trino describes as commit reconciliation, and the last word on a load: it runs when writers failed too.
+Trino calls this step commit reconciliation. It decides last on a load, and it also runs when writers failed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OnMissingWriter(StrEnum):
 
 @attrs.frozen
 class _Staged:
-    """An expected writer, and where it stands."""
+    """An expected writer, and how far it has come."""
 
     identity: WriterIdentity
     generation: int
@@ -53,7 +53,7 @@ class _Staged:
     published: bool
 
     def finished(self) -> tuple[datetime, str]:
-        """When the buffer became complete; the second part settles ties."""
+        """Return when the buffer became complete; the second part settles ties."""
         assert self.buffer is not None
         return self.buffer.finished, self.identity.app_id
 
@@ -74,15 +74,16 @@ def reconcile(
     Calling again is safe: what is in the table is recognised by its ``txn``.
 
     :param committer: of the table.
-    :param load: to reconcile; the buffers of others are not looked at.
+    :param load: to reconcile; the buffers of other loads are not read.
     :param writers: keys of the writers that the load should have.
     :param publish: in one version each, or together in one.
-    :param on_conflict: who is seen where a winner replaced or changed the same partition.
+    :param on_conflict: which write is seen where a winner replaced or changed the same partition.
     :param on_missing_writer: what is published where a writer is missing.
     :param unnamed: tasks that failed or never ran before they could name their writer; they count as missing.
-    :param generations: of the writers, by key, as the caller's run knows them, where another run may have the load's
-        name: what a later one staged is that run's to publish. Default: the newest counts, whoever's it is.
-    :returns: what was done; call :meth:`Report.raise_for_failures` once it has been kept.
+    :param generations: by writer's key, the generation that the caller's run began. Another run may have a load of the
+        same name; a newer generation belongs to that run, which publishes it itself. Default: the newest generation
+        counts, whichever run began it.
+    :returns: what was done. Store the report, then call :meth:`Report.raise_for_failures`.
     :raises TableNotFoundError: there is no table.
     :raises CommitContentionError: the budget is used up; calling again carries on.
     :raises StoreUnavailableError: the store did not answer; calling again carries on.
@@ -161,12 +162,12 @@ class _Reconciliation:
             if buffer.spec.generation == begun.generation and closed(self._log.store, path) is None:
                 complete.append(buffer)
         if not complete and begun.is_in(newest := self._newest(), identity):
-            # A task that still runs has published it since, and closed its buffer.
+            # A task that still runs has published and closed the buffer since the snapshot was read.
             return _Staged(identity, newest.txns[identity.app_id], None, published=True)
         complete.sort(key=lambda buffer: buffer.finished)
         if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
             return self._undecided(identity, begun.generation, complete)
-        # A zombie may have completed a second buffer of the same work: the first one counts, the other is set aside.
+        # A zombie may have completed a second buffer of the same work. The buffer that was complete first counts.
         for extra in complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if lost and not complete:
@@ -188,7 +189,10 @@ class _Reconciliation:
         return _Staged(identity, generation, None, published=False)
 
     def _undecided(self, identity: WriterIdentity, generation: int, complete: list[Buffer]) -> _Staged:
-        """Refuse to choose between works: an attempt that is prepared sets those of others aside, if it sees them."""
+        """Refuse to choose between two attempts that staged different work.
+
+        ``prepare`` sets buffers of other work aside, but only those that it sees.
+        """
         error = ConflictError(
             f"Two attempts of writer {identity.key!r} of load {self._load.id} staged different work at the same time, "
             f"in {' and '.join(buffer.path for buffer in complete)}, and nobody can tell which is wanted. Neither was "
@@ -214,7 +218,7 @@ class _Reconciliation:
         )
 
     def _tell_aftermath(self, states: list[_Staged]) -> None:
-        """Say of what was published whether it is still there: rows that are gone must not be called published."""
+        """Say which published rows are still there, as rows that are gone must not be called published."""
         snapshot = self._newest()
         for state in states:
             outcome, found = self._outcomes[state.identity.key], self._publishings.get(state.identity.key)
@@ -235,7 +239,7 @@ class _Reconciliation:
                 )
 
     def _missing(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
-        """Say that a writer is missing, and where its rows of before are, if its rerun is what is missing."""
+        """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""
         stored = snapshot.txns.get(state.identity.app_id)
         before = stored and find_published(self._log, state.identity, stored, snapshot.version)
         version = before.version if before else None
@@ -244,12 +248,12 @@ class _Reconciliation:
     def _publish_together(self, ready: list[_Staged], states: list[_Staged], snapshot: Snapshot) -> None:
         if not ready:
             return
-        # Also one whose rerun is missing: what it published before stays.
+        # A writer whose rerun is missing is a colleague too: the rows that it published before stay.
         colleagues = [state.identity for state in states if state.buffer is None]
         try:
             self._check_colleagues_live(ready, colleagues, snapshot)
         except TerminalError as error:
-            # Another reconciliation may have published them since they were read.
+            # Another reconciliation may have published these buffers since this one read them.
             newest = self._newest()
             left = [s for s in ready if newest.txns.get(s.identity.app_id) != s.generation]
             for state in ready:
@@ -263,7 +267,7 @@ class _Reconciliation:
     def _check_colleagues_live(
         self, ready: list[_Staged], colleagues: list[WriterIdentity], snapshot: Snapshot
     ) -> None:
-        """Refuse to replace a range in which colleagues' rows can no longer be told from others'."""
+        """Refuse a write that replaces rows if the files of colleagues were rewritten, so that their rows are mixed."""
         if ready[0].buffer is None or ready[0].buffer.spec.mode is Mode.APPEND:
             return
         for identity in colleagues:
@@ -310,7 +314,7 @@ class _Reconciliation:
         written = publication.entry.writers if publication.entry is not None else ()
         record = next((w for w in written if w.app_id == state.identity.app_id), None)
         if record is None or publication.batch is None:
-            # Another was first with this one, though perhaps not with its colleagues.
+            # Another process published or closed this buffer first, though perhaps not the others of its batch.
             assert state.buffer is not None
             marker = closed(self._log.store, state.buffer.path)
             if marker is not None and "version" not in marker:
@@ -343,8 +347,6 @@ class _Reconciliation:
 def check_committed(log: DeltaLog, publication: Publication) -> None:
     """Read a commit back, and compare it with what was staged.
 
-    :param log: of the table.
-    :param publication: to check.
     :raises ReconciliationMismatchError: rows or files differ, or a file is in twice.
     """
     assert publication.entry is not None

@@ -23,7 +23,6 @@ from airflow_provider_onelake.staging.spec import Mode, OnRerun
 class Replaced:
     """The live files that one publication removes, kept up to date from attempt to attempt.
 
-    :param log: of the table.
     :param cross_check: asked before files are removed; ``None`` for no second opinion.
     """
 
@@ -33,12 +32,10 @@ class Replaced:
         self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
 
     def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[dict[str, Any]]:
-        """Return the raw ``add`` actions of what the batch removes, but for colleagues' files.
+        """Return the raw ``add`` actions of the files that the batch removes, without colleagues' files.
 
-        :param batch: to publish.
-        :param view: to decide on.
         :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
-        :raises RerunRefusedError: files of the batch were in the table, or what it takes back is not as it was.
+        :raises RerunRefusedError: files of the batch were in the table, or the files that it takes back have changed.
         :raises UnsupportedFeatureError: a file to remove has an absolute path.
         """
         if not batch.replaces_anything:

@@ -19,12 +19,12 @@ class WriterOutcome:
     :param status: ``published`` now or ``already_published``; ``superseded`` where other writes have replaced its
         rows since, ``deleted`` where another engine's statement took rows of them, ``restored_away`` where the table
         was taken back to a version before them; ``set_aside`` by the policy; ``missing``, ``held_back`` or ``refused``.
-    :param version: of the table that its rows came with.
-    :param rows_staged: in its buffer.
-    :param rows_published: with that version.
-    :param rows_outside: outside what the writer covers: set aside.
-    :param buffer: its path, relative to the table.
-    :param lost_races: puts that met another's commit.
+    :param version: the version of the table in which its rows were published.
+    :param rows_staged: how many rows its buffer has.
+    :param rows_published: how many rows were published in that version.
+    :param rows_outside: how many rows were set aside, as they lie outside of what the writer covers.
+    :param buffer: the buffer's path, relative to the table.
+    :param lost_races: how many puts met another's commit.
     :param decisions: how its conflicts were settled, a sentence each.
     :param aftermath: what became of its rows since they were published, a sentence each.
     :param error: why it was refused.
@@ -47,11 +47,11 @@ class WriterOutcome:
 class Report:
     """What a reconciliation did, writer by writer.
 
-    :param load: whose writers they are.
+    :param load: the load's id.
     :param table: what messages call the table.
     :param outcomes: one for every expected writer.
     :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
-    :param failures: what was refused, to be raised.
+    :param failures: the errors that :meth:`raise_for_failures` raises.
     """
 
     load: str
@@ -62,7 +62,7 @@ class Report:
 
     @property
     def version(self) -> int | None:
-        """The newest version that rows of the load came with."""
+        """The newest version in which rows of the load were published."""
         return max((o.version for o in self.outcomes if o.version is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Report:
     def raise_for_failures(self) -> None:
         """Raise what a person has to act on.
 
-        :raises TerminalError: the one failure, or several told in one.
+        :raises TerminalError: the failure, or one error for several failures.
         :raises MissingWritersError: writers have no complete buffer.
         """
         if len(self.failures) == 1 and not self.missing:

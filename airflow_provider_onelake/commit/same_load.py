@@ -1,7 +1,7 @@
-"""What other writers of a load have in the table that a batch of the load would remove.
+"""Rows of a load's other writers in the table that a batch of the load would remove.
 
-Writers of one load are rivals, whether they ran at the same time or one after another: what a policy does must not
-depend on how many of them had a slot.
+Writers of one load are rivals, whether they ran at the same time or one after another. So the outcome of a policy does
+not depend on how many of them had a slot.
 """
 
 from __future__ import annotations
@@ -20,30 +20,26 @@ from airflow_provider_onelake.staging.published import Publishing, find_publishe
 
 
 class SameLoad:
-    """Finds the commits of a load's other writers, also those that a batch was formed on top of.
-
-    :param log: of the table.
-    """
+    """Finds the commits of a load's other writers, including those that a batch was formed on top of."""
 
     def __init__(self, log: DeltaLog) -> None:
         self._log = log
         self._known: dict[tuple[str, int], Publishing | None] = {}
 
     def commits(self, batch: Batch, snapshot: Snapshot, removable: Iterable[Mapping[str, Any]]) -> list[Commit]:
-        """Return what other writers published before the batch was formed, and the batch would remove.
+        """Return what other writers published before the batch was formed, if the batch would remove it.
 
-        What a writer that is being rerun published before counts no more: its rerun is the rival.
+        If such a writer is being rerun, its earlier commit does not count: its rerun is the rival.
 
-        :param batch: to publish.
         :param snapshot: that the commit is decided on.
-        :param removable: the live files that the batch would remove, but for colleagues'.
-        :returns: their commits, in the order of versions, with those of their files that are live.
+        :param removable: the live files that the batch would remove, without those of colleagues.
+        :returns: the writers' commits, in the order of versions, with only the files that are still live.
         """
         met: dict[str, list[Mapping[str, Any]]] = {}
         for file in removable:
             if is_staged(file["path"]):
                 met.setdefault(writer_directory(file["path"]), []).append(file)
-        # Most overwrites remove no staged file, and a table may know many thousands of writers.
+        # Skip this where no staged file is removed, as in most overwrites: a table may have many thousands of txns.
         others = {writer.directory: writer for writer in self._others(batch, snapshot)} if met else {}
         found: dict[int, list[tuple[Publishing, list[Mapping[str, Any]]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
@@ -71,10 +67,10 @@ class SameLoad:
 
 
 def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Mapping[str, Any]]]]) -> Commit:
-    """Return what of a commit is there still: what others have replaced since is no longer its writers'.
+    """Return a commit with only its files that are still live, without those that others have replaced since.
 
     :param version: of the commit.
-    :param published: its writers' records, each with the files that are live.
+    :param published: the records of its writers, each with the files that are live.
     """
     writers = [publishing.record.to_json() for publishing, _ in published]
     adds = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]

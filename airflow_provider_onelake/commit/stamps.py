@@ -1,4 +1,4 @@
-"""What a commit gets from the very version that it is put at: its timestamp, and its files' row ids.
+"""The parts of a commit that depend on its version: its in-commit timestamp, and its files' row ids.
 
 Both are decided anew at every rebase (protocol: rising timestamps, fresh row ids).
 """
@@ -24,18 +24,18 @@ def stamp(info: dict[str, Any], adds: Iterable[dict[str, Any]], snapshot: Snapsh
     :param info: the commit's ``commitInfo``, which must be its first action; changed in place.
     :param adds: bodies of the ``add`` actions, the commit's own copies; changed in place.
     :param snapshot: that the commit is decided on; it is put at the next version.
-    :param now: the present instant.
-    :returns: the actions that the commit needs besides: the raised high-water mark of row ids.
+    :returns: further actions that the commit needs: the raised high-water mark of row ids.
     :raises UnsupportedFeatureError: a file does not say how many rows it has, so that it cannot be given row ids.
     """
     if snapshot.has_in_commit_timestamps:
-        # Monotonic, whatever the clocks of the committers say.
+        # The timestamp must rise even if the committers' clocks differ.
         previous = snapshot.in_commit_timestamp
         info["inCommitTimestamp"] = max(milliseconds(now), -1 if previous is None else previous + 1)
     if snapshot.has_row_tracking:
         return _assign_row_ids(adds, snapshot)
     for add in adds:
-        # Staged while the table still tracked rows: switched on again, it would take these ids for its own.
+        # The buffer was staged while row tracking was on. Drop its ids, or switching row tracking on again would make
+        # them valid.
         add.pop("baseRowId", None)
         add.pop("defaultRowCommitVersion", None)
     return []
@@ -44,7 +44,7 @@ def stamp(info: dict[str, Any], adds: Iterable[dict[str, Any]], snapshot: Snapsh
 def _assign_row_ids(adds: Iterable[dict[str, Any]], snapshot: Snapshot) -> list[Action]:
     mark = snapshot.row_id_high_water_mark
     for add in adds:
-        # What a deletion vector hides has a row id as well, so this is the file's physical count.
+        # Rows that a deletion vector hides have row ids too, so count the file's physical rows.
         rows = json.loads(add.get("stats") or "{}").get("numRecords")
         if rows is None:
             raise UnsupportedFeatureError(

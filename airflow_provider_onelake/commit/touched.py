@@ -1,22 +1,21 @@
-"""Which partitions a load wrote to: what compaction looks at afterwards."""
+"""Which partitions a load wrote to. A compaction after the load looks at these only."""
 
 from __future__ import annotations
 
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.log.delta_log import DeltaLog
 
-# What goes through XCom is kept in Airflow's database.
+# The partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST = 1000
 
 
 def touched_partitions(log: DeltaLog, report: Report, most: int = _MOST) -> list[dict[str, str | None]] | None:
     """Return the partitions into which a load's writers put files, as values by column.
 
-    :param log: of the table.
     :param report: of the load's reconciliation.
-    :param most: how many partitions are worth naming.
-    :returns: the values as the log spells them, by the columns' names of today, one ``{}`` for a table without
-        partitions; ``None``, which stands for all, where there are more, or where the log no longer says.
+    :param most: how many partitions are named at most.
+    :returns: the values as the log spells them, by the columns' present names; one ``{}`` for a table without
+        partitions. ``None`` stands for all partitions, where there are too many, or where the log no longer says.
     """
     snapshot = log.snapshot()
     assert snapshot is not None

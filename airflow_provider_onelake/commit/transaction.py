@@ -13,8 +13,8 @@
         └── wait ◄── another was there first, or no answer                  proposal.committed(version)
                      (budget used up: proposal.give_up)                     then what follows a commit
 
-A proposal says what it wants on a given snapshot, and decides again whenever the loop comes around. Retrying, finding
-one's own commit after a lost answer, waiting and giving up are the same for all (protocol: create-only).
+A proposal says what to commit on a given snapshot, and decides again in every round of the loop. The loop does the rest
+for all proposals: it retries, finds its own commit after a lost answer, waits and gives up (protocol: create-only).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ AfterCommit = Callable[[Snapshot, int], None]
 _T = TypeVar("_T")
 
 NO_TABLE = Snapshot(-1, {}, {}, {})
-"""What a proposal that creates a table decides on."""
+"""The snapshot that a proposal which creates a table decides on."""
 
 
 @attrs.frozen
@@ -73,10 +73,10 @@ class Tally:
 class View:
     """What a proposal decides on.
 
-    :param snapshot: the newest; :data:`NO_TABLE` where there is no table, for a proposal that creates one.
+    :param snapshot: the newest; :data:`NO_TABLE` where a proposal creates the table and there is none yet.
     :param winners: every commit since the proposal's read version, in the order of versions.
-    :param complete: whether the log told all of them. Where it was cleaned up meanwhile, some are missing.
-    :param txn_id: by which the transaction knows its own commit again; an entry must carry it.
+    :param complete: whether ``winners`` has all of them; some are missing where the log was cleaned up meanwhile.
+    :param txn_id: the id by which the transaction recognises its own commit; an entry must carry it.
     :param tally: of the transaction so far.
     """
 
@@ -98,39 +98,35 @@ class Put:
 
 
 class Proposal(ABC, Generic[_T]):
-    """What somebody wants to commit; ``_T`` is the result that they get."""
+    """What a caller wants to commit; ``_T`` is the result that the caller gets."""
 
     name: str
     """What is to be committed, in messages."""
     read_version: int | None = None
-    """The version that the proposal was formed on: what was committed after it are its winners. ``None``: only what is
-    committed after the transaction began."""
+    """The version that the proposal was formed on. Commits after it are its winners. ``None``: only commits after the
+    transaction's beginning are."""
     creates_table = False
 
     @abstractmethod
     def decide(self, view: View) -> Put | _T:
         """Say what to put on a snapshot, or how the transaction ends without a put.
 
-        Asked again, with a newer view, after every put that was not the first at its version or was not answered.
-
-        :param view: what to decide on.
+        The loop calls this again, with a newer view, after every put that lost its race or got no answer.
         """
 
     @abstractmethod
     def committed(self, version: int, tally: Tally) -> _T:
         """Return the result once the last :class:`Put` stands in the log.
 
-        :param version: at which it stands.
-        :param tally: of the transaction.
+        :param version: the version of that put.
         """
 
     @abstractmethod
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> _T:
         """Return the result, or raise, where the budget is used up.
 
-        :param tally: of the transaction.
-        :param trouble: of the last attempt; ``None`` where it lost a race. After it, nobody knows whether the commit
-            stands.
+        :param trouble: why the store failed in the last attempt; it is then not known whether the commit stands.
+            ``None`` where that attempt lost a race.
         """
 
 
@@ -138,7 +134,6 @@ class Proposal(ABC, Generic[_T]):
 class Transactions:
     """Makes the commits of one table.
 
-    :param log: of the table.
     :param random: for ids and jitter.
     :param backoff: between attempts.
     :param cross_check: asked before files are removed; ``None`` for no second opinion.
@@ -162,13 +157,13 @@ class Transactions:
 
 
 class _Transaction(Generic[_T]):
-    """One proposal on its way: what is known of its winners grows from attempt to attempt."""
+    """One proposal on its way. Every attempt adds the winners that came since the last one."""
 
     def __init__(self, means: Transactions, proposal: Proposal[_T]) -> None:
         self._means = means
         self._log = means.log
         self._proposal = proposal
-        # Hours of Spark's work may lie behind the log's last snapshot: the table may have been made again since.
+        # The log's last snapshot may be hours old, as Spark worked since: the table may have been made again.
         self._log.doubt()
         self._txn_id = random_id(means.random)
         self._winners: list[Commit] = []
@@ -186,7 +181,7 @@ class _Transaction(Generic[_T]):
             try:
                 version, ended = self._attempt()
             except StoreUnavailableError as error:
-                # A put may have taken effect all the same: the next attempt looks for it first.
+                # The put may have succeeded nevertheless, so the next attempt looks for it first.
                 logger.warning(
                     "%s: attempt %d to commit %s: %s", self._log.table, self._attempts, self._proposal.name, error
                 )
@@ -202,13 +197,13 @@ class _Transaction(Generic[_T]):
             self._waits.wait()
 
     def _attempt(self) -> tuple[int | None, _T | None]:
-        """Return the version at which our commit stands, or the result without one; neither where a race was lost."""
+        """Return the version of our commit, or the result of a proposal without a put; neither after a lost race."""
         snapshot = self._snapshot = self._newest()
         self._take_in(snapshot)
         news, self._searched = self._winners[self._searched :], len(self._winners)
         mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
         if mine is not None:
-            # What stands there is the last that was put, as a version is put once.
+            # The proposal's last put: while this version was free, every attempt decided on the snapshot before it.
             return mine.version, None
         view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
         decided = self._proposal.decide(view)
@@ -246,7 +241,7 @@ class _Transaction(Generic[_T]):
             try:
                 self._means.after_commit(self._snapshot, version)
             except Exception:
-                # The commit stands, whatever becomes of a checkpoint, say.
+                # The commit stands even if, for example, its checkpoint fails.
                 logger.exception("%s: version %d is committed; what follows a commit failed", self._log.table, version)
         return result
 

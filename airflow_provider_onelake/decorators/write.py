@@ -1,4 +1,4 @@
-"""``@task.onelake_write``: a Python function whose data frame is one writer's rows."""
+"""``@task.onelake_write``: a Python function that returns one writer's rows as a data frame."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SPARK = "spark"
 class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
     """Write the rows of the data frame that a function returns; see :func:`onelake_write_task`.
 
-    :param python_callable: the function, its parameter ``spark`` hidden.
-    :param op_args: positional arguments of the author (templated).
-    :param op_kwargs: arguments of the author by name (templated).
-    :param view: the name by which ``where`` and ``steps`` read the data frame. Default: ``source``.
+    :param python_callable: the function, without the parameter ``spark`` in its signature.
+    :param op_args: the author's arguments by position. Default: none (templated).
+    :param op_kwargs: the author's arguments by name. Default: none (templated).
+    :param view: the name by which ``where`` and ``steps`` read the data frame. Default: ``source``. Not templated.
     """
 
     custom_operator_name = "@task.onelake_write"
-    # The arguments first: the other templates may name them. The source is the function itself.
+    # Render the arguments first, because other templates may name them. The source is the function, so it has none.
     template_fields: Sequence[str] = (
         "op_args",
         "op_kwargs",
@@ -72,20 +72,20 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
     ) -> Any:
         """Render a template, in which ``op_kwargs`` are the author's arguments by name.
 
-        :param content: of a field.
+        :param content: a field's value.
         :param context: of the running task.
-        :param jinja_env: to render with.
-        :param seen_oids: what must not be rendered.
+        :param jinja_env: the Jinja environment. Default: the DAG's.
+        :param seen_oids: ids of objects that are not rendered again.
         :returns: the rendered value.
         """
         named: Any = {**context, "op_kwargs": self._arguments()}
         return super().render_template(content, named, jinja_env, seen_oids)
 
     def execute(self, context: Context) -> Any:
-        """Stage, and publish.
+        """Stage the rows, and publish them.
 
         :param context: of the running task.
-        :returns: what happened, for XCom.
+        :returns: the result for XCom, as ``OneLakeWriteOperator`` describes it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         with terminal_errors_fail():
@@ -103,7 +103,7 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
         return super().execute(context)
 
     def _arguments(self) -> dict[str, Any]:
-        """Return the author's arguments by name, also those that were given by position."""
+        """Return all arguments of the author by name, including those given by position."""
         names = inspect.signature(self.python_callable).parameters
         return {**dict(zip(names, self.op_args, strict=False)), **self.op_kwargs}
 
@@ -111,25 +111,26 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
 def onelake_write_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
     """Make a writer of a function that returns a Spark data frame: ``@task.onelake_write``.
 
-    The function runs in the task, on Spark Connect, and gets the session of this writer as ``spark``; its other
-    parameters are given as to any ``@task``: by the call, by ``expand``, or by Airflow (``partition_key``, ``ds``,
-    ``params``). What it returns is staged and published as an ``OneLakeWriteOperator``'s rows are, and it takes the
-    same parameters, but for ``source``; ``where`` and ``steps`` read the data frame. Templates may name the arguments:
-    ``writer="vendor-{{ op_kwargs.vendor }}"``.
+    The function runs in the task, on Spark Connect, and gets the writer's session as ``spark``. Its other parameters
+    are given as for any ``@task``: by the call, by ``expand``, or by Airflow (``partition_key``, ``ds``, ``params``).
+    The rows that it returns are staged and published like those of a ``OneLakeWriteOperator``. The decorator takes the
+    parameters of that operator, except ``source``; ``where`` and ``steps`` read the data frame. Templates may name the
+    arguments: ``writer="vendor-{{ op_kwargs.vendor }}"``.
 
-    It builds a data frame, and does nothing else: it is called anew whenever Spark is given work, such as to create the
-    table and then to stage. A clear compares its code and arguments with those of before
-    (:mod:`~airflow_provider_onelake.reading.code_fingerprint`); so arguments are text, numbers, dates, paths and
+    The function must only build a data frame, because it is called for each Spark job: to create the table, and then to
+    stage. A clear compares the function's code and arguments with those before
+    (:mod:`~airflow_provider_onelake.reading.code_fingerprint`). So arguments must be text, numbers, dates, paths or
     collections of them.
 
     :param python_callable: the function, with a parameter ``spark``.
-    :param kwargs: of the :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, and ``view``, the
-        name by which ``where`` and ``steps`` read the data frame. ``writer`` defaults to the task's id; a mapped task
-        needs one, or a ``map_index_template`` that says it.
+    :param kwargs: the parameters of :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, templated
+        as there, and ``view``, the name by which ``where`` and ``steps`` read the data frame (default: ``source``). The
+        default of ``writer`` is the task's id. A mapped task needs ``writer``, or a ``map_index_template`` that gives
+        the key.
     :returns: the decorator, or the decorated function.
-    :raises InvalidWriteError: the function has no parameter ``spark``, or takes arguments that have no name.
+    :raises InvalidWriteError: the function has no parameter ``spark``, or takes arguments without a name.
     """
-    # Airflow asks the mapped task, which knows what is written here, not the operator's defaults.
+    # Airflow reads this from the mapped task, which does not know the defaults of the operator's constructor.
     kwargs.setdefault("map_index_template", OUR_LABEL)
 
     def decorate(function: Callable[..., Any]) -> TaskDecorator:
@@ -144,7 +145,7 @@ def onelake_write_task(python_callable: Callable[..., Any] | None = None, **kwar
 
 
 def _without_spark(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose signature is what its caller gives: Spark's session comes from the engine."""
+    """Return the function without ``spark`` in its signature, because the engine gives the session."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     nameless = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
@@ -165,6 +166,6 @@ def _without_spark(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_spark(hidden: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function behind :func:`_without_spark`, with the decorators that its author put on it."""
+    """Return the function that :func:`_without_spark` wraps, with the author's own decorators."""
     function: Callable[..., Any] = getattr(hidden, "__wrapped__", hidden)
     return function

@@ -1,7 +1,7 @@
-"""Spark Connect: a job runs in a session of its own on a server that many writers share.
+"""The Spark Connect engine: each job runs in its own session on a server that many writers share.
 
 pyspark and gRPC are imported when a job starts, never at module level: Airflow parses DAGs in a process that it forks
-for every task, and gRPC's threads do not survive a fork.
+for every task, and gRPC's threads do not survive the fork.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class ConnectEngine:
 
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
     :param timeout: seconds after which a job is stopped. Default: never.
-    :param settings: Spark settings of every job's session; a job's own win. Default: none.
-    :param seen: told of every job's session, before Spark is at work. Default: nobody.
-    :raises InvalidWriteError: ``remote`` is no address of Spark Connect, or ``timeout`` is not above 0.
+    :param settings: Spark settings of every job's session. The settings of a job override them. Default: none.
+    :param seen: called with every job's session before Spark starts to work. Default: no call.
+    :raises InvalidWriteError: ``remote`` is not an address of Spark Connect, or ``timeout`` is not above 0.
     """
 
     name = "connect"
@@ -119,7 +119,7 @@ class ConnectEngine:
             return
         log.info("Stopping Spark session %s at %s", running.session_id, self._address)
         running.end("stopped")
-        # In a thread, as a signal handler may have interrupted the main thread inside gRPC, with a lock held.
+        # Use a thread: this may be a signal handler that interrupted the main thread inside gRPC, with a lock held.
         threading.Thread(target=running.interrupt, name="stop-spark", daemon=True).start()
         running.interrupted.wait(_STOP_SECONDS)
 
@@ -134,7 +134,7 @@ class ConnectEngine:
         try:
             running = _Running(self._remote, job)
         except ValueError as error:
-            # pyspark's message has the whole address, and the token is a part of it.
+            # Drop pyspark's message: it contains the whole address, with the token.
             raise InvalidWriteError(
                 f"pyspark takes no such parameters of a connection to {self._address} ({type(error).__name__}): check "
                 "the Airflow connection's extra. Nothing was staged."
@@ -160,7 +160,7 @@ class ConnectEngine:
             cause = error.__cause__
             if cause is None or running.ended is not None:
                 raise self._explain(error, running, what) from error
-            # The author's own error, or Airflow's that skips a task: not Spark's to explain.
+            # The author's function raised this error, or an Airflow exception such as a skip. Pass it on unchanged.
             raise cause from cause.__cause__
         except OneLakeError:
             raise
@@ -178,7 +178,7 @@ class ConnectEngine:
         try:
             settings: Mapping[str, str] = running.session.conf.getAll
         except Exception as error:
-            # The job itself will say what is wrong.
+            # If Spark is in trouble, the job that follows fails with a better message.
             log.debug("Spark session %s does not say where its UI is", running.session_id, exc_info=error)
             return
         base = lasting_ui(settings) or driver_ui(settings)
@@ -201,11 +201,7 @@ class ConnectEngine:
 
 
 class _Running:
-    """One job's session on the server, and what ends it.
-
-    :param remote: address of the server.
-    :param job: that runs in it.
-    """
+    """The session of one job on the server, with the ways to end it."""
 
     def __init__(self, remote: str, job: SparkJob) -> None:
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -213,7 +209,7 @@ class _Running:
 
         from airflow_provider_onelake.engines.functions import Asked
 
-        # Writes every error to stderr by itself, with two hundred lines of the JVM; ours says it once.
+        # This logger prints every error to stderr with 200 lines of JVM frames. Our own error is enough.
         logging.getLogger("SQLQueryContextLogger").disabled = True
         self.session_id = str(uuid.uuid4())
         self.ended: str | None = None
@@ -224,11 +220,11 @@ class _Running:
         self.asked = Asked()
         if isinstance(job, StageJob) and job.rows is not None:
             channel.add_interceptor(self.asked)
-        # gRPC doubles its pause between connects up to two minutes, and meanwhile fails every call unasked.
+        # By default, gRPC's pause between connects doubles up to two minutes, and every call in a pause fails at once.
         channel.setChannelOption("grpc.initial_reconnect_backoff_ms", 200)
         channel.setChannelOption("grpc.min_reconnect_backoff_ms", 1000 * _CONNECT_SECONDS)
         channel.setChannelOption("grpc.max_reconnect_backoff_ms", 1000)
-        # The class, not its builder: a builder's session becomes the process's default, shared by later jobs.
+        # Use the class, not its builder: the builder's session becomes the process's default, and later jobs share it.
         self.session: Any = SparkSession(connection=channel)
         self._retries = _retry_policy()
         self.session.client.set_retry_policies([self._retries])
@@ -240,9 +236,9 @@ class _Running:
     def connect(self, address: str, what: str) -> None:
         """Reach the server.
 
-        :param address: of the server, for the message.
-        :param what: was to be done, for the message.
-        :raises SparkUnavailableError: nobody answers.
+        :param address: the server's address, for messages.
+        :param what: what the job is to do, for messages.
+        :raises SparkUnavailableError: no server answers.
         """
         try:
             _ = self.session.version
@@ -258,19 +254,19 @@ class _Running:
             self.session.addTag(tag)
 
     def end(self, why: str) -> None:
-        """Note why the job ends, the first reason winning.
+        """Record why the job ends. Only the first reason counts.
 
         :param why: ``stopped`` or ``expired``.
         """
         self.ended = self.ended or why
 
     def expire(self) -> None:
-        """End the job because its time is over."""
+        """End the job because it has reached its timeout."""
         self.end("expired")
         self.interrupt()
 
     def interrupt(self) -> None:
-        """Cancel the session's Spark jobs and release it, so that it starts no more; then free a caller that hangs."""
+        """Cancel the session's Spark jobs and release it, so that no more start; then free a caller that hangs."""
         self._patience(1)
         for _ in range(_STOP_TRIES):
             try:
@@ -278,31 +274,31 @@ class _Running:
                 self.session.client.release_session()
                 break
             except Exception as error:
-                # An operation that is only just starting cannot be released; a moment later it can.
+                # An operation that is just starting cannot be released yet, so try again after a second.
                 log.warning("Spark session %s: could not be stopped yet: %s", self.session_id, error)
                 if self._finished.wait(1):
                     break
         self.interrupted.set()
         if not self._finished.wait(_STOP_SECONDS):
-            # The server does not answer any more: closing the channel fails the call that waits for it.
+            # The server does not answer. Close the channel, so that the call that waits for the server fails.
             self.session.client.close()
 
     def close(self) -> None:
-        """Release the session. Also needed when the server is gone: pyspark would wait for it when Python exits."""
+        """Release the session, also if the server is gone: else pyspark waits for the server when Python exits."""
         self._finished.set()
         self._patience(0)
         self.session.stop()
 
     def _patience(self, seconds: float) -> None:
-        """Set for how long calls that find no server are repeated; also those that are being repeated now.
+        """Set for how long a call is repeated while no server answers. It also applies to calls that repeat now.
 
-        :param seconds: from a call's first failure.
+        :param seconds: seconds from a call's first failure.
         """
         self._retries.seconds = seconds
 
 
 def _encoded(remote: str) -> str:
-    """Return an address whose parameters are percent-encoded, slashes too, as pyspark's reading of it wants."""
+    """Return the address with percent-encoded parameters, slashes too, because pyspark decodes them."""
     base, *parameters = remote.split(";")
     pairs = (parameter.partition("=") for parameter in parameters)
     return ";".join([base, *(f"{name}{sign}{quote(unquote(value), safe='')}" for name, sign, value in pairs)])
@@ -311,7 +307,7 @@ def _encoded(remote: str) -> str:
 def _retry_policy() -> Any:
     """Return a policy that repeats a call for some ``seconds``, however long each try takes.
 
-    pyspark's own counts tries, which come to ten minutes.
+    pyspark's own policy counts tries, and gives up only after ten minutes.
     """
     from pyspark.sql.connect.client.retries import DefaultPolicy
 

@@ -1,8 +1,8 @@
-"""What an error of Spark means for the caller.
+"""Translate Spark's errors into the package's errors.
 
-Spark names its errors by condition (``DELTA_NOT_NULL_CONSTRAINT_VIOLATED``) and SQLSTATE; these decide. An error inside
-a task arrives wrapped, its condition in the text of a cause, so the causes' text is read second. Whatever is not known
-is taken as passing: a retry of staging repeats nothing.
+Spark gives its errors a condition (``DELTA_NOT_NULL_CONSTRAINT_VIOLATED``) and a SQLSTATE, and these decide. An error
+inside a Spark task arrives wrapped, with its condition in the text of a cause, so the causes' text is read second.
+An unknown error counts as transient, because a retry of staging repeats no work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
 )
 
-# By the condition's beginning; the first that fits decides. Before SQLSTATEs, which are coarser.
+# The first entry with which a condition begins decides. SQLSTATEs are coarser, so they are looked at after these.
 _CONDITIONS: tuple[tuple[str, type[OneLakeError]], ...] = (
     ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", ConstraintViolatedError),
     ("DELTA_MISSING_NOT_NULL_COLUMN_VALUE", ConstraintViolatedError),
@@ -42,18 +42,18 @@ _CONDITIONS: tuple[tuple[str, type[OneLakeError]], ...] = (
     ("DELTA_CONCURRENT", SparkJobError),
     ("OPERATION_CANCELED", SparkJobError),
     ("OPERATION_CANCELLED", SparkJobError),
-    # The server was started anew, or gave the session up.
+    # The server was restarted, or has dropped the session.
     ("INVALID_HANDLE", SparkUnavailableError),
     ("NO_ACTIVE_SESSION", SparkUnavailableError),
     ("RESPONSE_ALREADY_RECEIVED", SparkUnavailableError),
-    # Only wrappers: what they wrap decides.
+    # These only wrap another error, and the wrapped error decides.
     ("TASK_WRITE_FAILED", OneLakeError),
     ("FAILED_EXECUTE_UDF", OneLakeError),
     ("FAILED_READ_FILE", OneLakeError),
     ("_LEGACY_ERROR_TEMP", OneLakeError),
 )
 
-# By SQLSTATE class: constraint, data that cannot be computed with, syntax or access rule, unsupported feature.
+# SQLSTATE classes: 23 is a constraint, 22 a value that cannot be computed, 42 syntax or access, 0A not supported.
 _STATES: dict[str, type[OneLakeError]] = {
     "23": ConstraintViolatedError,
     "22": SparkQueryError,
@@ -61,9 +61,9 @@ _STATES: dict[str, type[OneLakeError]] = {
     "0A": SparkQueryError,
 }
 
-# What Spark passes on from below has no condition.
+# Errors that Spark passes on from Hadoop, the JVM or a store have no condition, so their text decides.
 _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
-    # Also as a condition of Spark's own, which would blame the query.
+    # Spark also has conditions for these, but their SQLSTATEs would blame the query.
     (r"No FileSystem for scheme|Failed to find (?:the )?data source: delta", SparkSetUpError),
     (r"Cannot find catalog plugin class|DELTA_CONFIGURE_SPARK_SESSION", SparkSetUpError),
     (r"(?:ClassNotFoundException|NoClassDefFoundError):? .*(?:io[./]delta|apache[./]hadoop[./]fs)\b", SparkSetUpError),
@@ -97,13 +97,12 @@ _AGAIN = "The table is unchanged; a retry starts again."
 
 
 class ReportedError(Exception):
-    """An error of a job whose driver ran elsewhere, as its verdict reports it.
+    """An error that the verdict of a submitted job reports.
 
-    :param name: of the error's class there.
-    :param message: that it had.
-    :param condition: Spark's, where there is one.
-    :param state: its SQLSTATE, where there is one.
-    :param stack: of the JVM, and the causes.
+    :param name: name of the error's class in the driver.
+    :param condition: Spark's condition, if there is one.
+    :param state: the SQLSTATE, if there is one.
+    :param stack: the JVM's stack, with Python's causes.
     """
 
     def __init__(
@@ -127,13 +126,13 @@ class ReportedError(Exception):
 
 
 def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
-    """Return the package's error for one of Spark's, or of our own jobs there.
+    """Return the package's error for an error of Spark, or of our own jobs on Spark.
 
-    :param error: as raised by pyspark or by a job, or as a verdict reports it.
-    :param doing: what was being done, for the message: ``staging … of …``.
+    :param error: an error that pyspark or a job raised, or that a verdict reports.
+    :param doing: what the job was doing, for the message: ``staging … of …``.
     :param where: Spark's address, for the message.
     """
-    # Our own jobs know nothing of the package's exceptions.
+    # Our own jobs cannot import the package's exceptions, so their classes are recognised by name.
     name = error.name if isinstance(error, ReportedError) else type(error).__name__
     if name == "RowsDoNotFitError":
         return SchemaMismatchError(f"{error} Nothing was written.")
@@ -150,20 +149,15 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Whether an error comes from Spark's clients: pyspark, gRPC below it, or py4j.
-
-    :param error: any.
-    """
+    """Return whether an error comes from Spark's clients: pyspark, gRPC below it, or py4j."""
     return any(kind.__module__.partition(".")[0] in ("pyspark", "grpc", "py4j") for kind in type(error).__mro__)
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether an error is, or wraps in its text, one of Delta's conflicts: another commit came first.
+    """Return whether an error is one of Delta's conflicts, or has one in its text: another commit came first.
 
-    Delta has eight exceptions for it (https://docs.delta.io/latest/concurrency-control.html#conflict-exceptions). Their
-    conditions are the same over Spark Connect, where not every error comes as a class of its own.
-
-    :param error: any.
+    Delta has eight exceptions for it (https://docs.delta.io/latest/concurrency-control.html#conflict-exceptions). Over
+    Spark Connect, not every one of them has its own class, but their conditions are the same.
     """
     if any(
         kind.__module__.partition(".")[0] == "delta" and kind.__name__ in _CONFLICTS for kind in type(error).__mro__
@@ -174,18 +168,12 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def was_unreachable(error: BaseException) -> bool:
-    """Whether an error means that nobody answered at all.
-
-    :param error: as raised by pyspark.
-    """
+    """Return whether an error of pyspark means that no server answered."""
     return _status(error) == "UNAVAILABLE"
 
 
 def kind_of(error: BaseException) -> type[OneLakeError]:
-    """Return the package's class for one of Spark's errors; what is not known is taken as passing.
-
-    :param error: as raised by pyspark, or as a verdict reports it.
-    """
+    """Return the package's class for an error of Spark. An unknown error counts as transient."""
     status = _status(error)
     if status == "UNAVAILABLE":
         return SparkUnavailableError
@@ -236,7 +224,7 @@ def _own_texts(error: BaseException) -> Iterator[str]:
 
 
 def _status(error: BaseException) -> str | None:
-    """Return the name of an error's gRPC status; Spark's own errors come as INTERNAL."""
+    """Return the name of an error's gRPC status. Spark's own errors have the status INTERNAL."""
     for name in ("getGrpcStatusCode", "code"):
         method = getattr(error, name, None)
         if callable(method):
@@ -245,7 +233,7 @@ def _status(error: BaseException) -> str | None:
 
 
 def _message(error: BaseException) -> str:
-    """Return what Spark said and why, without the JVM's frames and not longer than people read."""
+    """Return Spark's message with its causes, without the JVM's frames and cut to a readable length."""
     said = str(error).split("\n\nJVM stacktrace:")[0].strip()[:_LONGEST]
     for cause in _jvm_texts(error)[1:]:
         # "java.io.IOException: what happened" → what happened
@@ -259,6 +247,6 @@ def _message(error: BaseException) -> str:
 def _jvm_texts(error: BaseException) -> list[str]:
     """Return the classes and messages of an error and its causes in the JVM, without the frames."""
     stack = getattr(error, "getStackTrace", lambda: None)() or ""
-    # Frames have no conditions, but names of classes that look like words.
+    # Drop the frames: they have no conditions, and the class names in them could match a pattern of _WORDS.
     lines = "\n".join(line for line in stack.splitlines() if not line.startswith("\tat "))
     return re.split(r"^Caused by: ", lines, flags=re.MULTILINE)

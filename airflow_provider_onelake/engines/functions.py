@@ -1,7 +1,8 @@
 """A function that makes rows in this process, on a Spark Connect session.
 
-It may collect rows from the very table that is written, such as the latest date in it, and compute from them. What it
-returns does not show that, so what it has Spark execute is kept, and looked at as well (protocol: reads its target).
+The function may collect rows from the table that is written, such as its latest date, and compute from them. The data
+frame that it returns does not show this. So the queries that the function has Spark execute are kept, and searched for
+the table as well (protocol: reads its target).
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 
 class Asked(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    """Keeps the queries that a session is asked to execute while a function makes rows."""
+    """Keeps the queries that a session sends to Spark while a function makes rows."""
 
     def __init__(self) -> None:
         self._listens = False
         self._plans: list[Any] = []
 
     def during(self, make: Callable[[SparkSession], Any]) -> Callable[[SparkSession], Any]:
-        """Keep what a function asks, and have ``pyspark.sql.functions`` speak Connect to it.
+        """Wrap a function, so that its queries are kept and ``pyspark.sql.functions`` makes Connect's columns.
 
-        They go by the environment, which only pyspark's session builder sets, and for good: the process may have a
-        classic session too.
+        ``pyspark.sql.functions`` reads an environment variable, which only pyspark's session builder sets, and never
+        resets. Set it for the call only, because this process may also have a classic session.
 
         :param make: the function.
-        :returns: does what it does.
+        :returns: a function that does the same.
         """
 
         def made(spark: SparkSession) -> Any:
@@ -54,34 +55,34 @@ class Asked(grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
         return made
 
     def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        """Note a request on its way to the server.
+        """Keep the plan of a request, and send the request on to the server.
 
-        :param continuation: sends it.
-        :param client_call_details: of the call.
-        :param request: of pyspark's.
-        :returns: what the server answers.
+        :param continuation: sends the request.
+        :param client_call_details: gRPC's details of the call.
+        :param request: pyspark's request.
+        :returns: the server's answer.
         """
         if self._listens and hasattr(request, "plan"):
             self._plans.append(request.plan)
         return continuation(client_call_details, request)
 
     def texts(self, client: Any) -> list[str]:
-        """Return what the queries were made of, and their plans.
+        """Return the texts in the kept queries, and the plans that Spark explains for them.
 
-        :param client: of the session, which explains them.
+        :param client: the session's client.
         """
         plans, self._plans = self._plans, []
         plans = [_whole(plan) for plan in plans]
         texts = [text for plan in plans for text in _strings(plan)]
-        # A command, such as the one by which SQL is analysed, has no plan; what it leads to is asked as a query.
+        # A command, such as the one that analyses SQL, has no plan. Its result is read by a query, which has one.
         return texts + [client.explain_string(plan) for plan in plans if plan.HasField("root")]
 
 
 def _whole(plan: Any) -> Any:
-    """Return a plan as it was before pyspark compressed it, which it does with those above the server's threshold."""
+    """Return a plan uncompressed. pyspark compresses plans that are larger than the server's threshold."""
     if plan.WhichOneof("op_type") != "compressed_operation":
         return plan
-    import zstandard  # there, as pyspark has compressed with it
+    import zstandard  # It is installed, because pyspark has compressed with it.
     from pyspark.sql.connect.proto import base_pb2
 
     packed, whole = plan.compressed_operation, base_pb2.Plan()
@@ -91,7 +92,7 @@ def _whole(plan: Any) -> Any:
 
 
 def _strings(message: Message) -> Iterator[str]:
-    """Yield the texts in a message; the data that it may carry are bytes."""
+    """Yield the texts in a message. Rows that a message may carry are bytes, so they are left out."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
             yield from [value] if isinstance(value, str) else value
@@ -100,6 +101,6 @@ def _strings(message: Message) -> Iterator[str]:
                 if isinstance(item, Message):
                     yield from _strings(item)
                 else:
-                    # The key of a map, such as a reader's options.
+                    # The item is the key of a map, such as the one of a reader's options.
                     inner = value[item]
                     yield from _strings(inner) if isinstance(inner, Message) else [str(inner)]

@@ -1,4 +1,4 @@
-"""What every job for Spark has, as plain values: a submitted one travels to Spark as JSON."""
+"""The fields of every Spark job, as plain values: a submitted job is sent to Spark as JSON."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 
 @attrs.frozen(kw_only=True)
 class SparkJob:
-    """One job. Everything can be written as JSON.
+    """One job. All fields can be written as JSON.
 
-    :param table_uri: of the table that it is for, as Spark addresses it.
-    :param attempt: id of the attempt, by which Spark's own records know the job.
+    :param table_uri: the address of the job's table for Spark.
+    :param attempt: id of the attempt. Spark's own records name the job by it.
     :param session: further settings of the Spark session. Default: none.
-    :param label: whose work it is, for people who look at Spark's UI. Default: nothing.
-    :param owner: whose work it is, the same for all tries of a task in a run and no other's: a driver in cluster mode
-        that outlived its try is found by it. Default: nobody's.
-    :raises InvalidWriteError: a setting is one that the job needs for itself.
+    :param label: the task's name, for people who look at Spark's UI. Default: empty.
+    :param owner: names the task in its run: equal for all its tries, and different for all other tasks. A later try
+        finds a driver in cluster mode by it. Default: empty, so that no try finds the driver.
+    :raises InvalidWriteError: ``session`` has a setting that the job needs for itself.
     """
 
     doing: ClassVar[str]
@@ -33,23 +33,23 @@ class SparkJob:
     owner: str = ""
 
     def __attrs_post_init__(self) -> None:
-        # Settings are case-sensitive in Spark, so the comparison is too.
+        # Spark's settings are case-sensitive, so this comparison is case-sensitive too.
         if taken := sorted(set(self.session) & set(self.reserved)):
             raise InvalidWriteError(f"{', '.join(taken)}: {self.doing} needs this setting for itself; leave it out.")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the job as ``spark_jobs`` takes it."""
+        """Return the job's fields as ``spark_jobs`` reads them."""
         return attrs.asdict(self)
 
 
 @attrs.frozen(kw_only=True)
 class SparkResult:
-    """What an engine knows of a finished job. What it wrote is read from the store instead.
+    """What an engine knows about a finished job. What the job wrote is read from the store.
 
     :param engine: the engine's name.
-    :param application_id: Spark's application, where known.
-    :param session_id: Spark's session, where there is one.
-    :param ui: where people look at the application, where that is known and outlives the job.
+    :param application_id: Spark's application, if it is known.
+    :param session_id: Spark's session, if there is one.
+    :param ui: the address of the application's UI, if it is known and outlives the job.
     """
 
     engine: str
@@ -59,14 +59,14 @@ class SparkResult:
 
 
 Seen = Callable[[str | None, str | None, str | None], None]
-"""Told where a job runs as soon as that is known: Spark's application, its session, and its UI's address."""
+"""Called as soon as it is known where a job runs, with Spark's application, its session and its UI's address."""
 
 
 def check_file_size(target_file_size: int | None) -> None:
-    """Refuse a size that is none.
+    """Refuse a file size that is not above 0.
 
-    :param target_file_size: in bytes.
-    :raises InvalidWriteError: it is not above 0.
+    :param target_file_size: bytes; ``None`` for no wish.
+    :raises InvalidWriteError: the size is not above 0.
     """
     if target_file_size is not None and target_file_size <= 0:
         raise InvalidWriteError(f"target_file_size={target_file_size!r}: a size in bytes, above 0.")

@@ -1,4 +1,4 @@
-"""Upkeep of a table as plain values: what an engine is asked to do."""
+"""The jobs of compaction and VACUUM, as plain values."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from airflow_provider_onelake.spark_jobs import optimize, vacuum
 
 @attrs.frozen(kw_only=True)
 class OptimizeJob(SparkJob):
-    """One compaction: the files of a shadow table are rewritten.
+    """One compaction, which rewrites the files of a shadow table.
 
-    Further parameters: those of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`.
+    It also takes the parameters of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`.
 
-    :param shadow_uri: of the shadow, as Spark addresses it.
-    :param target_file_size: of the new files, in bytes.
-    :param zorder_by: columns to sort along. Default: none; a clustered table sorts itself.
-    :raises InvalidWriteError: the size is not above 0, or a setting is one that compaction needs for itself.
+    :param shadow_uri: the shadow's address for Spark.
+    :param target_file_size: the size of the new files in bytes.
+    :param zorder_by: columns of Z-order. Default: none. A clustered table sorts itself.
+    :raises InvalidWriteError: the size is not above 0, or ``session`` has a setting that compaction needs for itself.
     """
 
     doing: ClassVar[str] = "compacting"
@@ -35,7 +35,7 @@ class OptimizeJob(SparkJob):
         check_file_size(self.target_file_size)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the job as ``spark_jobs`` takes it."""
+        """Return the job's fields as ``spark_jobs`` reads them."""
         return {**super().as_dict(), "zorder_by": list(self.zorder_by)}
 
 
@@ -43,13 +43,13 @@ class OptimizeJob(SparkJob):
 class VacuumJob(SparkJob):
     """One VACUUM by an inventory.
 
-    Further parameters: those of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`.
+    It also takes the parameters of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`.
 
-    :param inventory_uri: of a Parquet file of what may be deleted, as Spark addresses it: ``path`` relative to the
-        table, ``length``, ``isDir``, ``modificationTime``.
-    :param log_entries: whether Spark records the VACUUM in the table's log; only where its commit is safe with several
-        drivers (protocol: no Spark commit to the shared log). Default: no.
-    :raises InvalidWriteError: a setting is one that VACUUM needs for itself.
+    :param inventory_uri: Spark's address of a Parquet file that lists the files that may be deleted. Its columns are
+        ``path`` (relative to the table), ``length``, ``isDir`` and ``modificationTime``.
+    :param log_entries: whether Spark records the VACUUM in the table's log. Only say yes where Spark's commit is safe
+        with several drivers (protocol: no Spark commit to the shared log). Default: no.
+    :raises InvalidWriteError: ``session`` has a setting that VACUUM needs for itself.
     """
 
     doing: ClassVar[str] = "vacuuming"

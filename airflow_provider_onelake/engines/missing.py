@@ -1,4 +1,4 @@
-"""What to add to a Spark that lacks something, by what it says."""
+"""Advice on what to add to a Spark that lacks something, chosen by the text of its error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, HADOOP, S3_PA
 
 _FILE_SYSTEM = f"It lacks the file system of the store. Add {{}} to its packages (for Hadoop {HADOOP}, or as its own)."
 
-# The first that fits decides.
+# The first pattern that matches decides.
 _ADVICE = (
     (
         r"NoAuthWithAWSException|KeyProviderException|No AWS Credentials",
@@ -36,7 +36,7 @@ _ADVICE = (
 
 
 def what_to_add(said: Iterable[str]) -> str:
-    """Say what to add to Spark, with the version where it is a package.
+    """Return advice on what to add to Spark. A package is named with its version.
 
     :param said: the texts of an error and of its causes.
     """

@@ -1,4 +1,4 @@
-"""Which commits a watcher is told of. Knows nothing of Airflow."""
+"""Which commits a watcher reports. This module knows nothing of Airflow."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class CommitFilter:
-    """A condition on commits; what is not given holds for all, and what is given holds together.
+    """A condition on commits: a commit must meet every field that is given.
 
-    :param operations: as the log spells them: ``WRITE``, ``MERGE``, ``OPTIMIZE``, ….
-    :param partition: a predicate on partition columns: rows were added or removed where it holds.
-    :param writer: a pattern, in which ``*`` stands for anything, that a ``txn`` id of the commit meets.
+    :param operations: the wanted operations as the log spells them: ``WRITE``, ``MERGE``, ``OPTIMIZE``, ….
+    :param partition: a predicate on partition columns; the commit must have added or removed rows where it holds.
+    :param writer: a pattern, in which ``*`` stands for anything; a ``txn`` id of the commit must match it.
     :param data_change_only: leave out commits that change no rows, such as compaction's and VACUUM's.
     """
 
@@ -31,11 +31,11 @@ class CommitFilter:
     _predicates: dict[Any, PartitionPredicate] = attrs.field(factory=dict, init=False, repr=False, eq=False)
 
     def takes(self, commit: Commit, partitioning: Callable[[], Partitioning]) -> bool:
-        """Say whether a commit is one of those.
+        """Say whether a commit meets the condition.
 
-        :param commit: of the table.
-            One from before the table was partitioned as it is now cannot be judged, and is taken.
-        :param partitioning: says how the table is partitioned; called only if a predicate has to be read.
+        :param commit: the commit. A commit from before the table got its present partitioning cannot be judged by the
+            predicate, so it is taken.
+        :param partitioning: returns the table's partitioning; it is called only if a predicate has to be read.
         :raises InvalidWriteError: the predicate is no predicate on the table's partition columns.
         """
         if self.operations and commit.operation not in self.operations:
@@ -50,8 +50,8 @@ class CommitFilter:
         files = [file for file in (*commit.adds, *commit.removes) if file.get("dataChange", True)]
         if not files:
             return False
-        # Rather an event too many than one too few: a remove need not say where its file was, an old commit may be from
-        # before the table was partitioned as it is now, and of some values nobody knows what they are.
+        # In doubt, take the commit, because one event too many does less harm than one too few: a remove need not name
+        # its partition, an old commit may have another partitioning, and some partition values cannot be known.
         if any(file.get("partitionValues") is None for file in files):
             return True
         split = partitioning()
@@ -63,12 +63,12 @@ class CommitFilter:
 
 
 def predicate_on(text: str, split: Partitioning, known: dict[Any, PartitionPredicate]) -> PartitionPredicate:
-    """Return a predicate read for a table, read once for each way in which the table was partitioned.
+    """Return a parsed predicate; parse it only once for each partitioning of the table.
 
-    :param text: in Spark SQL.
-    :param split: how the table is partitioned now.
-    :param known: what was read before, by partitioning.
-    :raises InvalidWriteError: it is no predicate on partition columns.
+    :param text: the predicate, in Spark SQL.
+    :param split: the table's present partitioning.
+    :param known: the cache of predicates that were parsed before, by partitioning.
+    :raises InvalidWriteError: the text is no predicate on partition columns.
     """
     from airflow_provider_onelake.log.partitions import PartitionPredicate
 

@@ -1,4 +1,4 @@
-"""What a table holds, rather than what happened to it: rows, and how fresh they are. Knows nothing of Airflow."""
+"""Conditions on the state of a table: how many rows it has, and how fresh they are. Knows nothing of Airflow."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ _ROWS = "rows"
 
 
 class RowsHeld:
-    """Whether a table, or its partitions where a predicate holds, have so many rows.
+    """Whether a table, or its partitions where a predicate holds, has at least so many rows.
 
-    They are counted by the files' statistics, less what deletion vectors mark: no data file is read. The live files are
-    read once, and kept up to date by the new commits; of each only its count stays in memory.
+    Rows are counted by the files' statistics, minus the rows that deletion vectors mark, so no data file is read. The
+    live files are listed once and kept up to date by the new commits; only the row count of each stays in memory.
 
-    :param log: of the table.
-    :param at_least: so many rows.
-    :param partition: a predicate on partition columns; ``None`` for the table.
+    :param at_least: the number of rows.
+    :param partition: a predicate on partition columns; ``None`` for the whole table.
     """
 
     def __init__(self, log: DeltaLog, at_least: int, partition: str | None) -> None:
@@ -41,14 +40,14 @@ class RowsHeld:
         self._predicates: dict[Any, PartitionPredicate] = {}
 
     def look(self) -> dict[str, Any] | None:
-        """Count.
+        """Count the rows of the newest version.
 
-        :returns: the version and its rows, once there are enough.
-        :raises MissingStatisticsError: files do not say how many rows they have, and the others' are not enough.
+        :returns: the version and its rows if there are enough; else ``None``.
+        :raises MissingStatisticsError: some files do not say how many rows they have, and the others have too few.
         :raises InvalidWriteError: the predicate is no predicate on partition columns.
         """
         snapshot = self.log.snapshot()
-        # The log gives the same object until there is another version.
+        # The log returns the same object until there is another version.
         if snapshot is None or (snapshot is self._seen and self._short):
             return None
         files = self._read_on(snapshot)
@@ -95,13 +94,12 @@ class RowsHeld:
 
 
 class Freshness:
-    """Whether rows of a table were changed not longer ago than a time.
+    """Whether rows of a table were changed within a period before now.
 
-    Commits that change no rows, such as compaction's and VACUUM's, do not make a table fresher. A commit's time is its
-    in-commit timestamp, else what its ``commitInfo`` says, else the store's time of its log entry.
+    Commits that change no rows, such as those of a compaction or a VACUUM, do not make a table fresher. A commit's time
+    is its in-commit timestamp, else what its ``commitInfo`` says, else the store's time of its log entry.
 
-    :param log: of the table.
-    :param within: so long ago.
+    :param within: the length of the period.
     """
 
     def __init__(self, log: DeltaLog, within: timedelta) -> None:
@@ -113,7 +111,7 @@ class Freshness:
     def look(self) -> dict[str, Any] | None:
         """Look at the newest commits.
 
-        :returns: the version that made the table fresh, and its time, once there is one.
+        :returns: the version that made the table fresh, and its time; ``None`` if the table is not fresh.
         """
         snapshot = self.log.snapshot()
         if snapshot is None:
@@ -124,7 +122,7 @@ class Freshness:
             self._newest = None
         for version in range(snapshot.version, known, -1):
             commit = self.log.commit(version)
-            # Older ones were cleaned up, or are older still.
+            # Stop here: all versions before this one are older still, or were cleaned up too.
             if commit is None or commit.time is None or commit.time < oldest:
                 break
             if commit.data_change:
@@ -141,7 +139,7 @@ def _rows(add: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _follows(snapshot: Snapshot, seen: Snapshot) -> bool:
-    """Say whether a snapshot is a later one of the same table, partitioned alike."""
+    """Say whether a snapshot is the same or a later version of the same table, with the same partitioning."""
     return (
         snapshot.version >= seen.version
         and snapshot.metadata.get("id") == seen.metadata.get("id")

@@ -1,4 +1,4 @@
-"""Following a table's log: every commit, in order, none skipped. Knows nothing of Airflow."""
+"""Follows a table's log: reads every commit in order and skips none. Knows nothing of Airflow."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How many polls may find nothing before the log is listed, to tell "not yet" from "gone" (protocol: log gap).
+# After this many polls without a new commit, list the log, to tell "not committed yet" from "gone" (protocol: log gap).
 _LIST_EVERY = 20
 _MOST_PARTITIONS = 50
-# What an event says where the commit does not: its rows may have changed, anywhere.
+# An event's values where the commit does not tell them: any rows in any partition may have changed.
 _UNKNOWN: Mapping[str, Any] = {
     "version": -1,
     "time": None,
@@ -43,15 +43,15 @@ _UNKNOWN: Mapping[str, Any] = {
 
 @attrs.frozen
 class Awaited:
-    """What is waited for: one of these, of which ``rows_at_least`` may name a partition.
+    """What a sensor waits for: exactly one of these, except that ``partition`` may accompany ``rows_at_least``.
 
-    :param writers: ``txn`` ids with the generation that must be in the table.
-    :param version: of the table.
-    :param partition: a predicate on partition columns; a commit that adds rows to such a partition.
-    :param operation: as the log spells it: ``WRITE``, ``OPTIMIZE``, ….
-    :param rows_at_least: so many rows in the table, or where ``partition`` holds.
-    :param fresher_than: rows changed not longer ago than so many seconds.
-    :raises InvalidWriteError: more than one is given, or none.
+    :param writers: wait until the table has these generations, by ``txn`` id.
+    :param version: wait until the table has this version.
+    :param partition: wait for a commit that adds rows where this predicate on partition columns holds.
+    :param operation: wait for a commit of this operation, as the log spells it: ``WRITE``, ``OPTIMIZE``, ….
+    :param rows_at_least: wait until the table, or its partitions where ``partition`` holds, has so many rows.
+    :param fresher_than: wait until rows were changed not longer ago than so many seconds.
+    :raises InvalidWriteError: none or more than one is given.
     """
 
     writers: Mapping[str, int] | None = None
@@ -69,8 +69,8 @@ class Awaited:
 def check_one_thing(given: Collection[str]) -> None:
     """Refuse to wait for nothing, or for several things.
 
-    :param given: names of the parameters that say what is waited for.
-    :raises InvalidWriteError: they say none, or several.
+    :param given: the names of the parameters of :class:`Awaited` that are given.
+    :raises InvalidWriteError: they name no thing to wait for, or several.
     """
     things = set(given) - ({"partition"} if "rows_at_least" in given else set())
     if len(things) != 1:
@@ -81,14 +81,14 @@ def check_one_thing(given: Collection[str]) -> None:
 
 
 class LogWatch:
-    """Reads a log forward until what is awaited has happened.
+    """Reads a log forward until the awaited thing has happened.
 
-    Its cost is that of the new commits: it asks for the next version's file.
+    The cost is that of the new commits, because a poll asks for the entry of the next version.
 
-    :param log: of the table; there need not be a table yet.
+    :param log: the table's log; the table need not exist yet.
     :param awaited: what ends the wait.
-    :param after: the last version already seen; ``None`` for the version of now. Writers and versions that are in the
-        table already count whatever this says.
+    :param after: the last version already seen; ``None`` for the present version. Awaited writers and an awaited
+        version that are in the table already count in any case.
     """
 
     def __init__(self, log: DeltaLog, awaited: Awaited, after: int | None = None) -> None:
@@ -112,13 +112,13 @@ class LogWatch:
         return dict(self._pending)
 
     def poll(self) -> list[Commit]:
-        """Read on.
+        """Read the new commits.
 
-        :returns: the new commits, in order, up to the one that ends the wait; none where it is rows or their age that
-            are waited for.
+        :returns: the new commits, in order, up to the one that ends the wait; always none for a wait for a number of
+            rows or for their age.
         :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
         :raises CorruptLogError: an entry cannot be read.
-        :raises MissingStatisticsError: rows are waited for, and the files do not say how many they have.
+        :raises MissingStatisticsError: a number of rows is awaited, and the files do not say how many they have.
         """
         if self._state is not None:
             self.met = self._state.look()
@@ -182,16 +182,16 @@ class LogWatch:
         assert snapshot is not None
         split = snapshot.partitioning
         predicate = predicate_on(text, split, self._predicates)
-        # A partition of which nobody knows whether it is the one is not waited for.
+        # A partition for which the predicate cannot be decided does not end the wait.
         return any(predicate.judge(split.partition(add["partitionValues"])) is True for add in adds)
 
 
 def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return a commit as an event's payload carries it.
 
-    :param commit: of the table.
-    :param names: the partition columns' names by what the log calls them, where that is something else.
-    :returns: plain JSON; of the partitions the first ones only, and then ``partitions_complete`` is false.
+    :param names: the partition columns' names by physical name, for those whose physical name differs.
+    :returns: plain JSON with the keys of ``_UNKNOWN``. If there are many partitions, it has only the first ones, and
+        ``partitions_complete`` is false.
     """
 
     def partitions(pairs: frozenset[tuple[tuple[str, str | None], ...]]) -> list[dict[str, str | None]]:
@@ -221,14 +221,11 @@ def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str
         except OneLakeError:
             raise
         except Exception:
-            # A watcher must not end for what another engine wrote that nobody thought of: what is known is told.
+            # Another engine may have written something unforeseen. The watcher must go on, so report what is known.
             logger.exception("Version %d does not say its %s; it is told of without that.", commit.version, name)
     return told
 
 
 def describe_unreadable(version: int) -> dict[str, Any]:
-    """Return a commit whose entry cannot be read, as an event's payload carries it: no more than its version.
-
-    :param version: of the table.
-    """
+    """Return the event's payload for a commit whose entry cannot be read: only its version is known."""
     return {**_UNKNOWN, "version": version}

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 DEFAULT_NAMESPACE = "default"
 
 _SHORT_PATIENCE = 10.0
-"""Seconds, for whoever asks again anyway or looks on."""
+"""Seconds to wait for a store, for triggers, which ask again by themselves, and for tests of a connection."""
 
 
 class OneLakeHook(BaseHook):
     """Opens the tables of one lakehouse.
 
-    The connection's extra holds ``lakehouse``, the directory that every table of the connection must lie in,
-    ``lakehouse_alias``, the same one by its names or by its GUIDs, and ``namespace``, this Airflow deployment's name in
-    the tables' logs. Two deployments that write one table need two namespaces: with one, a run of the second is taken
-    for a rerun of the first's. How it signs in is said by login, password and the other fields of the extra
-    (``docs/stores.md``). All are optional.
+    The connection's extra has these fields, all optional. ``lakehouse`` is the directory that every table of the
+    connection must lie in. ``lakehouse_alias`` is the same lakehouse with its other spelling, by names or by GUIDs.
+    ``namespace`` is this Airflow deployment's name in the tables' logs. Two deployments that write the same table need
+    two namespaces: else a run of one counts as a rerun of the other's. Login, password and the other fields of the
+    extra say how the connection signs in (``docs/stores.md``).
 
-    :param onelake_conn_id: the connection. Default: ``onelake_default``.
-    :param most_patience: seconds that are enough, whatever the connection's ``patience`` says. Default: no such limit.
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param most_patience: an upper limit in seconds for the connection's ``patience``. Default: no limit.
     """
 
     conn_name_attr = "onelake_conn_id"
@@ -54,11 +54,11 @@ class OneLakeHook(BaseHook):
 
     @classmethod
     async def from_async(cls, onelake_conn_id: str = default_conn_name) -> OneLakeHook:
-        """Make a hook whose connection has been read already, for an event loop that must not be blocked.
+        """Make a hook whose connection is read already, so that an event loop is not blocked later.
 
-        A trigger asks again by itself, so its threads are not held for as long as a task's.
+        The hook waits at most 10 seconds for a store, because a trigger asks again by itself.
 
-        :param onelake_conn_id: the connection.
+        :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
         :returns: the hook.
         """
         hook = cls(onelake_conn_id, most_patience=_SHORT_PATIENCE)
@@ -72,7 +72,7 @@ class OneLakeHook(BaseHook):
 
     @property
     def lakehouse(self) -> str | None:
-        """The directory that every table of the connection must lie in; ``None`` for anywhere."""
+        """The directory that every table of the connection must lie in; ``None`` if tables may lie anywhere."""
         return str(self.connection.extra_dejson.get("lakehouse") or "").strip() or None
 
     @property
@@ -87,9 +87,9 @@ class OneLakeHook(BaseHook):
 
     @property
     def patience(self) -> float:
-        """Seconds for which a request is tried again that a store does not answer.
+        """Seconds for which a request is repeated while the store does not answer.
 
-        :raises InvalidWriteError: the connection's extra has no such number.
+        :raises InvalidWriteError: ``patience`` in the connection's extra is not a number of seconds, 0 or more.
         """
         from airflow_provider_onelake.hooks.sign_in import patience_of
 
@@ -97,10 +97,10 @@ class OneLakeHook(BaseHook):
         return said if self.most_patience is None else min(said, self.most_patience)
 
     def address(self, table: str) -> TableAddress:
-        """Find a table.
+        """Return the address of a table.
 
         :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
-        :returns: its address.
+        :returns: the table's address.
         :raises AddressError: malformed, or outside the lakehouse.
         """
         from airflow_provider_onelake.storage.addresses import resolve_table
@@ -108,11 +108,11 @@ class OneLakeHook(BaseHook):
         return resolve_table(table, self.lakehouse, self.lakehouse_alias)
 
     def other_address(self, table: str) -> TableAddress | None:
-        """Find a table by the other spelling of its lakehouse.
+        """Return the address of a table in the other spelling of its lakehouse.
 
         :param table: an address, or a path inside the lakehouse.
-        :returns: by GUIDs where :meth:`address` goes by names, or the other way round; ``None`` where the connection
-            knows one spelling only.
+        :returns: the address by GUIDs if :meth:`address` uses names, and the other way round; ``None`` if the
+            connection knows one spelling only.
         :raises AddressError: malformed, or outside the lakehouse.
         """
         from airflow_provider_onelake.storage.addresses import other_spelling
@@ -120,12 +120,12 @@ class OneLakeHook(BaseHook):
         return other_spelling(self.address(table), self.lakehouse, self.lakehouse_alias)
 
     def delta_log(self, table: str) -> DeltaLog:
-        """Open a table's log; there need not be a table yet.
+        """Open a table's log. The table does not have to exist yet.
 
         :param table: an address, or a path inside the lakehouse.
         :returns: its log.
         :raises AddressError: malformed, or outside the lakehouse.
-        :raises UnsupportedStoreError: this version does not write to that kind of store.
+        :raises UnsupportedStoreError: this version of the package does not write to that kind of store.
         :raises CredentialsError: the connection's sign-in is incomplete or contradictory.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -146,7 +146,7 @@ class OneLakeHook(BaseHook):
         return credentials_of(self.connection, address.kind)
 
     def spark_access(self, table: str) -> SparkAccess:
-        """Say what a Spark application needs to reach a table as this connection does.
+        """Return what a Spark application needs to reach a table with this connection's sign-in.
 
         :param table: an address, or a path inside the lakehouse.
         :returns: settings without secrets, an environment with them, and packages.
@@ -159,12 +159,12 @@ class OneLakeHook(BaseHook):
         return spark_access(address, self.credentials(address), self.patience)
 
     def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
-        """Try what a commit needs at a scratch path below a table: create-only put, read, list, delete.
+        """Try the operations of a commit at a scratch path below a table: create-only put, read, list, delete.
 
-        :param table: an address, or a path inside the lakehouse. There need not be a table yet.
-        :param spark_settings: of the Spark that writes there, to be looked through for log stores that lose commits.
-            Default: none.
-        :returns: what does not work or is not safe, for people; empty where all is well.
+        :param table: an address, or a path inside the lakehouse. The table does not have to exist yet.
+        :param spark_settings: settings of a Spark that writes there. They are searched for log stores that lose
+            commits. Default: none.
+        :returns: messages for people on what does not work or is not safe; empty if all is well.
         """
         from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of, unsafe_log_stores
         from airflow_provider_onelake.storage.stores import open_store
@@ -178,7 +178,7 @@ class OneLakeHook(BaseHook):
         return [*problems, *unsafe_log_stores(address.kind, spark_settings or {})]
 
     def table_page(self, table: str) -> str | None:
-        """Say where a person looks at a table.
+        """Return the address of a table's page.
 
         :param table: an address, or a path inside the lakehouse.
         :returns: the page that ``table_page`` of the connection's extra says, else one in its store's console; ``None``
@@ -189,17 +189,17 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.pages import table_page
 
         address, template = self.address(table), self._extra("table_page")
-        # Another store than AWS has another console.
+        # With an endpoint, the store is not AWS's, so its console is unknown.
         if template is None and self._extra("endpoint"):
             return None
         page = table_page(address, template, self._extra("region"))
         if page is None and (other := self.other_address(table)) is not None:
-            # The portal goes by GUIDs.
+            # The portal's addresses need GUIDs.
             page = table_page(other)
         return page
 
     def commit_page(self, table: str, version: int) -> str | None:
-        """Say where a person looks at a commit.
+        """Return the address of a commit's page.
 
         :param table: an address, or a path inside the lakehouse.
         :param version: of the table.
@@ -220,14 +220,14 @@ class OneLakeHook(BaseHook):
         return str(self.connection.extra_dejson.get(name) or "").strip() or None
 
     def committer(self, log: DeltaLog, table: str, observer: Callable[[Publication], None] | None = None) -> Committer:
-        """Make a committer that asks deltalake about what it removes, and keeps the log short.
+        """Make a committer that checks removes against deltalake, and writes checkpoints to keep the log short.
 
         Protocol: verbatim remove.
 
         :param log: of the table.
         :param table: an address, or a path inside the lakehouse.
-        :param observer: told how every publishing ended that did not fail. Default: nobody.
-        :returns: publishes into the table.
+        :param observer: called with every publication that did not fail. Default: no call.
+        :returns: the committer of the table.
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
@@ -239,7 +239,7 @@ class OneLakeHook(BaseHook):
         credentials, uri, patience = self.credentials(address), address.deltalake_uri, self.patience
 
         def options() -> dict[str, str]:
-            # Asked for whenever deltalake opens the table: a token of the task's beginning may have expired.
+            # Called whenever deltalake opens the table, because the token of an earlier call may have expired.
             return deltalake_options(address, credentials, patience)
 
         after_commit = checkpointer(uri, options, log=log, keep_from=keep_from)
@@ -264,7 +264,7 @@ class OneLakeHook(BaseHook):
         root = TableAddress.parse_root(self.lakehouse)
         if self.lakehouse_alias is not None:
             parse_alias(self.lakehouse_alias, root)
-        # Opening a local store makes its directory, and a test that makes what it looks for proves nothing.
+        # Opening a local store creates its directory. So check first, or the connection test would always succeed.
         if root.kind == "local" and not Path(root.path).is_dir():
             raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")
         return open_store(root, self.credentials(root), patience)
@@ -281,7 +281,7 @@ class OneLakeHook(BaseHook):
             )
         from airflow_provider_onelake.storage.preflight import problems_of
 
-        # OneLake lets nobody make a directory beside Tables and Files. Its own one, as that one is listed whole.
+        # OneLake allows no directory beside Tables and Files. Use a new directory, because the whole of it is listed.
         path = f"Files/airflow-connection-test/{uuid.uuid4()}"
         try:
             problems = problems_of(self._root(min(self.patience, _SHORT_PATIENCE)), path, self.lakehouse)

@@ -1,4 +1,4 @@
-"""From a connection's fields to credentials, and how long to wait for a store."""
+"""Read credentials, and the time to wait for a store, from a connection's fields."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _YES, _NO = ("true", "yes", "1", "on"), ("", "false", "no", "0", "off")
 def credentials_of(connection: Connection, kind: Kind) -> Credentials | None:
     """Read how a connection signs in.
 
-    :param connection: of the type ``onelake``. ``login`` and ``password`` are a key with its secret, a client id with
-        its secret, or nothing with an account key or a token; the extra has the rest.
-    :param kind: of the store that is to be reached.
-    :returns: the credentials; ``None`` where there is nothing to sign in to.
+    :param connection: a connection of the type ``onelake``. ``login`` and ``password`` are a key with its secret, or a
+        client id with its secret; or ``password`` alone is an account key or a token. The extra has the rest.
+    :param kind: the kind of the store.
+    :returns: the credentials; ``None`` if the store needs no sign-in.
     :raises CredentialsError: incomplete or contradictory.
     """
     extra: Mapping[str, Any] = connection.extra_dejson
@@ -39,7 +39,7 @@ def credentials_of(connection: Connection, kind: Kind) -> Credentials | None:
 
 
 def patience_of(connection: Connection) -> float:
-    """Read for how long a request is tried again that a store does not answer.
+    """Read for how long a request is repeated while the store does not answer.
 
     :param connection: of the type ``onelake``.
     :returns: seconds.

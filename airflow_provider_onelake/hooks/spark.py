@@ -1,4 +1,4 @@
-"""Which engine a Spark connection stands for."""
+"""Choose the engine for a Spark connection."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def engine_for(
 
     :param spark_conn_id: a connection of the type ``spark_connect`` or ``spark``.
     :param timeout: in seconds, after which a job is stopped; ``None`` for never.
-    :param access: says what Spark needs to reach the table's store. Asked for an application of the job's own only: a
-        Spark Connect server is set up for the store beforehand. Default: Spark needs nothing for it.
-    :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none.
-    :param leave: takes over from the engine when a driver in cluster mode is at work. Default: the engine waits.
-    :param seen: told the address of Spark's UI once it is known: the one that ``spark_ui`` of the connection's extra
-        says, in which ``{application_id}`` and ``{session_id}`` are filled in, else Spark's own. Default: nobody.
-    :returns: the engine; nothing has been asked of Spark yet.
-    :raises InvalidWriteError: the connection is of a type that no engine speaks, or malformed.
+    :param access: returns what Spark needs to reach the table's store. It is called only for spark-submit, because a
+        Spark Connect server is set up for the store beforehand. Default: Spark needs nothing.
+    :param store: opens the table's store, through which plan and verdict go in cluster mode. Default: none.
+    :param leave: takes over the wait when a driver in cluster mode is at work. Default: the engine waits.
+    :param seen: called with the address of Spark's UI once it is known. The address is ``spark_ui`` of the connection's
+        extra, with ``{application_id}`` and ``{session_id}`` filled in, else Spark's own. Default: no call.
+    :returns: the engine. It has not contacted Spark yet.
+    :raises InvalidWriteError: no engine supports the connection's type, or the connection is malformed.
     """
     from airflow.sdk import BaseHook
 
@@ -60,7 +60,7 @@ def engine_for(
         from airflow_provider_onelake.storage.spark import SparkAccess
 
         needed = access() if access is not None else SparkAccess()
-        # What Spark prints goes into the task's log.
+        # Spark's output goes into the task's log, so have Airflow mask the secrets there.
         for value in secrets(needed.environment):
             mask_secret(value)
         return SubmitEngine(SubmitTarget.of(connection), timeout, needed, store, leave, told)

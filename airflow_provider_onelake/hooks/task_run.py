@@ -1,4 +1,4 @@
-"""What Airflow knows about a running task, in the core's words: the load, the attempt, the deed."""
+"""Translate what Airflow knows about a running task into the core's words: the load, the attempt, the deed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.staging.identity import Load
 
 _DEED = "onelake_deed"
-"""The key of its deed among what a task instance keeps: over retries and clears, until its run is deleted."""
+"""The key of the deed in the task's state store, which survives retries and clears until the run is deleted."""
 
 
 @attrs.frozen
@@ -109,7 +109,7 @@ def _cron_partition(context: Context) -> str | None:
     """Name the run's partition, if every tick of the DAG's timetable is one partition."""
     dag, run = context["task"].get_dag(), context["dag_run"]
     timetable = getattr(dag, "timetable", None)
-    # A DAG may be given Airflow's own class for the one of the same name in its SDK.
+    # Compare names, because Airflow's core and its SDK each have a class of this name.
     if not any(kind.__name__ == "CronPartitionTimetable" for kind in type(timetable).__mro__):
         return None
     if run.partition_date is None or run.partition_key is None:
@@ -123,7 +123,7 @@ def _cron_partition(context: Context) -> str | None:
 
 
 def _tells_all(key: str, key_format: str) -> bool:
-    """Whether a key is one date's only: neither of every year, nor of a week that cannot be read back."""
+    """Return whether a key stands for one date only: it has a year, and can be read back into the same key."""
     try:
         date = datetime.strptime(key, key_format)  # noqa: DTZ007 - compared with its own text only
     except ValueError:
@@ -153,7 +153,7 @@ def deed_of(context: Context) -> Deed:
         assert deed is not None
     else:
         if run.start_date is None and shares_its_name(context):
-            # The runs of a partition are told apart by when they began.
+            # The runs of one partition are ordered by the times at which they began.
             raise TransientError(
                 f"The run {ti.run_id} has no start, as it was queued again just now: nothing was touched; a retry goes "
                 "on."

@@ -31,9 +31,9 @@ class PageLink(BaseOperatorLink):
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Return what the task pushed. Airflow asks at the end of the task, and keeps the answer under the same key.
 
-        :param operator: that ran, in the process in which it ran: XCom is not asked, as Airflow logs what is not there
-            as an error.
-        :param ti_key: of the task instance.
+        :param operator: the operator, in the process in which it ran. XCom is not read, because Airflow logs a missing
+            XCom as an error.
+        :param ti_key: the key of the task instance.
         """
         pages: dict[str, str] = getattr(operator, _PAGES, {})
         return pages.get(self.xcom_key, "")
@@ -58,7 +58,7 @@ class CommitLink(PageLink):
 
 
 LINKS = (SparkUiLink(), TableLink(), CommitLink())
-"""Of an operator that gives Spark work, and commits."""
+"""The links of an operator that gives work to Spark and commits."""
 
 
 def show(operator: BaseOperator, ti: Any, link: type[PageLink], page: Callable[[], str | None]) -> None:

@@ -1,8 +1,8 @@
 """The actions of a log entry, kept as they are.
 
 An action is a mapping with one key, its kind (``add``, ``remove``, ``metaData``, …). Unknown kinds and unknown fields
-pass through untouched: a ``remove`` must copy what the ``add`` said, also what we do not know (protocol: verbatim
-remove).
+pass through untouched, because a ``remove`` must copy all that the ``add`` said, even fields that we do not know
+(protocol: verbatim remove).
 
 Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
 """
@@ -23,17 +23,14 @@ FileKey = tuple[str, str | None]
 
 LOG_DIRECTORY = "_delta_log"
 
-# With a scheme, of which Hadoop writes file:/ with one slash, or from the root.
+# An absolute path begins with a slash or a scheme. Hadoop writes file:/ with one slash.
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def version_path(version: int) -> str:
-    """Return the path of a version's log entry, relative to the table.
-
-    :param version: of the table.
-    """
+    """Return the path of a version's log entry, relative to the table."""
     return f"{LOG_DIRECTORY}/{version:020d}.json"
 
 
@@ -54,24 +51,20 @@ def parse_actions(data: bytes, where: str) -> list[Action]:
 
 
 def dump_actions(actions: Iterable[Action]) -> bytes:
-    """Return actions as a log entry.
-
-    :param actions: in the order in which they are to stand.
-    """
+    """Return actions as the content of a log entry, in the given order."""
     return ("\n".join(map(_encode, actions)) + "\n").encode()
 
 
 def of_kind(actions: Iterable[Action], kind: str) -> list[dict[str, Any]]:
     """Return the bodies of the actions of one kind, in order.
 
-    :param actions: of one log entry.
     :param kind: ``add``, ``remove``, ``txn``, ….
     """
     return [action[kind] for action in actions if isinstance(action.get(kind), dict)]
 
 
 def object_path(file: Mapping[str, Any]) -> str:
-    """Return where an ``add`` or ``remove`` has its file in the store.
+    """Return the path in the store of the file that an ``add`` or ``remove`` names.
 
     :param file: the action's body; its ``path`` is URL-encoded, the store's is not.
     """
@@ -79,9 +72,9 @@ def object_path(file: Mapping[str, Any]) -> str:
 
 
 def is_absolute(path: str) -> bool:
-    """Say whether a file is named by an absolute path, as shallow clones do; it then lies elsewhere.
+    """Say whether a path is absolute. Shallow clones name files so; such a file lies outside the table's directory.
 
-    :param path: of an ``add`` or ``remove``, or of a deletion vector.
+    :param path: the path of an ``add``, a ``remove`` or a deletion vector.
     """
     return _ABSOLUTE.match(path) is not None
 
@@ -102,8 +95,8 @@ def deletion_vector_id(file: Mapping[str, Any]) -> str | None:
 def file_key(file: Mapping[str, Any]) -> FileKey:
     """Return what identifies a logical file: its path, as it is spelled, and its deletion vector.
 
-    Spark and deltalake compare spellings as well: a ``remove`` that spells the path of a live file otherwise, such as
-    with ``%C3%A9`` for ``é``, leaves it live for all.
+    Spark and deltalake also compare spellings: a ``remove`` that spells the path of a live file differently, such as
+    ``%C3%A9`` for ``é``, leaves the file live for every engine.
 
     :param file: an ``add`` or ``remove``.
     """
@@ -113,7 +106,7 @@ def file_key(file: Mapping[str, Any]) -> FileKey:
 def row_count(file: Mapping[str, Any]) -> int | None:
     """Return how many rows of a file are live, or ``None`` where its statistics do not say.
 
-    Statistics that cannot be read count as none: other engines read such a table.
+    Statistics that cannot be parsed count as missing and are no error, because other engines read such a table.
 
     :param file: an ``add`` or ``remove``.
     """
@@ -129,7 +122,7 @@ def row_count(file: Mapping[str, Any]) -> int | None:
 
 
 def total_rows(files: Iterable[Mapping[str, Any]]) -> int | None:
-    """Return the live rows of several files, or ``None`` where one does not say.
+    """Return the live rows of several files, or ``None`` if the statistics of one file do not say.
 
     :param files: ``add`` or ``remove`` bodies.
     """

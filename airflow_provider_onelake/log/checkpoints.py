@@ -1,4 +1,4 @@
-"""Checkpoints, written by deltalake, so that a table that only we commit to stays fast to read, and its log short."""
+"""Writes checkpoints by deltalake. Without them, a table that only we commit to gets slow to read and a long log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Spark writes one every ten versions; with a hundred, a reader opens a table of many small commits about as fast, and a
-# committer is held up ten times less.
+# Spark writes a checkpoint every ten versions. With one every hundred, a reader opens a table of many small commits
+# about as fast, and checkpoints delay committers ten times less often.
 DEFAULT_INTERVAL = 100
 _INTERVAL = "delta.checkpointInterval"
 
@@ -28,13 +28,13 @@ def checkpointer(
     log: DeltaLog | None = None,
     keep_from: Callable[[DeltaLog], int | None] | None = None,
 ) -> Callable[[Snapshot, int], None]:
-    """Return what writes a checkpoint whenever one is due, and then cleans up the log.
+    """Return a function that writes a checkpoint whenever one is due, and then cleans up the log.
 
     :param table_uri: the table's address as deltalake wants it.
-    :param storage_options: gives the credentials of now, as deltalake wants them. Default: none.
+    :param storage_options: returns the current credentials, as deltalake wants them. Default: none.
     :param interval: versions from one checkpoint to the next, where ``delta.checkpointInterval`` is not set.
-    :param log: of the table; without one, nothing is cleaned up.
-    :param keep_from: says which is the oldest version that somebody asked to keep readable.
+    :param log: the table's log; without it, nothing is cleaned up.
+    :param keep_from: returns the oldest version that must stay readable because a user asked for it.
     """
 
     def write_if_due(snapshot: Snapshot, version: int) -> None:
@@ -50,7 +50,7 @@ def checkpointer(
             kept = keep_from(log) if keep_from is not None else None
             done = clean_up_log(log.store, snapshot, log.clock.now(), kept)
         except OneLakeError as error:
-            # The commit stands and the log is only longer than it need be.
+            # Do not fail: the commit stands, and the log is only longer than it needs to be.
             logger.warning("%s: the log was not cleaned up: %s", table_uri, error)
             return
         if done.deleted:

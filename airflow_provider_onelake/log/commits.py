@@ -15,26 +15,26 @@ from airflow_provider_onelake.log.actions import Action, of_kind, parse_actions,
 from airflow_provider_onelake.log.wellformed import check_actions
 from airflow_provider_onelake.storage.clock import instant_of, whole_number
 
-# The field of ``commitInfo`` in which our commits and our buffers describe themselves.
+# The field of ``commitInfo`` that holds our record of a commit or a buffer.
 STAGED = "staged"
-# The key, in that field, of what a compaction says of itself.
+# The key in that record under which a compaction describes itself.
 COMPACTION = "compaction"
 FORMAT = 2
-"""Of these descriptions. 1 was that of 0.1.0: its default keys and generations meant something else."""
+"""The format of these records. Release 0.1.0 wrote format 1: its default keys and generations meant other things."""
 
 
 @attrs.frozen
 class PublishedWriter:
-    """What a commit of ours says of one buffer that it published.
+    """What a commit of ours records about one buffer that it published.
 
-    :param app_id: the ``txn`` id of the writer's identity.
+    :param app_id: the ``txn`` application id that stands for the writer's identity.
     :param writer: the writer's key.
-    :param generation: the number of the deliberate rerun.
+    :param generation: the number of the deed (a first start or a clear) among the writer's deeds.
     :param buffer: the buffer's path, relative to the table.
     :param finished: when the buffer became complete, by the store's clock.
-    :param rows: published, ``None`` where statistics do not say.
-    :param fingerprint: of the source and the code.
-    :param set_aside: whether a policy left all of the buffer's rows out.
+    :param rows: how many rows were published; ``None`` where statistics do not say.
+    :param fingerprint: the fingerprint of the source and the code.
+    :param set_aside: whether a policy left out all rows of the buffer.
     """
 
     app_id: str
@@ -52,10 +52,10 @@ class PublishedWriter:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PublishedWriter:
-        """Read the value back; fields of later formats are passed over.
+        """Read the value back; fields that are not known are ignored.
 
-        :param value: as it stands in ``commitInfo``.
-        :raises ValueError: it is no record of ours.
+        :param value: the record as it stands in ``commitInfo``.
+        :raises ValueError: the value is no record of ours.
         """
         try:
             known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name in value}
@@ -75,10 +75,7 @@ class PublishedWriter:
 
 
 def digest_of(entry: bytes) -> str:
-    """Return what tells a log entry from another one that has its version.
-
-    :param entry: its content.
-    """
+    """Return a digest of a log entry's content; it tells the entry from another one at the same version."""
     return hashlib.sha256(entry).hexdigest()[:16]
 
 
@@ -86,12 +83,11 @@ def digest_of(entry: bytes) -> str:
 class Commit:
     """One version of a table.
 
-    :param version: of the table.
-    :param actions: as they stand in the log.
+    :param actions: the actions as they stand in the log.
     :param modified: the store's time of the log entry, where it is known already.
-    :param size: of the log entry, in bytes.
+    :param size: the size of the log entry in bytes.
     :param look_up: asks the store for the time of a version's entry.
-    :param digest: of the log entry: a table that was made again has another one in the same version.
+    :param digest: the digest of the log entry. A table that was made again has another digest at the same version.
     """
 
     version: int
@@ -107,12 +103,11 @@ class Commit:
     ) -> Commit:
         """Read a log entry.
 
-        :param version: of the table.
-        :param data: the entry.
+        :param data: the entry's content.
         :param table: what messages call the table.
         :param look_up: asks the store for the time of a version's entry; it is called only if the entry itself does
             not tell the time.
-        :raises CorruptLogError: the entry is empty or no JSON, or an action lacks what every reader needs.
+        :raises CorruptLogError: the entry is empty or no JSON, or an action lacks a field that every reader needs.
         """
         where = f"Version {version} of {table}"
         actions = parse_actions(data, where)
@@ -126,23 +121,23 @@ class Commit:
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """The ``commitInfo``, empty where there is none."""
+        """The body of the ``commitInfo`` action, empty where there is none."""
         found = of_kind(self.actions, "commitInfo")
         return found[0] if found else {}
 
     @property
     def txn_id(self) -> str | None:
-        """The random id by which a committer knows its own commit again (protocol: create-only)."""
+        """The random id by which a committer recognises its own commit (protocol: create-only)."""
         return self.info.get("txnId")
 
     @property
     def operation(self) -> str:
-        """What made the commit: WRITE, OPTIMIZE, RESTORE, …, or an empty string."""
+        """The operation that made the commit (WRITE, OPTIMIZE, RESTORE, …), or an empty string."""
         return str(self.info.get("operation", ""))
 
     @cached_property
     def time(self) -> datetime | None:
-        """When the commit was made: its in-commit timestamp, its own word, or the store's time.
+        """When the commit was made: its in-commit timestamp, else its ``timestamp``, else the store's time.
 
         Protocol: whole writes.
         """
@@ -153,10 +148,10 @@ class Commit:
 
     @property
     def landed(self) -> datetime | None:
-        """When the log entry came into the store, by the store's clock; only without that, what the commit itself says.
+        """When the log entry came into the store, by the store's clock; if that is unknown, :attr:`time`.
 
-        Another engine's commit is compared with a buffer by it, for a buffer's completion has the store's time as well:
-        the same clock, and the same resolution (protocol: whole writes).
+        Use this to compare another engine's commit with a buffer: a buffer's completion is also a time of the store, so
+        both times have the same clock and the same resolution (protocol: whole writes).
         """
         return self._stored or self.time
 
@@ -181,7 +176,7 @@ class Commit:
 
     @cached_property
     def domains(self) -> dict[str, dict[str, Any]]:
-        """The bodies of the ``domainMetadata`` actions, by domain; a removed one says so."""
+        """The bodies of the ``domainMetadata`` actions, by domain; a removed domain's body has ``removed: true``."""
         return {body["domain"]: body for body in of_kind(self.actions, "domainMetadata")}
 
     @property
@@ -203,7 +198,7 @@ class Commit:
 
     @cached_property
     def data_change(self) -> bool:
-        """Whether the commit changes rows; compaction and VACUUM's entries do not."""
+        """Whether the commit changes rows; commits of a compaction or a VACUUM do not."""
         return any(file.get("dataChange", True) for file in (*self.adds, *self.removes))
 
     @cached_property
@@ -213,7 +208,7 @@ class Commit:
 
     @cached_property
     def removed_partitions(self) -> frozenset[tuple[tuple[str, str | None], ...]]:
-        """The partitions that lost files, as (column, spelling) pairs; without files whose ``remove`` does not say."""
+        """The partitions that lost files, as (column, spelling) pairs; a ``remove`` without partition is left out."""
         return frozenset(_partition(file) for file in self.removes if file.get("partitionValues") is not None)
 
     @property
@@ -228,12 +223,12 @@ class Commit:
 
     @property
     def user_metadata(self) -> str | None:
-        """What the writer's user said about the commit."""
+        """The text that the user gave to the commit (``userMetadata``)."""
         return self.info.get("userMetadata")
 
     @property
     def staged(self) -> Mapping[str, Any]:
-        """What our own commits record about themselves; empty for everybody else's, and for what cannot be read."""
+        """Our own record of the commit; empty for commits of other engines and for a record that cannot be read."""
         return self._record[0]
 
     @property
@@ -246,7 +241,7 @@ class Commit:
 
     @property
     def writers(self) -> tuple[PublishedWriter, ...]:
-        """The buffers that the commit published; empty for everybody else's commits."""
+        """The buffers that the commit published; empty for commits of other engines."""
         return self._record[1]
 
     @cached_property
@@ -266,7 +261,7 @@ class Commit:
 
     @property
     def finished(self) -> datetime | None:
-        """When the work behind the commit was done: our buffers' completion, else the commit's time.
+        """When the work behind the commit was done: when the last of our buffers was complete, else the commit's time.
 
         Protocol: whole writes.
         """
@@ -274,9 +269,10 @@ class Commit:
 
     @property
     def blind_append(self) -> bool:
-        """Whether the commit only adds rows, without having read the table.
+        """Whether the commit only adds rows and did not read the table.
 
-        An engine that does not say so, such as deltalake, is taken at its operation: a WRITE of the mode Append.
+        If an engine does not write ``isBlindAppend``, as deltalake does not, the operation decides: a WRITE in mode
+        Append counts as a blind append.
         """
         if any(file.get("dataChange", True) for file in self.removes) or self.metadata or self.protocol:
             return False

@@ -1,10 +1,10 @@
-"""Whether files staged under one definition of a table can be read rightly under another.
+"""Whether files staged under one definition of a table can be read correctly under another.
 
 Protocol: compatible definition.
 
-Staged files stand as if they had been in the table before it was changed. So what an ALTER does to files that are
-there already decides: it renames, widens or adds a column without touching them, but it first checks every row
-against a new constraint, and ours it cannot see.
+Publishing staged files after an ALTER has the same effect as if they had been in the table before it. So a change is
+harmless if an ALTER makes it without touching existing files: it renames, widens or adds a column. A new constraint is
+not: the ALTER checks every row of the table against it, but it could not see the rows that were only staged.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from airflow_provider_onelake.log.schema import (
 )
 
 _TYPE_CHANGES = "delta.typeChanges"
-# What Delta and Spark write into a field's metadata to say what its values must be.
+# Prefixes of the keys in a field's metadata by which Delta and Spark say what its values must be.
 _MEANINGFUL = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS")
-# Compared on their own, or of no consequence for a reader.
+# Prefixes of keys that are compared separately, or that do not matter to a reader.
 _APART = ("delta.columnMapping.", _TYPE_CHANGES)
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
-# Digits that a whole number may need, by Delta's own rule for widening to a decimal.
+# The digits before the point that a decimal needs to hold each integer type, by Delta's rule for type widening.
 _WHOLE = {"byte": 10, "short": 10, "integer": 10, "long": 20}
 _WIDER = {
     "byte": ("short", "integer", "long", "double"),
@@ -41,13 +41,14 @@ _WIDER = {
 def incompatibilities(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
     """Yield the ways in which files staged under one metadata no longer fit another (protocol: compatible definition).
 
-    Columns are matched by the names that files know them by, so a rename under column mapping fits.
+    Columns are matched by their physical names, so a rename under column mapping fits.
 
-    :param staged: the ``metaData`` that the buffer was opened with, but for its id.
+    :param staged: the ``metaData`` that the buffer was opened with; its id is not compared.
     :param current: the table's ``metaData`` on the snapshot that is committed against.
     """
     before, now = column_mapping(staged), column_mapping(current)
-    # On a table that gets column mapping by name, files without ids are found by the names that they have.
+    # A table may switch from no column mapping to mapping by name: readers still find the columns of older files, which
+    # have no field ids, by name.
     if before != now and (before, now) != ("none", "name"):
         yield f"its column mapping is {now}, not {before}"
     if _partitioning(staged) != _partitioning(current):
@@ -102,7 +103,7 @@ def _column(staged: Column, current: Column, name: str, partition: bool, nested:
 
 
 def _type(staged: Any, current: Any, name: str) -> Iterator[str]:
-    """Compare nested types; what is inside is named by its path."""
+    """Compare two types; messages name a nested field by its path."""
     if isinstance(staged, str) or isinstance(current, str) or staged["type"] != current["type"]:
         if staged != current:
             yield f"column {name} is {_name(current)}, not {_name(staged)}"
@@ -118,7 +119,7 @@ def _type(staged: Any, current: Any, name: str) -> Iterator[str]:
 
 
 def _widened(staged: str, current: Column) -> bool:
-    """Say whether the table's own record leads from the staged type to the current one, by steps that readers know."""
+    """Say whether the type changes that the table records lead from the staged type to the current one."""
     kind = staged
     for change in current.metadata.get(_TYPE_CHANGES) or ():
         if not change.get("fieldPath") and change["fromType"] == kind and _is_wider(kind, change["toType"]):

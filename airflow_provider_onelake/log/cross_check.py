@@ -12,10 +12,10 @@ from airflow_provider_onelake.log.partitions import Partition, Partitioning, Par
 from airflow_provider_onelake.log.values import date_of, time_of
 from airflow_provider_onelake.storage.errors import SignInError, as_store_error
 
-# What deltalake says of a partition value that is none of its type.
+# Deltalake's error text for a partition value that is no value of its column's type.
 _UNREADABLE = "Failed to parse value"
 
-# Says whether deltalake sees the same live files of some partitions at a version, by raising where it does not.
+# Raises if deltalake sees other live files than we do, in some partitions of a version.
 CrossCheck = Callable[[int, Partitioning, Callable[[Partition], bool], Iterable[Mapping[str, Any]]], None]
 
 
@@ -23,7 +23,7 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
     """Return a cross-check that asks deltalake.
 
     :param table_uri: the table's address as deltalake wants it.
-    :param storage_options: gives the credentials of now, as deltalake wants them. Default: none.
+    :param storage_options: returns the current credentials, as deltalake wants them. Default: none.
     """
 
     def check(
@@ -37,7 +37,7 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
 
         try:
             table = DeltaTable(table_uri, version=version, storage_options=dict(storage_options()))
-            # The list holds one column a field; rows are needed.
+            # deltalake returns one column for each field of an add; they are zipped into rows below.
             listed = table.get_add_actions()
         except (OSError, SignInError) as error:
             raise as_store_error(error, LOG_DIRECTORY, table_uri) from error
@@ -68,13 +68,13 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
 
 
 def _partitions(column: Any, partitioning: Partitioning) -> Iterator[Partition]:
-    """Yield deltalake's partitions, typed as ours are."""
+    """Yield deltalake's partitions as typed values, like ours."""
     import pyarrow as pa
 
     chunks = pa.chunked_array(column)
     fields = {name: at for at, name in enumerate(field.name for field in chunks.type)}
     for chunk in chunks.chunks:
-        # Of a struct, flatten() alone minds which rows are null in the whole.
+        # Use flatten(): only it makes a field null in the rows where the whole struct is null.
         flat = chunk.flatten()
         yield from zip(*(_values(flat[fields[name]]) for name in partitioning.types), strict=True)
 
@@ -82,7 +82,7 @@ def _partitions(column: Any, partitioning: Partitioning) -> Iterator[Partition]:
 def _values(column: Any) -> list[PartitionValue]:
     import pyarrow as pa
 
-    # As numbers, because Python has not all of Spark's years.
+    # Read dates and times as numbers, because Python's types do not cover all of Spark's years.
     if pa.types.is_date32(column.type):
         return [None if days is None else date_of(days) for days in column.cast(pa.int32()).to_pylist()]
     if pa.types.is_timestamp(column.type):

@@ -1,4 +1,4 @@
-"""A table's log, read forward: the snapshot of now, and every commit since a version."""
+"""Reads a table's log forward: the newest snapshot, and every commit since a version."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-# As long as a snapshot is this young, its next version cannot have been cleaned up, so that a missing entry means
-# "not yet". An older snapshot is brought up to date by a listing, which shows gaps.
+# While a snapshot is younger than this, the next version cannot have been cleaned up, so a missing entry means "not
+# committed yet". An older snapshot is brought up to date by a listing, because a listing shows gaps.
 _PROBE_WHILE = timedelta(minutes=1)
-# A committer of many buffers asks for the same winners again and again: kept are entries of this many bytes, which take
-# about four times as much memory.
+# A committer of many buffers reads the same winners again and again. Keep parsed entries of up to this many bytes in
+# total; in memory they take about four times as much.
 _KEPT_BYTES = 16 << 20
 
 
 class DeltaLog:
-    """Reads one table's log; its cost is proportional to the commits that are new to it.
+    """Reads one table's log; the cost is proportional to the number of commits since the last read.
 
-    A table that was dropped and made again has other entries in the same versions. So that a snapshot is not carried on
-    with them, an entry that it stands on is read once more whenever a minute has passed, and where :meth:`doubt` asks
-    for it; if it is another one by then, everything that is known is forgotten.
+    A table that was dropped and made again has different entries at the same versions, and the old snapshot must not be
+    continued with them. So once a minute, and where :meth:`doubt` asks for it, the log reads an entry again that the
+    snapshot was built from. If that entry has changed, the log forgets everything and loads the table anew.
 
     :param store: rooted at the table's directory.
     :param table: what messages call the table.
-    :param clock: for the age of the snapshot.
+    :param clock: gives the age of the snapshot. Default: the system's.
     """
 
     def __init__(self, store: Store, table: str, clock: Clock | None = None) -> None:
@@ -77,17 +77,16 @@ class DeltaLog:
         return self._snapshot
 
     def doubt(self) -> None:
-        """Let the next snapshot make sure first that the table is still the one that was read, for one request more.
+        """Make the next :meth:`snapshot` check first that the table was not made again; this costs one request.
 
-        To be called before something is decided on a snapshot that may be old, such as a put. It need not be called
-        again after a lost race: a minute has not passed since (protocol: same table).
+        Call it before you decide something on a snapshot that may be old, such as a put. You need not call it again
+        after a lost race: :meth:`snapshot` repeats the check every minute (protocol: same table).
         """
         self._made_sure = None
 
     def commit(self, version: int) -> Commit | None:
-        """Return one version, or ``None`` where its entry is not there.
+        """Return the commit of one version, or ``None`` if the log has no entry for it.
 
-        :param version: of the table.
         :raises CorruptLogError: the entry cannot be read.
         """
         known = self._commits.get(version)
@@ -105,10 +104,7 @@ class DeltaLog:
         return commit
 
     def digest(self, version: int) -> str | None:
-        """Return what tells a version's entry from another's, also of one that cannot be read; ``None`` without one.
-
-        :param version: of the table.
-        """
+        """Return a digest of a version's entry, even if the entry cannot be parsed; ``None`` if there is no entry."""
         try:
             commit = self.commit(version)
         except CorruptLogError:
@@ -120,7 +116,7 @@ class DeltaLog:
 
         :param after: the version before the first.
         :param until: the last version.
-        :raises LogGapError: one of them is no longer there.
+        :raises LogGapError: the log has no entry for one of these versions.
         """
         commits = []
         for version in range(after + 1, until + 1):
@@ -138,21 +134,21 @@ class DeltaLog:
         """
         commits = list(self._probe(version))
         newest = commits[-1].version if commits else version
-        # Nobody knows how old the caller's version is, so the end must be proven to be one.
+        # The caller's version may be old, so a missing entry may be a gap and not the end. A listing tells which.
         self._files_from(newest).check_contiguous(newest, self.table, self._exists)
         return commits
 
     def versions_after(self, version: int) -> tuple[int, ...]:
-        """List the versions that have an entry, ascending; what is missing between them is left out.
+        """List the versions after a version that have an entry, ascending; gaps are no error here.
 
-        :param version: the last one that is of no interest; -1 for all.
+        :param version: the version to list after; -1 for all.
         """
         return tuple(found for found in self._files_from(version + 1).versions if found > version)
 
     def newest_listed(self) -> int:
-        """Find the newest version that has an entry, and list nothing older than the last checkpoint if its hint helps.
+        """Find the newest version that has an entry; with a good checkpoint hint, list nothing older than it.
 
-        :returns: the version; -1 where there is none.
+        :returns: the version; -1 if the log is empty.
         """
         hint = self._last_checkpoint_hint()
         versions = self._files_from(-1 if hint is None else hint).versions
@@ -166,10 +162,10 @@ class DeltaLog:
     ) -> LiveFiles:
         """Return the live files of a version that meet a condition, as raw ``add`` actions.
 
-        :param wanted: which files, by their ``add``.
+        :param wanted: says of an ``add`` whether its file meets the condition.
         :param until: the version.
-        :param keep: what to keep of an ``add``. Default: all.
-        :raises LogGapError: the log does not reach from a checkpoint to that version.
+        :param keep: returns what to keep of an ``add``. Default: all of it.
+        :raises LogGapError: an entry between the newest readable checkpoint and that version is missing.
         """
 
         def load(checkpoint: Checkpoint) -> LiveFiles:
@@ -198,10 +194,10 @@ class DeltaLog:
     def _begin(
         self, read: Callable[[Checkpoint], _T], until: int | None = None
     ) -> tuple[LogFiles, tuple[int, _T] | None]:
-        """Return a listing, and what the newest checkpoint in it holds that is complete, with its version.
+        """Return a listing, and what the newest readable checkpoint in it holds, with that checkpoint's version.
 
-        The hint saves listing what is older. It proves nothing: what is newer is listed in any case, and where it leads
-        nowhere, everything is.
+        The hint saves listing the entries before it. It proves nothing: newer entries are always listed, and if no
+        checkpoint from the hint on can be read, the whole log is listed.
 
         :param read: reads a checkpoint.
         :param until: the newest version of interest; ``None`` for all.
@@ -216,8 +212,8 @@ class DeltaLog:
         return files, found
 
     def _first_readable(self, files: LogFiles, read: Callable[[Checkpoint], _T]) -> tuple[int, _T] | None:
-        # One may be listed without all that belongs to it, while it is being written or after a clean-up that went too
-        # far. An older one, or none, will do as long as the entries since are there.
+        # A checkpoint may be listed while some of its files are missing: it is being written, or a clean-up went too
+        # far. An older checkpoint, or none, is enough as long as the entries after it are there.
         for checkpoint in files.checkpoints:
             try:
                 return checkpoint.version, read(checkpoint)
@@ -247,7 +243,8 @@ class DeltaLog:
         return Snapshot(checkpoint.version, protocol, metadata, txns, live_domains({}, domains), stamp)
 
     def _stamp(self, version: int) -> int | str | None:
-        # A checkpoint does not hold it, but a clean-up leaves its version's entry, for this very reason.
+        # A checkpoint does not hold the in-commit timestamp. A clean-up keeps the entry of the checkpoint's version for
+        # this reason, so read the timestamp there.
         commit = self.commit(version)
         if commit is None:
             return (
@@ -260,7 +257,7 @@ class DeltaLog:
     def _list_forward(self, snapshot: Snapshot) -> Snapshot | None:
         files = self._files_from(snapshot.version)
         if snapshot.version not in files.versions:
-            # Cleaned up behind a checkpoint, or the table was dropped since it was asked for: begin from the start.
+            # The entry was cleaned up behind a checkpoint, or the table was dropped since. Load the table anew.
             self._forget()
             return self._load()
         files.check_contiguous(snapshot.version, self.table, self._exists)
@@ -272,9 +269,10 @@ class DeltaLog:
             version += 1
 
     def _is_the_same(self) -> bool:
-        """Say whether the entry is as it was at which the log made sure the last time: what came after it followed it.
+        """Say whether the anchor, the entry that the last check remembered, is unchanged in the store.
 
-        Where there was none, because a checkpoint summed it up, nobody can tell.
+        All later versions followed the anchor, so an unchanged anchor proves that the table is the same. Without an
+        anchor (its entry was cleaned up behind a checkpoint) nothing proves it, so a known snapshot counts as changed.
         """
         if self._anchor is None:
             return self._snapshot is None
@@ -310,10 +308,10 @@ class DeltaLog:
     def _files_from(self, version: int, until: int | None = None) -> LogFiles:
         """List the log from a version on.
 
-        OneLake has answered a list from an offset with no rows at all where workspace and item were given by their
-        names. So such an answer is believed only where it has the version's own entry; without it, all is listed.
+        OneLake has answered a list from an offset with no rows at all where the workspace and the item were given by
+        name. So such a listing is trusted only if it contains the entry of ``version``; else the whole log is listed.
 
-        :param version: of the first entry of interest: one that should be there.
+        :param version: the first version of interest, whose entry should exist.
         :param until: the newest version of interest; ``None`` for all.
         """
         if version > 0:
@@ -335,5 +333,5 @@ class DeltaLog:
         except ObjectNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
-            # The hint may be half written (the format allows it); the listing finds the checkpoint.
+            # The format allows a half-written hint. A listing of the whole log finds the checkpoint without it.
             return None

@@ -1,4 +1,4 @@
-"""Cleaning up a log: what no reader of a retained version needs any more is deleted.
+"""Cleans up a log: deletes what no reader of a retained version needs any more.
 
 The steps are the format's own: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#metadata-cleanup
 """
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Whatever the table says. A committer that was held up between its snapshot and its put must not find its next version
-# cleaned up, for it would put that version a second time; and a sidecar may lie there before its checkpoint does.
+# Delete nothing younger than this, whatever the table's retention is. Else a committer that was held up between its
+# snapshot and its put could find its next version cleaned up, and would put that version a second time. Also, a sidecar
+# is written before its checkpoint, so a young sidecar may belong to a checkpoint that is still to come.
 _LEAST_AGE = timedelta(days=1)
-# Everything in the log that belongs to one version: entries, checkpoints of every kind, checksums, compacted entries,
+# All objects in the log that belong to one version: entries, checkpoints of every kind, checksums, compacted entries,
 # and the hidden checksums that Hadoop puts beside each of them on a local disk.
 _OF_A_VERSION = re.compile(
     rf"^{LOG_DIRECTORY}/\.?(\d{{20}})\.(?:json|crc|checkpoint\..+|\d{{20}}\.compacted\.json)(?:\.crc)?$"
@@ -38,8 +39,8 @@ _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.json$")
 class CleanedUp:
     """What a clean-up of a log did.
 
-    :param oldest: the oldest version that can still be read, ``None`` where nothing was to be cleaned up.
-    :param deleted: paths, in the order in which they went.
+    :param oldest: the oldest version that can still be read; ``None`` if there was nothing to clean up.
+    :param deleted: the deleted paths, in the order of deletion.
     """
 
     oldest: int | None
@@ -49,16 +50,15 @@ class CleanedUp:
 def clean_up_log(store: Store, snapshot: Snapshot, now: datetime, keep_from: int | None = None) -> CleanedUp:
     """Delete what only versions older than ``delta.logRetentionDuration`` need.
 
-    The newest checkpoint that is itself old enough stays, and all that follows it, so that every version within the
-    retention can be read. It is opened before anything goes. Deletion is ascending: interrupted anywhere, it leaves a
-    log that is merely longer, and the next one carries on.
+    The newest checkpoint that is older than the retention stays, with all that follows it, so that every version within
+    the retention can be read. That checkpoint is read before anything is deleted. Deletion goes in ascending order: if
+    it is interrupted, the log is only longer than needed, and the next clean-up continues.
 
-    :param store: rooted at the table.
-    :param snapshot: of the table, for its properties.
-    :param now: by the store's clock.
-    :param keep_from: a version that somebody asked to keep readable, with all later ones.
+    :param snapshot: gives the table's properties.
+    :param now: the present instant, by the store's clock.
+    :param keep_from: a version that must stay readable with all later ones, because a user asked for it.
     :raises TablePropertyError: the table's retention cannot be read; nothing was deleted.
-    :raises StoreUnavailableError: the store did not answer; some of it may be deleted.
+    :raises StoreUnavailableError: the store did not answer; some objects may be deleted.
     """
     if str(snapshot.configuration.get("delta.enableExpiredLogCleanup", "true")).lower() == "false":
         return CleanedUp(None, ())
@@ -83,10 +83,10 @@ def clean_up_log(store: Store, snapshot: Snapshot, now: datetime, keep_from: int
 
 
 def _newest_expired(listing: Iterable[ObjectInfo], expired_before: datetime) -> int:
-    """Return the last version of the log's beginning that is old, or -1.
+    """Return the last version before the first entry that is not expired, or -1.
 
-    Time travel to the very instant of expiry needs it. Beginning: a younger entry, as after a copy, keeps all that
-    follow, whatever their time.
+    That version must stay readable, because time travel to the very instant of expiry reads it. The first young entry
+    keeps all that follow it, whatever their times; after a copy of the log, entries may have unordered times.
     """
     newest = -1
     for info in listing:
@@ -99,10 +99,10 @@ def _newest_expired(listing: Iterable[ObjectInfo], expired_before: datetime) -> 
 
 
 def _checkpoint_to_keep(store: Store, files: LogFiles, until: int) -> Checkpoint | None:
-    """Return the newest checkpoint up to a version that can really be read, if any, and if anything is before it."""
+    """Return the newest checkpoint up to a version that can really be read, if there is one."""
     present = set(files.versions)
     for checkpoint in files.checkpoints:
-        # Its own entry holds its time, which no checkpoint does.
+        # The checkpoint's version must still have its log entry: it holds the version's time, which no checkpoint does.
         if checkpoint.version > until or checkpoint.version not in present:
             continue
         try:
@@ -122,7 +122,7 @@ def _orphaned_sidecars(store: Store, listing: Iterable[ObjectInfo], now: datetim
     if not lying:
         return []
     try:
-        # Listed anew: a checkpoint may have come meanwhile that refers to an old sidecar.
+        # List the log again: a checkpoint that refers to an old sidecar may have been written meanwhile.
         needed = {
             path
             for checkpoint in LogFiles.of(store.list(LOG_DIRECTORY)).checkpoints

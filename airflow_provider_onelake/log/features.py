@@ -1,7 +1,7 @@
 """Which tables we commit to: an explicit allow-list of protocol features (docs/which-tables.md).
 
-What is not on the list is refused before Spark runs. Older tables name no features but a writer version that implies
-some; there, what counts is whether the table uses them.
+A table with any other feature is refused before Spark runs. Older tables do not name features but have a writer version
+that implies some; such a table is refused only if it uses a feature that is not on the list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ ALLOWED = frozenset(
         "vacuumProtocolCheck",
     }
 )
-# A protocol that was raised from (1, 6) lists it, whether or not there is an identity column: its use is what counts.
+# A protocol that was raised from (1, 6) names this feature even if the table has no identity column. So refuse a table
+# only if it has one.
 _HARMLESS_UNLESS_USED = frozenset({"identityColumns"})
 _IDENTITY = "its values are given out one after another, and two buffers would give out the same ones"
 _CATALOG = "its commits go through a catalog, not through the log"
@@ -58,7 +59,8 @@ _REASONS: Mapping[str, str] = {
 }
 _UNKNOWN = "this version does not know it"
 _LEGACY_READER, _LEGACY_WRITER = 2, 6
-# What a property switches on, and the least legacy (reader, writer) version that has it without naming it.
+# By property: the value that switches a feature on, the feature, and the lowest legacy (reader, writer) version that
+# has the feature without naming it (None: it must always be named).
 _SWITCHES: Mapping[str, tuple[str, str, tuple[int, int] | None]] = {
     "delta.enableChangeDataFeed": ("true", "changeDataFeed", (1, 4)),
     "delta.enableIcebergCompatV2": ("true", "icebergCompatV2", None),
@@ -90,18 +92,12 @@ def check_supported(protocol: Mapping[str, Any], metadata: Mapping[str, Any], ta
 
 
 def features_of(protocol: Mapping[str, Any]) -> frozenset[str]:
-    """Return the features that a protocol names, for readers and for writers.
-
-    :param protocol: a ``protocol`` action's body.
-    """
+    """Return the features that a ``protocol`` action names, for readers and for writers."""
     return frozenset((*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())))
 
 
 def append_only(metadata: Mapping[str, Any]) -> bool:
-    """Say whether a table's rows may only ever be appended to.
-
-    :param metadata: the table's ``metaData``.
-    """
+    """Say whether a table is append-only, so that no commit may delete or change rows."""
     return _property(metadata, "delta.appendOnly") == "true"
 
 
@@ -114,7 +110,7 @@ def has_in_commit_timestamps(metadata: Mapping[str, Any]) -> bool:
 
 
 def _named(protocol: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the protocol asks for by name or by version, and why it is refused."""
+    """Yield what the protocol demands by name or by version, with the reason why we refuse it."""
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     named = features_of(protocol)
     for name in named - ALLOWED - _HARMLESS_UNLESS_USED:
@@ -130,7 +126,7 @@ def _named(protocol: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _in_use(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what the table's columns and properties ask for, and why it is refused."""
+    """Yield what the table's columns and properties demand, with the reason why we refuse it."""
     if any(key.startswith("delta.identity.") for column in columns(metadata).values() for key in column.metadata):
         yield "identityColumns", _IDENTITY
     mode = _property(metadata, "delta.columnMapping.mode")
@@ -144,7 +140,7 @@ def _in_use(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _without_protocol(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what a property switches on without the protocol's knowledge: engines disagree about such a table."""
+    """Yield features that a property switches on but the protocol lacks: engines disagree about such a table."""
     reason = "a property switches it on, but the protocol does not have it"
     named = features_of(protocol)
     version = (int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"]))
@@ -152,7 +148,7 @@ def _without_protocol(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) 
     def missing(feature: str, legacy: tuple[int, int] | None) -> bool:
         if feature in named or f"{feature}-preview" in named:
             return False
-        # Under version 7 only what is named counts.
+        # From writer version 7 on, a table has only the features that its protocol names.
         return legacy is None or version[1] > _LEGACY_WRITER or version[0] < legacy[0] or version[1] < legacy[1]
 
     for name, (value, feature, legacy) in _SWITCHES.items():

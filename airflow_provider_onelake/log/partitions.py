@@ -1,8 +1,8 @@
 """Partitions by typed value, not by spelling, and predicates over them.
 
-One partition has many spellings in a log: an instant has three by engine and time zone, ``1`` may be ``1.0``, and NULL
-and the empty string are one (protocol: typed partition values). The typed values come in the order of the partition
-columns. A log entry knows a column by its physical name; people, and predicates, by the name that it has now.
+One partition has many spellings in a log: an instant has three by engine and time zone, ``1`` may be ``1.0``, and the
+empty string means NULL (protocol: typed partition values). The typed values stand in the order of the partition
+columns. A log entry calls a column by its physical name; people and predicates call it by its current name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ __all__ = [
     "unreadable",
 ]
 
-# What Delta keeps of types that it calls strings, and that Spark compares in another way than strings.
+# Delta stores CHAR, VARCHAR and collated columns as plain strings, and keeps the real type in these fields of the
+# column's metadata. Spark compares CHAR and collated columns differently from plain strings.
 _CHAR_OR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 _COLLATIONS = "__COLLATIONS"
 _CHAR = re.compile(r"char\([0-9]+\)")
@@ -58,8 +59,8 @@ def _type_of(column: Column) -> Any:
 class Partitioning:
     """How a table is partitioned: the partition columns and their types, in order.
 
-    :param types: Spark's type names by column, as users name it.
-    :param physical: what ``partitionValues`` call the columns, where that is something else.
+    :param types: Spark's type names by column name, as users write it.
+    :param physical: the physical name of every column whose physical name differs; ``partitionValues`` use it.
     """
 
     types: Mapping[str, Any]
@@ -80,40 +81,34 @@ class Partitioning:
 
     @property
     def names(self) -> dict[str, str]:
-        """The columns' names by what ``partitionValues`` call them, where that is something else."""
+        """The columns' names by physical name, for the columns whose physical name differs."""
         return {physical: name for name, physical in self.physical.items()}
 
     def partition(self, values: Mapping[str, str | None]) -> Partition:
         """Return a file's partition, typed.
 
-        :param values: an action's ``partitionValues``. What is no value of its column's type becomes
-            :class:`Unreadable`, so that it stands in nobody's way who does not touch it.
+        :param values: an action's ``partitionValues``. A spelling that is no value of its column's type becomes
+            :class:`Unreadable`, so that it is a problem only for a write that touches this partition.
         """
         return tuple(_value(values.get(self.physical.get(name, name)), kind) for name, kind in self.types.items())
 
     def named_by(self, file: Mapping[str, Any]) -> bool:
-        """Say whether an action says which partition its file is of: every partition column must be a key.
+        """Say whether an action names its file's partition: its ``partitionValues`` must have every partition column.
 
-        :param file: an ``add`` or ``remove``; a ``remove`` may leave it out.
+        :param file: an ``add`` or ``remove``; a ``remove`` may have no ``partitionValues``.
         """
         values = file.get("partitionValues")
         return values is not None and all(self.physical.get(name, name) in values for name in self.types)
 
     def ambiguous(self, partition: Partition) -> bool:
-        """Say whether a partition holds an instant whose time zone nobody knows.
-
-        :param partition: typed.
-        """
+        """Say whether a typed partition holds an instant whose time zone is unknown."""
         return any(
             kind == "timestamp" and without_zone(value)
             for value, kind in zip(partition, self.types.values(), strict=True)
         )
 
     def describe(self, partition: Partition) -> str:
-        """Return a partition as people write it: ``month=2019-01``.
-
-        :param partition: typed.
-        """
+        """Return a typed partition as people write it: ``month=2019-01``."""
         if not self.types:
             return "the table"
         return "/".join(f"{name}={_shown(v)}" for name, v in zip(self.types, partition, strict=True))
@@ -127,10 +122,7 @@ def _value(spelling: str | None, kind: Any) -> PartitionValue:
 
 
 def unreadable(partition: Partition) -> bool:
-    """Say whether a partition holds what is no value of its column's type.
-
-    :param partition: typed.
-    """
+    """Say whether a typed partition holds a spelling that is no value of its column's type."""
     return any(isinstance(value, Unreadable) for value in partition)
 
 
@@ -144,8 +136,7 @@ def _shown(value: PartitionValue) -> str:
 class PartitionPredicate:
     """A condition on partition columns alone, so that a whole file either meets it or does not.
 
-    :param text: as the user wrote it, in Spark SQL.
-    :param partitioning: of the table.
+    :param text: the predicate as the user wrote it, in Spark SQL.
     """
 
     text: str
@@ -156,19 +147,17 @@ class PartitionPredicate:
     def parse(cls, text: str, partitioning: Partitioning) -> PartitionPredicate:
         """Read a predicate: comparisons, IN, BETWEEN, IS NULL, AND, OR, NOT over partition columns and literals.
 
-        :param text: in Spark SQL.
-        :param partitioning: of the table.
-        :raises InvalidWriteError: it is no predicate on partition columns, or a literal is not of its column's type and
-            Spark's answer would not be one and the same.
+        :param text: the predicate, in Spark SQL.
+        :raises InvalidWriteError: the text is no predicate on partition columns, or it compares a column with a literal
+            of another type in a way for which Spark's answer depends on its settings.
         """
         return cls.parse_all([text], partitioning)
 
     @classmethod
     def parse_all(cls, texts: Iterable[str], partitioning: Partitioning) -> PartitionPredicate:
-        """Read predicates that hold together; each is read by itself, so that none can change what another means.
+        """Read predicates that must all hold; each text is parsed by itself, so that none can change another's meaning.
 
-        :param texts: in Spark SQL; one at least.
-        :param partitioning: of the table.
+        :param texts: the predicates, in Spark SQL; at least one.
         :raises InvalidWriteError: as in :meth:`parse`.
         """
         texts = list(texts)
@@ -177,10 +166,9 @@ class PartitionPredicate:
         return cls(whole, partitioning, all_of(tests))
 
     def covers(self, partition: Partition) -> bool:
-        """Say whether the predicate is true for a partition; NULL is not true.
+        """Say whether the predicate is true for a typed partition; NULL is not true.
 
-        :param partition: typed.
-        :raises InvalidWriteError: nobody knows, see :meth:`judge`.
+        :raises InvalidWriteError: it cannot be known, see :meth:`judge`.
         """
         judged = self.judge(partition)
         if judged is None:
@@ -192,12 +180,10 @@ class PartitionPredicate:
         return judged
 
     def judge(self, partition: Partition) -> bool | None:
-        """Say whether the predicate is true for a partition, ``None`` where nobody knows.
+        """Say whether the predicate is true for a typed partition; ``None`` where that cannot be known.
 
-        That is so of an instant whose time zone nobody knows, and of what is no value of its column's type, unless the
-        rest of the predicate decides.
-
-        :param partition: typed.
+        It cannot be known if the partition holds an instant without a time zone, or a spelling that is no value of its
+        column's type, unless the rest of the predicate decides.
         """
         outcomes = self._test(partition)
         return True if outcomes == TRUE else None if outcomes & TRUE else False

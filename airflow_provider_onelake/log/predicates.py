@@ -1,8 +1,9 @@
-"""Predicates on partition columns: read as Spark reads them, and true where Spark says so.
+"""Predicates on partition columns: this module reads them as Spark does, and they are true where Spark says so.
 
-A comparison is decided here only where Spark gives one answer, with ANSI mode on and off; every other pair of a type
-and a literal is refused, with the spelling to use. ``tests/integration/spark/test_predicates.py`` holds the answers
-against Spark's own. Times without a zone are UTC's, as in every session that stages rows.
+A comparison is decided here only where Spark gives the same answer with ANSI mode on and off. Every other pair of a
+column type and a literal is refused, and the error names the spelling to use.
+``tests/integration/spark/test_predicates.py`` compares the answers with Spark's own. Times without a zone are in UTC,
+as in every session that stages rows.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ from airflow_provider_onelake.log.values import (
     without_zone,
 )
 
-# What a condition may be on a partition: a set of outcomes, as bits, because of some values nobody knows what they are.
+# A condition returns the set of its possible outcomes on a partition, as bits. The set has more than one outcome where
+# a partition value is unknown: it cannot be read, or it is an instant without a time zone.
 TRUE, FALSE, NULL = 1, 2, 4
 _ANY = TRUE | FALSE | NULL
 Condition = Callable[[Partition], int]
 
 _MOST_DIGITS = 38
-# Doubles tell decimals of so many digits apart.
+# A double represents every decimal of up to this many digits without mixing two of them up.
 _DOUBLE_DIGITS = 15
 _DEEPEST = 100
 _LARGEST_SINGLE = 3.4028234663852886e38
@@ -81,11 +83,11 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
-# Spark's own spelling of a date and of a time: in an IN, it may compare strings.
+# Spark's own spelling of a time. In an IN, Spark may compare strings, so only this spelling is safe there.
 _CANONICAL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?")
 _CUT_DATE = re.compile(r"[+-]?[0-9]{4,7}(?:-[0-9]{1,2})?")
 
-# How a literal for a column of each type is written, where the one that was given cannot be used.
+# For messages: how a literal for a column of each type is written.
 _EXAMPLES: Mapping[str, str] = {
     **dict.fromkeys(INTEGERS, "10"),
     "float": "0.5e0",
@@ -127,9 +129,9 @@ class _Token:
 class _Literal:
     """A literal as Spark reads it.
 
-    :param kind: ``null``, or what :data:`_CALLED` has.
-    :param value: for Python.
-    :param text: as it was written.
+    :param kind: ``null``, or a key of :data:`_CALLED`.
+    :param value: the literal's value as a Python object.
+    :param text: the literal as the user wrote it.
     """
 
     kind: str
@@ -145,17 +147,17 @@ class _Column:
 
 
 class _RefusedError(ValueError):
-    """Why a pair of a column and a literal is refused."""
+    """The predicate is refused; the text says why."""
 
 
 def compile_predicate(text: str, types: Mapping[str, Any]) -> Condition:
     """Turn a predicate into a function of a partition.
 
-    :param text: in Spark SQL.
+    :param text: the predicate, in Spark SQL.
     :param types: Spark's type names by partition column, in order.
-    :returns: what gives the outcomes that are possible, as bits: one of ``TRUE``, ``FALSE`` and ``NULL`` where the
-        partition's values are known.
-    :raises InvalidWriteError: it is no predicate on partition columns, or Spark's answer is not one and the same.
+    :returns: a function that returns the possible outcomes, as bits: exactly one of ``TRUE``, ``FALSE`` and ``NULL``
+        where all values of the partition are known.
+    :raises InvalidWriteError: the text is no predicate on partition columns, or Spark's answer depends on its settings.
     """
     try:
         return _Parser(text, types).whole()
@@ -167,7 +169,7 @@ def compile_predicate(text: str, types: Mapping[str, Any]) -> Condition:
 
 
 class _Parser:
-    """Reads Spark's grammar of a condition, as far as it is about columns and literals."""
+    """Reads Spark's grammar of a condition, restricted to columns and literals."""
 
     def __init__(self, text: str, types: Mapping[str, Any]) -> None:
         self._columns = {name.lower(): _Column(name, kind, at) for at, (name, kind) in enumerate(types.items())}
@@ -251,7 +253,7 @@ class _Parser:
         return _negated(condition) if negative else condition
 
     def _column_here(self) -> _Column | None:
-        """Take a column, if there is one and not a literal."""
+        """Take the next token if it names a column; return ``None`` if a literal begins there."""
         token = self._peek()
         if token.kind != "name" or token.is_word("NULL", "TRUE", "FALSE"):
             return None
@@ -295,7 +297,7 @@ class _Parser:
         raise _RefusedError(f"{token.text!r} is no literal")
 
     def _string(self, token: _Token) -> _Literal:
-        # Strings side by side are one.
+        # Spark joins string literals that stand side by side.
         tokens = [token]
         while self._peek().kind == "string":
             tokens.append(self._next())
@@ -353,7 +355,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         at = match.end()
         if match.lastgroup != "space":
             yield _Token(match.lastgroup, match[0])
-    # Two, so that one may look ahead of the last.
+    # Yield two end tokens, so that the parser may look one token beyond the current one at the end too.
     yield _Token("end", "")
     yield _Token("end", "")
 
@@ -371,7 +373,7 @@ def _unquoted(token: _Token) -> str:
         at = match.end()
     whole = "".join([*pieces, inner[at:].replace(quote * 2, quote)])
     try:
-        # An escaped pair of surrogates is one character.
+        # Join a pair of surrogates that was written as two escapes into one character.
         return whole.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise _RefusedError(f"{text} has half a character") from None
@@ -440,19 +442,19 @@ def _trimmed(text: str) -> str:
 def _days_of(text: str) -> int:
     plain = _trimmed(text)
     if _CUT_DATE.fullmatch(plain):
-        # 2019 and 2019-01 are their first days.
+        # Spark reads 2019 and 2019-01 as the first day of that year or month.
         plain += "-01" * (2 - plain.count("-", 1))
     return days_of(plain)
 
 
-# What both sides of a comparison become: keys that Python orders as Spark orders the values.
+# Both sides of a comparison become keys that Python orders as Spark orders the values.
 @attrs.frozen
 class _Pair:
     """How a column is compared with a literal.
 
-    :param domain: what both are compared as; those of one IN have one.
-    :param key: of the column's value.
-    :param literal: its key.
+    :param domain: what both sides are compared as. All literals of one IN must have the same domain.
+    :param key: turns a value of the column into its key.
+    :param literal: the literal's key.
     """
 
     domain: str
@@ -465,7 +467,7 @@ def _same(value: Any) -> Any:
 
 
 def _double(value: Any) -> tuple[bool, float]:
-    # For Spark, NaN is itself and greater than any other number.
+    # In Spark, NaN equals NaN and is greater than any other number.
     number = float(value)
     return (True, 0.0) if number != number else (False, number)
 
@@ -474,7 +476,7 @@ def _pair(column: _Column, literal: _Literal, *, listed: bool) -> _Pair:
     """Say how Spark compares a column with a literal.
 
     :param listed: whether the literal stands in an IN, where Spark may compare strings.
-    :raises _RefusedError: it does not do so in one way.
+    :raises _RefusedError: the way in which Spark compares them depends on its settings.
     """
     kind = column.type if isinstance(column.type, str) else "nested"
     if literal.kind == "string" and kind not in ("string", "binary"):
@@ -484,7 +486,7 @@ def _pair(column: _Column, literal: _Literal, *, listed: bool) -> _Pair:
     if kind in INTEGERS:
         if given == "integer":
             return _Pair("exact", _same, value)
-        # With a decimal beyond a BIGINT, Spark 4.2 says of NULL that it is less.
+        # Refuse a decimal beyond a BIGINT: Spark 4.2 takes NULL to be less than such a decimal.
         if given == "decimal" and abs(value) < 1 << 63 and _room(Decimal("9" * _INTEGER_DIGITS[kind]), value):
             return _Pair("exact", _same, value)
         if given == "double" or (given == "float" and kind in ("byte", "short")):
@@ -513,7 +515,7 @@ _INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
 
 def _room(*numbers: Decimal) -> bool:
-    """Say whether one decimal type holds all numbers: beyond it, Spark rounds or gives up."""
+    """Say whether one decimal type can hold all of these numbers; if none can, Spark rounds or gives up."""
     counts = [digits(number) for number in numbers]
     return max(before for before, _ in counts) + max(behind for _, behind in counts) <= _MOST_DIGITS
 
@@ -521,7 +523,7 @@ def _room(*numbers: Decimal) -> bool:
 def _fits_beside(kind: str, value: Any, *, listed: bool) -> bool:
     precision, scale = precision_and_scale(kind)
     widest = Decimal((0, (9,) * precision, -scale))
-    # In an IN, a whole number takes the room of its type.
+    # In an IN, Spark gives a whole number as many digits as its type can have.
     return _room(widest, Decimal("9" * 20) if listed and isinstance(value, int) else Decimal(value))
 
 
@@ -531,7 +533,7 @@ def _is_single(value: Any, given: str) -> bool:
 
 
 def _from_string(column: _Column, kind: str, literal: _Literal, *, listed: bool) -> _Literal:
-    """Return the literal of the column's type that a string stands for, where it stands for the same in both modes."""
+    """Return the literal of the column's type that a string stands for; refuse it where Spark's mode matters."""
     text = literal.value
     refused = _mismatch(column, kind, literal)
     try:
@@ -541,7 +543,7 @@ def _from_string(column: _Column, kind: str, literal: _Literal, *, listed: bool)
             return _Literal("integer", integer(text, kind), literal.text)
         if kind in ("float", "double"):
             number = floating(text, single=False)
-            # Spark compares with a FLOAT as float or as double, by its mode.
+            # Spark's mode decides whether it compares a FLOAT with the string as floats or as doubles.
             if listed or (kind == "float" and not (number != number or floating(text, single=True) == number)):
                 raise refused
             return _Literal("double", number, literal.text)
@@ -633,7 +635,7 @@ def _in_list(column: _Column, items: Sequence[_Literal]) -> Condition:
 
 
 def _unknown(column: _Column) -> Callable[[PartitionValue], bool]:
-    """Return what says of a value that nobody knows which one it is."""
+    """Return a function that says whether a value of the column is unknown."""
     if column.type == "timestamp":
         return lambda value: isinstance(value, Unreadable) or without_zone(value)
     return lambda value: isinstance(value, Unreadable)
@@ -644,7 +646,7 @@ def _is_null(column: _Column) -> Condition:
 
     def test(partition: Partition) -> int:
         value = partition[place]
-        # Some engines read NULL where they cannot read a value.
+        # Some engines read a value that they cannot parse as NULL, so both outcomes are possible.
         return TRUE | FALSE if isinstance(value, Unreadable) else TRUE if value is None else FALSE
 
     return test
@@ -692,8 +694,5 @@ def _any_of(conditions: Sequence[Condition]) -> Condition:
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
-    """Return the condition that several hold together.
-
-    :param conditions: one at least.
-    """
+    """Return the condition that all of these conditions hold; there must be at least one."""
     return _all_of(conditions)

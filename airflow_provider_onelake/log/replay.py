@@ -1,7 +1,7 @@
-"""Raw replay of the log: which files stand in the log, which are live, and what a checkpoint says.
+"""Raw replay of the log: the entries and checkpoints in it, the actions of a checkpoint, and the live files.
 
-deltalake reads snapshots, but its Python does not hand out a deletion vector's descriptor, which a ``remove`` must copy
-(protocol: verbatim remove). So the actions themselves are replayed, and the cross-check compares the result with
+deltalake reads snapshots, but its Python API does not give the descriptor of a deletion vector, which a ``remove`` must
+copy (protocol: verbatim remove). So we replay the actions ourselves, and the cross-check compares the result with
 deltalake's.
 """
 
@@ -30,23 +30,23 @@ LAST_CHECKPOINT = f"{LOG_DIRECTORY}/_last_checkpoint"
 SIDECARS = f"{LOG_DIRECTORY}/_sidecars"
 
 _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.json$")
-# Classic, in parts, and of the v2 kind, which names itself by a UUID.
+# The names of the three kinds of checkpoint: classic, in parts, and v2, whose name has a UUID.
 _CHECKPOINT = re.compile(
     rf"^{LOG_DIRECTORY}/(\d{{20}})\.checkpoint"
     r"(?:\.parquet|\.(\d{10})\.(\d{10})\.parquet|\.([0-9a-fA-F-]{36})\.(?:json|parquet))$"
 )
-# What a checkpoint in JSON, which is of the v2 kind, must hold.
+# Every v2 checkpoint must hold these actions. Only v2 checkpoints can be JSON files.
 _IN_EVERY_V2 = frozenset({"checkpointMetadata", "metaData", "protocol"})
-# The actions that a checkpoint of the v2 kind may keep in files beside it.
+# The actions that a v2 checkpoint may keep in sidecars, which are files of their own.
 _FILE_ACTIONS = frozenset({"add", "remove"})
 
 
 @attrs.frozen
 class Checkpoint:
-    """A checkpoint whose files are all listed; what lies beside it (sidecars) shows only when it is read.
+    """A checkpoint whose parts are all listed; which sidecars it has is known only when it is read.
 
-    :param version: that it sums up.
-    :param paths: of its parts, in order.
+    :param version: the version that it sums up.
+    :param paths: the paths of its parts, in order.
     """
 
     version: int
@@ -57,8 +57,8 @@ class Checkpoint:
 class LogFiles:
     """What a listing of the log holds.
 
-    :param versions: of the entries found, ascending.
-    :param checkpoints: with all their parts, the newest first.
+    :param versions: the versions that have an entry, ascending.
+    :param checkpoints: the checkpoints whose parts are all there, newest first.
     """
 
     versions: tuple[int, ...]
@@ -66,10 +66,7 @@ class LogFiles:
 
     @classmethod
     def of(cls, listing: Iterable[ObjectInfo]) -> LogFiles:
-        """Sort a listing of ``_delta_log``; what is neither an entry nor a checkpoint is passed over.
-
-        :param listing: of the log's directory.
-        """
+        """Sort a listing of ``_delta_log`` into entries and checkpoints; other objects are ignored."""
         versions: list[int] = []
         parts: dict[tuple[int, int, str], list[str]] = {}
         for info in listing:
@@ -100,9 +97,9 @@ class LogFiles:
 
         :param after: entries up to this version are not needed.
         :param table: what messages call the table.
-        :param exists: says whether a version is there after all: a listing is not taken in an instant, and one that
-            was put meanwhile may show without the one before.
-        :raises LogGapError: naming the first missing version.
+        :param exists: says whether a version has an entry after all. A listing takes time, so it may show an entry that
+            was put meanwhile and miss the one before it.
+        :raises LogGapError: a version is missing; the error names the first one.
         """
         present = set(self.versions)
         for version in range(after + 1, self.latest + 1):
@@ -116,11 +113,9 @@ class LogFiles:
 def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the actions of a checkpoint, by kind and body, as they would stand in a log entry.
 
-    Sidecars are read only where files are asked for.
+    Sidecars are read only if ``add`` or ``remove`` is asked for.
 
-    :param store: rooted at the table.
-    :param checkpoint: to read.
-    :param kinds: which actions to read; only their columns are decoded.
+    :param kinds: the actions to read; only their columns are decoded.
     :raises CorruptLogError: a file of the checkpoint is gone or cannot be read.
     """
     wanted = frozenset(kinds)
@@ -140,7 +135,7 @@ def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) 
 
 
 def sidecar_path(sidecar: Mapping[str, Any]) -> str:
-    """Return where a sidecar lies; all lie in one directory, whatever else its path says.
+    """Return where a sidecar lies. All sidecars lie in one directory, so only the last name of the path counts.
 
     :param sidecar: the action's body.
     """
@@ -171,10 +166,11 @@ def _in_parquet(data: bytes, path: str, kinds: Iterable[str], known: set[str]) -
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Whatever Arrow says of damage: of a page OSError, of a text UnicodeDecodeError, of the rest its own errors.
+    # Arrow reports damage in several ways: a damaged page as OSError, a damaged text as UnicodeDecodeError, the rest as
+    # errors of its own.
     damage = (OSError, ValueError, OverflowError, MemoryError, pa.ArrowException)
     try:
-        # Spark puts a checksum on every page.
+        # Verify checksums: Spark writes one for every page.
         file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
         schema = file.schema_arrow
         known.update(schema.names)
@@ -191,9 +187,9 @@ def _in_parquet(data: bytes, path: str, kinds: Iterable[str], known: set[str]) -
 def _leaves(field: pa.Field[Any]) -> list[str]:
     """Return the columns of a file to decode for an action.
 
-    Values that are there only so that readers of checkpoints need not read texts may be beyond what Python knows (a
-    date in the year 12100), and with many columns they are nearly all that there is to decode. Of statistics that are
-    kept so and in no other way, the count of rows is wanted.
+    Leave out the parsed copies of statistics and partition values: they may hold values that Python cannot represent (a
+    date in the year 12100), and in a table of many columns they are most of the checkpoint. Decode only the row count
+    of the parsed statistics, because a checkpoint may hold statistics in no other form.
     """
     names = [f"{field.name}.{child.name}" for child in field.type if child.name not in _CHECKPOINT_ONLY]
     parsed = field.type.field(_STATS) if field.type.get_field_index(_STATS) >= 0 else None
@@ -202,10 +198,10 @@ def _leaves(field: pa.Field[Any]) -> list[str]:
     return names
 
 
-# Written for readers of checkpoints only; a log entry has the spelled form beside them.
+# Parsed copies that only checkpoints have. A log entry has ``stats`` and ``partitionValues`` as texts instead.
 _STATS = "stats_parsed"
 _CHECKPOINT_ONLY = (_STATS, "partitionValues_parsed")
-# Maps, in which null is a value, not an absence.
+# In these maps, null is a value. In all other places, null means that the field is absent.
 _MAPS = ("partitionValues", "tags", "configuration", "options")
 
 
@@ -217,11 +213,11 @@ def _as_entry(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
     entry: dict[str, Any] = without_nulls(body)
     if kind == "add":
-        # A checkpoint holds what is there, not what a commit changed.
+        # A checkpoint describes a state and no change, so its adds change no data.
         entry["dataChange"] = False
         parsed = body.get(_STATS)
         if isinstance(parsed, Mapping) and "stats" not in entry and parsed.get("numRecords") is not None:
-            # Where statistics are kept in columns only (delta.checkpoint.writeStatsAsJson=false), the count is enough.
+            # With delta.checkpoint.writeStatsAsJson=false, only parsed statistics exist. We need only the row count.
             entry["stats"] = json.dumps({"numRecords": parsed["numRecords"]})
     return entry
 
@@ -229,8 +225,8 @@ def _as_entry(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
 class LiveFiles:
     """The live ``add`` actions that meet a condition, kept up to date commit by commit.
 
-    :param wanted: which files to keep, by their ``add``.
-    :param keep: what to keep of an ``add``. Default: all.
+    :param wanted: says of an ``add`` whether to keep its file.
+    :param keep: returns what to keep of an ``add``. Default: all of it.
     """
 
     def __init__(
@@ -254,7 +250,7 @@ class LiveFiles:
 
         :param commit: the next version.
         """
-        # Removes first: a commit that gives a file another deletion vector removes and adds the same path.
+        # Apply the removes first: a commit that gives a file another deletion vector removes and adds the same path.
         for remove in commit.removes:
             self._files.pop(file_key(remove), None)
         for add in commit.adds:

@@ -1,4 +1,4 @@
-"""A table's columns, read from the JSON that Delta keeps of them."""
+"""A table's columns, read from the JSON of its ``metaData``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MAPPING_ID = "delta.columnMapping.id"
 class Column:
     """One column of a table, or one field of a nested one.
 
-    :param name: as users write it.
+    :param name: the name as users write it.
     :param type: Spark's name of a primitive type, or the JSON of a nested one.
     :param nullable: whether NULL is allowed.
-    :param metadata: field metadata: generation expression, default, invariants, physical name, ….
+    :param metadata: the field's metadata: generation expression, default, invariants, physical name, ….
     """
 
     name: str
@@ -44,7 +44,7 @@ class Column:
 
     @property
     def physical_name(self) -> str:
-        """What files and ``partitionValues`` call the column: under column mapping, a rename leaves it as it is."""
+        """The column's name in files and ``partitionValues``; under column mapping, a rename does not change it."""
         return str(self.metadata.get(PHYSICAL_NAME) or self.name)
 
     @property
@@ -62,7 +62,7 @@ def columns(metadata: Mapping[str, Any]) -> Mapping[str, Column]:
     return _columns(metadata["schemaString"], column_mapping(metadata) != "none")
 
 
-# Every attempt of a commit looks at the schema anew, and it hardly ever changes.
+# Every attempt of a commit reads the schema again, and the schema hardly ever changes, so cache the parsed columns.
 @lru_cache(maxsize=64)
 def _columns(schema: str, mapped: bool) -> Mapping[str, Column]:
     struct = json.loads(schema, object_hook=None if mapped else _without_mapping)
@@ -70,7 +70,7 @@ def _columns(schema: str, mapped: bool) -> Mapping[str, Column]:
 
 
 def _without_mapping(value: dict[str, Any]) -> dict[str, Any]:
-    # What an earlier column mapping left behind says nothing about the files of a table without one.
+    # A table without column mapping may have names and ids left over from an earlier one. Its files do not use them.
     return {key: item for key, item in value.items() if key not in (PHYSICAL_NAME, MAPPING_ID)}
 
 
@@ -91,7 +91,7 @@ def partition_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def column_mapping(metadata: Mapping[str, Any]) -> str:
-    """Return how a table's columns are known in its files: ``none``, ``name`` or ``id``.
+    """Return a table's column mapping mode, by which its files identify columns: ``none``, ``name`` or ``id``.
 
     :param metadata: a ``metaData`` action's body.
     """

@@ -1,4 +1,4 @@
-"""What a table is at one version, but for its files."""
+"""The state of a table at one version, without its files."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ CLUSTERING_DOMAIN = "delta.clustering"
 class Snapshot:
     """A table at one version.
 
-    :param version: of the table.
-    :param protocol: the body of its ``protocol`` action.
-    :param metadata: the body of its ``metaData`` action.
-    :param txns: for every application id, the version that it last committed.
-    :param domains: the bodies of its ``domainMetadata`` actions by domain, without removed ones.
-    :param in_commit_timestamp: of the last commit, in milliseconds; ``None`` where the table has none, and words where
-        nobody knows it.
+    :param protocol: the body of the ``protocol`` action.
+    :param metadata: the body of the ``metaData`` action.
+    :param txns: for every application id, the ``txn`` version that it last committed.
+    :param domains: the bodies of the ``domainMetadata`` actions by domain, without removed ones.
+    :param in_commit_timestamp: the last commit's in-commit timestamp in milliseconds; ``None`` where the table has
+        none; a text that says why where the log does not tell it.
     """
 
     version: int
@@ -70,7 +69,8 @@ class Snapshot:
                 stamp = commit.in_commit_timestamp
             elif not has_in_commit_timestamps(metadata):
                 stamp = None
-            # Else somebody left out a stamp that the table wants: the last one known is what the next must exceed.
+            # Else a writer left out a timestamp that the table requires. Keep the last known one: the next commit's
+            # timestamp must be later than that.
         return Snapshot(commits[-1].version, protocol, metadata, txns, domains, stamp)
 
     @property
@@ -79,7 +79,7 @@ class Snapshot:
 
         The next commit's must be later (protocol: rising timestamps).
 
-        :raises LogGapError: the table has one, but the entry that holds it is gone.
+        :raises LogGapError: the table has in-commit timestamps, but the entry that holds the last one is gone.
         """
         if isinstance(self._in_commit_timestamp, str):
             raise LogGapError(self._in_commit_timestamp)
@@ -97,17 +97,17 @@ class Snapshot:
 
     @property
     def has_row_tracking(self) -> bool:
-        """Whether a commit must give its files base row ids: the feature is listed, whether or not it is in use."""
+        """Whether a commit must give base row ids to its files: it must if the protocol lists row tracking at all."""
         return "rowTracking" in self.writer_features
 
     @property
     def row_id_high_water_mark(self) -> int:
-        """The highest row id that was ever given out, or -1."""
+        """The highest row id that any commit has assigned, or -1."""
         return int(self._domain(ROW_TRACKING_DOMAIN).get("rowIdHighWaterMark", -1))
 
     @property
     def column_mapping(self) -> str:
-        """How columns are known in files: ``none`` (by their names), ``name`` (by physical names) or ``id``."""
+        """How files identify columns: ``none`` (by name), ``name`` (by physical name) or ``id`` (by field id)."""
         return column_mapping(self.metadata)
 
     @property
@@ -117,7 +117,7 @@ class Snapshot:
 
     @property
     def has_change_feed(self) -> bool:
-        """Whether readers may ask what changed from one version to the next."""
+        """Whether the table's change data feed is switched on."""
         return str(self.configuration.get("delta.enableChangeDataFeed", "")).lower() == "true"
 
     def _domain(self, name: str) -> Mapping[str, Any]:
@@ -146,7 +146,7 @@ class Snapshot:
 
     @property
     def retention_days(self) -> float:
-        """How long VACUUM spares a file that is not in the table, in days.
+        """For how many days VACUUM keeps a file that is no longer in the table.
 
         :raises TablePropertyError: the table's property is no interval.
         """
@@ -154,7 +154,7 @@ class Snapshot:
 
     @property
     def log_retention_days(self) -> float:
-        """How long the log of a version is kept, in days.
+        """For how many days the log of a version is kept.
 
         :raises TablePropertyError: the table's property is no interval.
         """
@@ -172,8 +172,8 @@ class Snapshot:
 def interval_days(text: str | None, default: float) -> float:
     """Return the length of an interval as table properties spell it, in days.
 
-    :param text: ``interval 1 week``, ``2 days 12 hours``, …
-    :param default: in days, where there is no text.
+    :param text: an interval such as ``interval 1 week`` or ``2 days 12 hours``.
+    :param default: the result in days if there is no text.
     :raises TablePropertyError: the text is no such interval.
     """
     if not text:
@@ -193,9 +193,9 @@ def interval_days(text: str | None, default: float) -> float:
 def live_domains(
     domains: Mapping[str, Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
-    """Return the metadata domains after some changes; a removed one drops out.
+    """Return the metadata domains after some changes, without removed ones.
 
-    :param domains: the live ones before, by name.
+    :param domains: the live domains before the changes, by name.
     :param changes: bodies of ``domainMetadata`` actions, in order.
     """
     left = dict(domains)

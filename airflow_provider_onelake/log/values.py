@@ -1,7 +1,7 @@
 """Partition values by type: what the strings of ``partitionValues`` stand for.
 
-Spark has dates and times that Python has not: years below 1 and above 9999. They get classes of their own here, so that
-one strange value in a table stands in nobody's way.
+Spark has dates and times that Python cannot represent: years below 1 and above 9999. Those have their own classes
+here; else one such value would make the whole table unreadable for us.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 INTEGERS: Mapping[str, int] = {"byte": 1, "short": 2, "integer": 4, "long": 8}
-"""Spark's names of the types of whole numbers, with their bytes."""
+"""Spark's names of the integer types, with their sizes in bytes."""
 
 _BOOLEANS: Mapping[str, bool] = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
@@ -30,7 +30,7 @@ _FRACTION = re.compile(r"(?<=[0-9])\.[0-9]*\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 _SPECIAL = re.compile(r"(?i)([+-]?)(?:inf|infinity)|nan")
 _DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
-# As Spark casts strings: a date may lack its zeros, and what stands behind it does not matter.
+# Spark casts strings to dates so: leading zeros may be missing, and text after a blank or a T is ignored.
 _DATE = re.compile(r"([+-]?[0-9]{4,7})-([0-9]{1,2})-([0-9]{1,2})(?:[ T].*)?", re.DOTALL)
 _TIME = re.compile(
     r"([+-]?[0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})"
@@ -51,7 +51,7 @@ _MOST_DIGITS = 38
 class FarDate:
     """A date before the year 1 or after the year 9999.
 
-    :param days: since 1970-01-01.
+    :param days: days since 1970-01-01.
     """
 
     days: int
@@ -65,15 +65,15 @@ class FarDate:
 class FarTime:
     """A time before the year 1 or after the year 9999.
 
-    :param micros: since 1970-01-01 00:00:00, of UTC or of the wall clock.
-    :param zoned: whether it is an instant, counted in UTC.
+    :param micros: microseconds since 1970-01-01 00:00:00, in UTC or on the wall clock.
+    :param zoned: whether the time is an instant, counted in UTC.
     """
 
     micros: int
     zoned: bool
 
     def __str__(self) -> str:
-        """Return the time as Python would spell it, if it had such years."""
+        """Return the time in the form in which Python spells a ``datetime``."""
         days, rest = divmod(self.micros, _DAY)
         time = (datetime.min + timedelta(microseconds=rest)).time()  # noqa: DTZ901 - the time of a day
         return f"{_spelled(days)} {time.isoformat()}{'+00:00' if self.zoned else ''}"
@@ -81,9 +81,9 @@ class FarTime:
 
 @attrs.frozen
 class Unreadable:
-    """What no value of the column's type is spelled like: it equals itself by its spelling, and compares with nothing.
+    """A spelling that is no value of the column's type. It equals only the same spelling and has no order.
 
-    :param spelling: as it stands in the log.
+    :param spelling: the text as it stands in the log.
     """
 
     spelling: str
@@ -100,15 +100,16 @@ Partition = tuple[PartitionValue, ...]
 def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
     """Return the value that a log's string stands for.
 
-    :param spelling: as it stands in ``partitionValues``.
+    :param spelling: the text as it stands in ``partitionValues``.
     :param column_type: Spark's name of the column's type.
-    :returns: ``None`` for NULL and for an empty string; instants in UTC, without a zone where the spelling has none.
+    :returns: the value; ``None`` for NULL and for an empty string. Instants are in UTC, and have no zone where the
+        spelling has none.
     :raises ValueError: the spelling is no value of the type.
     """
     if spelling is None or spelling == "":
         return None
     if column_type == "binary":
-        # As Spark and deltalake read it back: the bytes of the text.
+        # Spark and deltalake read a binary value as the bytes of its text.
         return spelling.encode("utf-8", "surrogatepass")
     if not isinstance(column_type, str) or (column_type not in _TRIMMED and not column_type.startswith("decimal")):
         return spelling
@@ -117,7 +118,7 @@ def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
 
 def _trimmed_value(spelling: str, column_type: str) -> PartitionValue:
     if column_type in INTEGERS:
-        # Spark cuts off what stands behind a point.
+        # Spark ignores the digits behind a decimal point.
         return integer(_FRACTION.sub("", spelling), column_type)
     if column_type == "boolean":
         if spelling.lower() not in _BOOLEANS:
@@ -127,7 +128,7 @@ def _trimmed_value(spelling: str, column_type: str) -> PartitionValue:
         return date_of(days_of(spelling))
     if column_type in ("timestamp", "timestamp_ntz"):
         micros, zoned = micros_of(spelling)
-        # To a wall clock, some engines add a zone all the same, and Spark passes over it.
+        # Some engines write a zone even for a TIMESTAMP_NTZ. Spark ignores the zone, so add its offset again.
         return time_of(micros + (zoned or 0), None) if column_type == "timestamp_ntz" else time_of(micros, zoned)
     if column_type in ("float", "double"):
         return floating(spelling, single=column_type == "float")
@@ -135,11 +136,10 @@ def _trimmed_value(spelling: str, column_type: str) -> PartitionValue:
 
 
 def integer(spelling: str, column_type: str) -> int:
-    """Return a whole number.
+    """Return the whole number that a text stands for.
 
-    :param spelling: as the log or a predicate has it.
-    :param column_type: Spark's name of its type.
-    :raises ValueError: it is none, or out of the type's range.
+    :param column_type: Spark's name of the integer type.
+    :raises ValueError: the text is no whole number, or the number is out of the type's range.
     """
     if not _INTEGER.fullmatch(spelling):
         raise ValueError(spelling)
@@ -150,15 +150,15 @@ def integer(spelling: str, column_type: str) -> int:
 
 
 def floating(spelling: str, *, single: bool) -> float:
-    """Return a floating point number.
+    """Return the floating point number that a text stands for.
 
-    :param spelling: as the log or a predicate has it.
-    :param single: whether it is of single precision.
-    :raises ValueError: it is none.
+    :param single: whether to round the number to single precision.
+    :raises ValueError: the text is no number.
     """
     special = _SPECIAL.fullmatch(spelling)
     if special is not None:
-        # One object, because NaN equals nothing but itself, and as a partition it is one.
+        # Always return the one object math.nan: NaN does not equal NaN, but tuples compare by identity first, so that
+        # all NaN values are one partition.
         return math.nan if special[1] is None else math.copysign(math.inf, -1.0 if special[1] == "-" else 1.0)
     if not _NUMBER.fullmatch(spelling):
         raise ValueError(spelling)
@@ -166,16 +166,17 @@ def floating(spelling: str, *, single: bool) -> float:
 
 
 def to_single(spelling: str) -> float:
-    """Return the number of single precision that is nearest to a number; Python has doubles only.
+    """Return, as a double, the single-precision number that is nearest to a number.
 
-    :param spelling: of the number.
+    :param spelling: the number as text.
     """
     double = float(spelling)
     try:
         single = float(struct.unpack("f", struct.pack("f", double))[0])
     except OverflowError:
         return math.copysign(math.inf, double)
-    # Rounding twice differs from rounding once where the double lies half-way between two numbers of single precision.
+    # Rounding to double first and then to single goes wrong only where the double lies half-way between two singles.
+    # The exact number decides then.
     other = _neighbour(single, double)
     if abs(double - single) == abs(other - double) != 0:
         exact = Fraction(Decimal(spelling))
@@ -192,7 +193,7 @@ def _neighbour(single: float, towards: float) -> float:
 
 
 def precision_and_scale(column_type: str) -> tuple[int, int]:
-    """Return the digits of a decimal type, and how many of them are behind the point.
+    """Return a decimal type's precision and scale: its number of digits, and how many of them are behind the point.
 
     :param column_type: Spark's name of the type.
     """
@@ -204,7 +205,7 @@ def _decimal(spelling: str, column_type: str) -> Decimal:
     if not _NUMBER.fullmatch(spelling):
         raise ValueError(spelling)
     precision, scale = precision_and_scale(column_type)
-    # As Spark does: digits that the type has not are rounded.
+    # Like Spark, round digits beyond the type's scale.
     exact = Decimal(spelling) if fits(Decimal(spelling), precision, scale) else _rounded(Decimal(spelling), scale)
     if not fits(exact, precision, scale):
         raise ValueError(spelling)
@@ -221,20 +222,20 @@ def _rounded(number: Decimal, scale: int) -> Decimal:
 def fits(number: Decimal, precision: int, scale: int) -> bool:
     """Say whether a decimal type holds a number exactly.
 
-    :param number: finite.
-    :param precision: digits of the type.
-    :param scale: digits behind the point.
+    :param number: a finite number.
+    :param precision: the type's number of digits.
+    :param scale: how many of them are behind the point.
     """
     before, behind = digits(number)
     return before <= precision - scale and behind <= scale
 
 
 def digits(number: Decimal) -> tuple[int, int]:
-    """Return how many digits a number has before and behind the point, without zeros that change nothing.
+    """Return how many digits a number has before and behind the point, without leading and trailing zeros.
 
-    :param number: finite.
+    :param number: a finite number.
     """
-    # Not normalize(), which rounds to the context's 28 digits.
+    # Do not use normalize(): it rounds to the context's 28 digits.
     _, figures, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, figures)).lstrip("0")
@@ -246,8 +247,8 @@ def digits(number: Decimal) -> tuple[int, int]:
 def days_of(spelling: str) -> int:
     """Return the days from 1970-01-01 to a date.
 
-    :param spelling: of the date, in the proleptic Gregorian calendar; a time behind it does not matter.
-    :raises ValueError: it is no date, or beyond what Spark counts.
+    :param spelling: the date in the proleptic Gregorian calendar; a time after it is ignored.
+    :raises ValueError: the text is no date, or the date is out of Spark's range.
     """
     parts = _DATE.fullmatch(spelling)
     if parts is None:
@@ -261,9 +262,9 @@ def days_of(spelling: str) -> int:
 def micros_of(spelling: str) -> tuple[int, int | None]:
     """Return the microseconds from 1970-01-01 00:00:00 to a time, and its zone's offset in microseconds.
 
-    :param spelling: of the time. With a zone, what is counted is UTC's; digits behind the sixth do not matter.
-    :returns: both; ``None`` for the offset where there is no zone.
-    :raises ValueError: it is no time, or beyond what Spark counts.
+    :param spelling: the time. Digits of a second behind the sixth are ignored.
+    :returns: the microseconds, counted in UTC if the time has a zone; and the offset, ``None`` if it has none.
+    :raises ValueError: the text is no time, or the time is out of Spark's range.
     """
     parts = _TIME.fullmatch(spelling)
     if parts is None:
@@ -292,18 +293,14 @@ def _offset(zone: str) -> int:
 
 
 def date_of(days: int) -> date | FarDate:
-    """Return the date that lies some days after 1970-01-01.
-
-    :param days: negative for before.
-    """
+    """Return the date that lies so many days after 1970-01-01; a negative number counts back."""
     return date.fromordinal(days + _EPOCH) if _FIRST_DAY <= days <= _LAST_DAY else FarDate(days)
 
 
 def time_of(micros: int, zone: Any) -> datetime | FarTime:
-    """Return the time that lies some microseconds after 1970-01-01 00:00:00.
+    """Return the time that lies so many microseconds after 1970-01-01 00:00:00; a negative number counts back.
 
-    :param micros: negative for before.
-    :param zone: ``None`` for a time without a zone, anything else for one in UTC.
+    :param zone: ``None`` for a time without a zone, anything else for an instant in UTC.
     """
     if not _FIRST_DAY * _DAY <= micros < (_LAST_DAY + 1) * _DAY:
         return FarTime(micros, zone is not None)
@@ -314,7 +311,7 @@ def time_of(micros: int, zone: Any) -> datetime | FarTime:
 def days_in(value: Any) -> int:
     """Return the days from 1970-01-01 to a typed date.
 
-    :param value: a date of either class.
+    :param value: a ``date`` or a :class:`FarDate`.
     """
     return value.days if isinstance(value, FarDate) else value.toordinal() - _EPOCH
 
@@ -322,7 +319,7 @@ def days_in(value: Any) -> int:
 def micros_in(value: Any) -> int:
     """Return the microseconds from 1970-01-01 00:00:00 to a typed time or to the midnight at which a date begins.
 
-    :param value: a time or a date of either class.
+    :param value: a ``datetime``, :class:`FarTime`, ``date`` or :class:`FarDate`.
     """
     if isinstance(value, FarTime):
         return value.micros
@@ -333,10 +330,7 @@ def micros_in(value: Any) -> int:
 
 
 def without_zone(value: PartitionValue) -> bool:
-    """Say whether a time is one without a zone.
-
-    :param value: typed.
-    """
+    """Say whether a typed value is a time without a zone."""
     return (isinstance(value, datetime) and value.tzinfo is None) or (isinstance(value, FarTime) and not value.zoned)
 
 

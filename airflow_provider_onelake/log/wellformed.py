@@ -1,6 +1,6 @@
-"""What every action must have, checked where a log is read, so that nobody further on meets half an action.
+"""Checks that actions are well formed when a log is read, so that all other code can rely on complete actions.
 
-Only what readers need is asked for, as the format requires it; fields that nobody needs may be anything.
+Only fields that readers need are checked, as the format requires them; any other field may hold anything.
 Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
 """
 
@@ -20,9 +20,8 @@ _DELTAS_OWN = "delta."
 
 
 def check_actions(actions: Iterable[Action], where: str) -> None:
-    """Refuse actions without what readers need.
+    """Refuse the actions of a log entry if one of them lacks what readers need.
 
-    :param actions: of a log entry.
     :param where: what messages call the entry.
     :raises CorruptLogError: saying which action lacks what.
     """
@@ -33,15 +32,14 @@ def check_actions(actions: Iterable[Action], where: str) -> None:
 
 
 def check_body(kind: str, body: Any, where: str) -> None:
-    """Refuse an action without what readers need; a number in a map of texts becomes the text that readers take it for.
+    """Refuse an action that lacks what readers need; change a number in a map of texts, in place, into its JSON text.
 
     :param kind: ``add``, ``remove``, ``txn``, ….
-    :param body: of the action.
     :param where: what messages call the entry or the checkpoint.
     :raises CorruptLogError: saying what it lacks.
     """
     check = _CHECKS.get(kind)
-    # A kind that is null is not there; checkpoints and some engines spell it so.
+    # Checkpoints and some engines write null for an action that is not there.
     if check is None or body is None:
         return
     problem = check(body) if isinstance(body, dict) else "is no JSON object"
@@ -118,7 +116,7 @@ def _metadata(body: dict[str, Any]) -> str | None:
 def _check_columns(found: Iterable[Column]) -> None:
     for column in found:
         described = isinstance(column.name, str), isinstance(column.nullable, bool), isinstance(column.metadata, dict)
-        # A field id that is no number raises.
+        # Reading field_id raises if the id is no number.
         if not all(described) or isinstance(column.field_id, str):
             raise TypeError(f"the column {column.name!r} is no column")
         _check_type(column.type)
@@ -159,7 +157,7 @@ def _texts(body: dict[str, Any], name: str) -> str | None:
             continue
         if not isinstance(value, bool | int | float):
             return f"has {key}={value!r} in its {name}"
-        # Spark and deltalake read these as their JSON.
+        # Spark and deltalake read a boolean or a number here as its JSON text.
         values[key] = json.dumps(value)
     return None
 

@@ -1,6 +1,7 @@
-"""Publishing a compaction: the new files take the old ones' place, if those are all still there; else nothing does.
+"""Publishing a compaction: in every partition, the new files replace the old ones if all old ones are still live.
 
-It gives way to everybody: no writer in flight waits or fails because of it, and what met another's change is dropped.
+A compaction gives way to all writers. No writer in flight waits or fails because of it. A partition whose files another
+commit changed, or a writer needs, is dropped from the compaction.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from airflow_provider_onelake.storage.clock import milliseconds
 logger = logging.getLogger(__name__)
 
 POLITE = Backoff(first=0.2, longest=2.0, budget=20.0)
-"""Waits that leave a busy log to its writers: longer than theirs, and soon given up."""
+"""Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
 
 
 class Status(StrEnum):
@@ -46,10 +47,10 @@ class Status(StrEnum):
 
 @attrs.frozen
 class Dropped:
-    """A partition that was rewritten for nothing.
+    """A partition whose rewrite was not published.
 
     :param partition: as people write it.
-    :param reason: in words.
+    :param reason: why it was dropped, in words.
     """
 
     partition: str
@@ -62,9 +63,8 @@ class Publication:
 
     :param status: published, if only for some partitions, or dropped.
     :param version: of the table; ``None`` where it was dropped.
-    :param groups: what was published.
-    :param dropped: what was not, and why.
-    :param tally: of the transaction.
+    :param groups: the partitions that were published.
+    :param dropped: the partitions that were not, and why.
     """
 
     status: Status
@@ -86,15 +86,15 @@ class Publisher(Transactions):
     abandoned_after: timedelta | None = None
 
     def publish(self, shadow: Shadow, rewrite: Rewrite) -> Publication:
-        """Publish what is still right of a rewrite, in one version.
+        """Publish, in one version, the partitions of a rewrite whose files have not changed since.
 
         :param shadow: that was rewritten.
         :param rewrite: what Spark left in it.
-        :returns: how it ended; that all of it was dropped is a result, not an error.
-        :raises UnsupportedFeatureError: the table has got a feature outside the allow-list.
+        :returns: how it ended. If all of it was dropped, that is a result, not an error.
+        :raises UnsupportedFeatureError: the table has a feature outside the allow-list.
         :raises CorruptLogError: deltalake sees other live files than we do.
-        :raises StoreUnavailableError: the store did not answer until the budget was used up; nobody knows whether the
-            compaction was published, and either is right.
+        :raises StoreUnavailableError: the store did not answer until the budget was used up. It is not known whether
+            the compaction was published; the table is right in both cases.
         """
         return self.commit(_Compaction(self, shadow, rewrite))
 
@@ -115,10 +115,7 @@ class _Compaction(Proposal[Publication]):
         self.read_version = shadow.snapshot.version
 
     def decide(self, view: View) -> Put | Publication:
-        """Put what is still right of the rewrite.
-
-        :param view: what to decide on.
-        """
+        """Put the partitions of the rewrite whose files have not changed since."""
         snapshot = view.snapshot
         if not view.complete:
             return self._drop_all(f"the log after version {self.read_version} was cleaned up meanwhile", view.tally)
@@ -138,8 +135,7 @@ class _Compaction(Proposal[Publication]):
     def committed(self, version: int, tally: Tally) -> Publication:
         """Mark the shadow as published.
 
-        :param version: that it came with.
-        :param tally: of the transaction.
+        :param version: in which it was published.
         """
         self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
         return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), tally)
@@ -147,8 +143,7 @@ class _Compaction(Proposal[Publication]):
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
         """Drop the rewrite: a compaction does not insist.
 
-        :param tally: of the transaction.
-        :param trouble: of the last attempt; ``None`` where it lost a race.
+        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
         :raises StoreUnavailableError: the store did not answer the last put.
         """
         if trouble is not None:
@@ -166,17 +161,17 @@ class _Compaction(Proposal[Publication]):
         if _protocol(snapshot) != _protocol(before):
             return f"the table's protocol was changed (seen at version {snapshot.version})"
         reasons = list(incompatibilities(before.metadata, snapshot.metadata))
-        # Files rewritten without row ids would give their rows new ones.
+        # If row tracking was switched on since, rows in the rewritten files would get new ids.
         if _row_tracking(before) != _row_tracking(snapshot):
             reasons.append("row tracking was switched")
         return f"the table changed: {'; '.join(reasons)} (seen at version {snapshot.version})" if reasons else None
 
     def _drop_groups(self, view: View) -> None:
-        """Leave out the partitions in which an input went, or is needed by a writer that began meanwhile."""
+        """Drop the partitions with an input that is no longer live, or that a writer which began meanwhile needs."""
         snapshot = view.snapshot
         oldest, days = self._rewrite.oldest, snapshot.retention_days
         if oldest is not None and self._log.clock.now() - oldest >= timedelta(days=days) / 2:
-            # A VACUUM may have listed them for deletion, as it does a buffer's (protocol: young).
+            # A VACUUM may have listed the new files for deletion, like those of an old buffer (protocol: young).
             self._drop(f"its new files are older than half of the table's retention of {days:g} days", *self._groups)
             return
         present = {file_key(file) for file in self._live_files(view)}
@@ -262,7 +257,7 @@ class _Compaction(Proposal[Publication]):
         try:
             close(self._log.store, self._shadow.path, outcome)
         except OneLakeError as error:
-            # It only keeps the shadow's log from lying about for longer.
+            # The marker only lets the shadow's log be cleaned up earlier.
             logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
 
 

@@ -1,7 +1,7 @@
-"""What compaction pays for: which files of which partitions are worth rewriting. Nothing here touches a store.
+"""Decide which files of which partitions are worth rewriting. Nothing here touches a store.
 
-Three things make a partition worth it: many small files, files whose rows a deletion vector hides, and, where a sort
-order is wanted, files that are not in it.
+A partition is worth rewriting for many small files, for files whose rows a deletion vector hides, and, where a sort
+order is wanted, for files that are not in that order.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 
 TARGET_FILE_SIZE = 128 << 20
-"""Bytes of a file after compaction, where neither the caller nor the table says: what Delta's own auto-compaction aims
-at. Large enough that opening a file costs little beside reading it, small enough that Spark rewrites one in seconds, so
-that little is lost where a writer comes in between."""
+"""Bytes of a file after compaction, where neither the caller nor the table says. Delta's own auto-compaction aims at
+this size. Such a file is so large that opening it costs little compared with reading it, and so small that Spark
+rewrites it in seconds. So little is lost where a writer comes in between."""
 
 ZORDER_TAG = "onelake.zorder"
-"""The tag of a Z-ordered file, in which we say by what and in which run: Delta's OPTIMIZE keeps no record of it."""
+"""The tag of a Z-ordered file. It names the columns and the run by which we sorted it; OPTIMIZE records neither."""
 
-# Below this share of a partition's bytes, files outside of the sort order wait: rewriting the rest along with them
-# would cost more than they slow down readers.
+# Files outside of the sort order wait while they are less than this share of a partition's bytes. The rest of the
+# partition would be rewritten with them, which costs more than they slow down readers.
 _UNORDERED_SHARE = 0.25
 
 
@@ -43,8 +43,8 @@ class Terms:
     """When compaction pays.
 
     :param target_file_size: in bytes. Default: the table's ``delta.targetFileSize``, else 128 MiB.
-    :param min_files: small files that a partition needs. Default: 4.
-    :param min_deleted: share of a file's rows that are deleted, from which it is rewritten alone; 0 to 1. Default: 0.1.
+    :param min_files: from how many small files on a partition is rewritten. Default: 4.
+    :param min_deleted: from which share of deleted rows on a file is rewritten even alone; 0 to 1. Default: 0.1.
     :param zorder_by: columns to sort along. Default: none.
     :raises InvalidWriteError: a value is out of its range, or a column comes twice.
     """
@@ -67,7 +67,6 @@ class Terms:
     def size_for(self, snapshot: Snapshot) -> int:
         """Return the size that files should have, in bytes.
 
-        :param snapshot: of the table.
         :raises InvalidWriteError: the table's property is no size.
         """
         if self.target_file_size is not None:
@@ -78,7 +77,6 @@ class Terms:
     def check(self, snapshot: Snapshot, table: str) -> None:
         """Refuse a sort order that the table cannot have.
 
-        :param snapshot: of the table.
         :param table: what messages call the table.
         :raises InvalidWriteError: a column is missing or a partition column, or the table is clustered.
         """
@@ -104,8 +102,8 @@ class Group:
     :param partition: typed.
     :param name: as people write it.
     :param inputs: the raw ``add`` actions.
-    :param expected: how many files they become, if Spark packs them as well as it can.
-    :param reason: why it pays.
+    :param expected: how many files the inputs become.
+    :param reason: why they are worth rewriting.
     """
 
     partition: Partition
@@ -126,7 +124,7 @@ class LeftOut:
 
     :param partition: as people write it.
     :param files: how many.
-    :param reason: in words.
+    :param reason: why they are not rewritten, in words.
     """
 
     partition: str
@@ -138,8 +136,8 @@ class LeftOut:
 class Plan:
     """What a compaction does.
 
-    :param groups: one for every partition that pays.
-    :param left_out: what stays, and why.
+    :param groups: one for every partition that is rewritten.
+    :param left_out: the files that stay, and why.
     :param target_file_size: in bytes.
     :param zorder_by: columns to sort along.
     """
@@ -153,13 +151,12 @@ class Plan:
 def selection(
     snapshot: Snapshot, where: str | None = None, partitions: Iterable[Mapping[str, Any]] | None = None
 ) -> Callable[[Partition], bool]:
-    """Return which partitions are looked at.
+    """Return a function that says whether a partition is looked at.
 
-    :param snapshot: of the table.
     :param where: a predicate on partition columns. Default: all.
-    :param partitions: an explicit list, each as values by column, spelled as the log or people do; a column that is
-        left out may have any value. Default: all; of an empty list none.
-    :raises InvalidWriteError: a column is no partition column, or a value is none of its type.
+    :param partitions: an explicit list, each as values by column, spelled as in the log or as people write them. A
+        column that is left out may have any value. Default: all partitions; an empty list stands for none.
+    :raises InvalidWriteError: a column is no partition column, or a value does not have the column's type.
     """
     predicate = PartitionPredicate.parse(where, snapshot.partitioning) if where else None
     listed = None if partitions is None else [_listed(snapshot.partitioning, item) for item in partitions]
@@ -178,13 +175,11 @@ def plan(
     terms: Terms,
     why_needed: Callable[[Mapping[str, Any]], str | None] = lambda file: None,
 ) -> Plan:
-    """Decide what pays.
+    """Decide which files are worth rewriting.
 
     :param files: the live files of the partitions that are looked at, as raw ``add`` actions.
-    :param snapshot: of the table.
-    :param terms: when it pays.
-    :param why_needed: says of a file why a writer in flight needs it as it is, if one does.
-    :returns: what to rewrite; nothing is a fine answer.
+    :param why_needed: returns why a writer in flight needs a file as it is, or ``None`` where none does.
+    :returns: what to rewrite, which may be nothing.
     """
     target, split = terms.size_for(snapshot), snapshot.partitioning
     by_partition: dict[Partition, list[Mapping[str, Any]]] = {}
@@ -215,13 +210,13 @@ def plan(
 
 def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tuple[list[Mapping[str, Any]], str]:
     deleted = [file for file in files if deleted_share(file) >= terms.min_deleted]
-    # Two files of half the target do not always fit into one of the target, so from there on a file is large enough.
+    # Two files of half the target or more may not fit into one file of the target, so such a file is large enough.
     others = {file["path"] for file in deleted}
     small = sorted((f for f in files if 2 * int(f["size"]) < target and f["path"] not in others), key=_order)
     found = len(small)
-    # A file more than twice as large as all the smaller ones together waits until they have grown: else every few small
-    # ones would have it written again. So a rewrite makes any file half as large again at least, and no byte is written
-    # more often than the logarithm of the target says.
+    # A file more than twice as large as all the others together waits until they have grown. Else it would be written
+    # again for every few small files. So a rewrite makes every file at least half as large again, and the number
+    # of times that a byte is written grows only with the logarithm of the target.
     total = sum(int(file["size"]) for file in (*small, *deleted))
     while small and 3 * int(small[-1]["size"]) > 2 * total:
         total -= int(small.pop()["size"])
@@ -240,7 +235,7 @@ def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int)
 
 
 def _unordered(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tuple[list[Mapping[str, Any]], str] | None:
-    """Return all files where enough of them lie outside the largest run that was sorted in one go, else ``None``."""
+    """Return all files if enough bytes lie outside the largest run of files sorted together, else ``None``."""
     if len(files) < 2:
         return None
     cubes: dict[str, int] = {}
@@ -268,7 +263,7 @@ def zorder_tag(zorder_by: Sequence[str], run: str) -> str:
     """Return what the tag of a Z-ordered file says.
 
     :param zorder_by: the columns.
-    :param run: in which it was sorted with others.
+    :param run: id of the run in which it was sorted with others.
     """
     return json.dumps({"by": [name.lower() for name in zorder_by], "run": run})
 
@@ -299,7 +294,7 @@ def _why_kept(file: Mapping[str, Any], partition: Partition, split: Partitioning
 
 
 def _expected(files: Iterable[Mapping[str, Any]], target: int) -> int:
-    """Return how many files Spark makes of some: it fills up one after another, the smallest first."""
+    """Return how many files Spark makes of these: it fills one file after another, with the smallest first."""
     bins, room = 0, 0
     for size in sorted(int(file["size"]) for file in files):
         if bins == 0 or size > room:

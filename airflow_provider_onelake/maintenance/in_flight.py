@@ -1,12 +1,12 @@
-"""Which writers are at work, and which files of the table they may still have to tell from others'.
+"""Which writers are at work, and which files of the table must stay as they are for them.
 
-Once a compaction has merged a file with others, nobody can tell whose rows are whose by its path. A writer needs to:
+A file's path tells whose rows are in it, until a compaction merges the file with others. A writer needs to recognise:
 
-* of its load's other writers, whose rows it must not replace (protocol: whole writes);
-* of what it published itself before, which a rerun takes back (protocol: take back whole);
-* of what came in after its read version, which a reconciliation may keep beside its rows.
+* the files of its load's other writers, whose rows it must not replace (protocol: whole writes);
+* the files that it published itself before, which a rerun takes back (protocol: take back whole);
+* the files that came after its read version, which a reconciliation may keep beside its rows.
 
-So these files are left out until the writer is settled, and a compaction never makes one fail.
+So a compaction leaves these files out until the writer is settled, and never makes a writer fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.staging.buffers import closed, read_open_buffer
 from airflow_provider_onelake.staging.claims import app_id_of
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import by_writer, closed_in, numbered, opened_in, writer_directory
+from airflow_provider_onelake.staging.layout import (
+    by_writer,
+    closed_in,
+    marker_path,
+    numbered,
+    opened_in,
+    writer_directory,
+)
 from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
@@ -39,10 +46,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Formed:
-    """A write in flight that replaces rows: what came after its read version must stay distinct, where it replaces.
+    """A write in flight that replaces rows.
 
-    :param read_version: that it was formed on.
-    :param where: what it may replace; ``None`` for anything.
+    The files that came after its read version must stay as they are in the partitions that it may replace.
+
+    :param read_version: the version of the table that the write was formed on.
+    :param where: the partitions that it may replace; ``None`` for all.
     """
 
     read_version: int
@@ -51,10 +60,10 @@ class Formed:
 
 @attrs.define(slots=False)
 class WritersInFlight:
-    """The writers that have begun, are not settled, and are young enough to be published still.
+    """The writers that have begun, are not settled, and are still young enough to be published.
 
     :param loads: ids of their loads.
-    :param formed: those that replace rows.
+    :param formed: their writes that replace rows.
     """
 
     loads: frozenset[str]
@@ -66,7 +75,7 @@ class WritersInFlight:
 
     @property
     def read_version(self) -> int | None:
-        """The oldest version that a write was formed on which replaces rows; ``None`` for none."""
+        """The oldest read version of the writes that replace rows; ``None`` where there is no such write."""
         return min((write.read_version for write in self.formed), default=None)
 
     def why_needed(self, file: Mapping[str, Any]) -> str | None:
@@ -80,7 +89,7 @@ class WritersInFlight:
         if came is not None:
             partition = self._snapshot.partitioning.partition(file["partitionValues"])
             for write in self.formed:
-                # Where nobody knows, the file stays.
+                # Where the predicate cannot be judged, the file stays.
                 if came > write.read_version and (write.where is None or write.where.judge(partition) is not False):
                     return f"it came after version {write.read_version}, which a writer in flight was formed on"
         directory = writer_directory(file["path"])
@@ -92,7 +101,7 @@ class WritersInFlight:
 
     @cached_property
     def _came(self) -> dict[str, int] | None:
-        """With which version every file came since the oldest read version; ``None`` where the log does not say."""
+        """The version in which each file came, since the oldest read version; ``None`` where the log does not say."""
         if self.read_version is None:
             return {}
         try:
@@ -111,16 +120,15 @@ class WritersInFlight:
 def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timedelta | None = None) -> WritersInFlight:
     """Look for writers in flight, in one listing of the buffers.
 
-    :param log: of the table.
     :param snapshot: of the table; a writer that begins later is formed on it, or on a newer one.
-    :param abandoned_after: a writer that wrote nothing for this long is none. Default: half of the table's retention,
-        after which its buffer is not published any more (protocol: young).
+    :param abandoned_after: a writer that wrote nothing for this long is not in flight. Default: half of the table's
+        retention, after which its buffer is not published any more (protocol: young).
     :raises StoreUnavailableError: the store did not answer.
-    :raises BufferInvalidError: a claim is damaged, so nobody knows whose work is in flight.
+    :raises BufferInvalidError: a claim is damaged, so the writer that is in flight is not known.
     """
     age = timedelta(days=snapshot.retention_days) / 2 if abandoned_after is None else abandoned_after
     now = log.clock.now()
-    # The table itself knows most writers: only what it does not know is asked of the store, one object at a time.
+    # The table's txns name most writers. Only for the others is a claim read from the store, one by one.
     known = {writer.directory: writer for writer in _known(snapshot)}
     claims: dict[str, str] = {}
     loads: set[str] = set()
@@ -129,7 +137,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
         marks = list(numbered(objects))
         newest = max((mark for mark in marks if not mark.skipped), default=None, key=lambda mark: mark.generation)
         if newest is None:
-            continue  # no writer's: a shadow, or a stranger's
+            continue  # not a writer's directory: a shadow, or one of a stranger
         generation = newest.generation
         claims[directory] = newest.path
         if now - max(info.modified for info in objects) >= age or any(
@@ -141,7 +149,10 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
             continue
         ended = set(closed_in(objects))
         pending = set(opened_in(objects)) - ended
-        if not pending and any(_is_of(log, path, generation) for path in ended):
+        written = {info.path: info.modified for info in objects}
+        # A buffer that was closed before its writer claimed this generation is of an older one.
+        since = {path for path in ended if written[marker_path(path)] >= written[newest.path]}
+        if not pending and any(_is_of(log, path, generation) for path in since):
             continue
         loads.add(writer.load.id)
         formed += (write for path in sorted(pending) for write in _formed(log, path, snapshot))
@@ -150,26 +161,30 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
 
 
 def _known(snapshot: Snapshot) -> Iterator[WriterIdentity]:
-    """Yield the writers that the table knows."""
+    """Yield the writers that the table's txns name."""
     for app_id in snapshot.txns:
         if (writer := WriterIdentity.from_app_id(app_id)) is not None:
             yield writer
 
 
 def _is_of(log: DeltaLog, path: str, generation: int) -> bool:
-    """Say whether a closed buffer is of a generation: an older one's says nothing of a rerun that has only claimed."""
+    """Say whether a closed buffer is of a generation.
+
+    A closed buffer of an older generation does not settle a rerun that has a claim and no buffer yet.
+    """
     writer = (closed(log.store, path) or {}).get("writer")
     if writer is not None:
         return bool(writer["generation"] == generation)
     try:
         return read_open_buffer(log.store, path).spec.generation == generation
     except (BufferIncompleteError, BufferInvalidError):
-        # Its log was cleaned up, which takes longer than any rerun.
+        # The marker names no writer, and clean_up has deleted the log. All that is known is that the buffer was closed
+        # after this generation was claimed.
         return True
 
 
 def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
-    """Yield a buffer's write where it replaces rows."""
+    """Yield a buffer's write if it replaces rows."""
     try:
         buffer = read_open_buffer(log.store, path)
     except (BufferIncompleteError, BufferInvalidError):
@@ -180,7 +195,7 @@ def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
     try:
         where = None if spec.mode is Mode.OVERWRITE else spec.range(snapshot)
     except InvalidWriteError:
-        # The table is partitioned otherwise now.
+        # The range does not fit the table's partitioning any more, so the write may replace anything.
         where = None
     yield Formed(buffer.read_version, where)
 

@@ -1,9 +1,9 @@
-"""Versions that somebody asked to keep, whatever VACUUM would delete.
+"""Versions that people asked to keep: our VACUUM spares their files.
 
 _kept_versions/<version>.json    who asked, and why
 
-The record lies beside the data, so that every vacuum of ours honours it, of whichever DAG. Its directory begins with an
-underscore, so a VACUUM of others leaves the record alone; what it says, only ours obey.
+The record lies beside the data, so every vacuum of ours honours it, in any DAG. Its directory's name begins with an
+underscore, so a VACUUM of others leaves the record alone. But only our vacuum obeys the record.
 
 Since Delta 4.1, Spark refuses to time travel beyond ``delta.deletedFileRetentionDuration``, even where every file is
 there: to read an older version, set :data:`READ_OLD` to ``false`` in the session. deltalake needs nothing.
@@ -47,7 +47,7 @@ class KeptVersion:
 
     :param version: of the table.
     :param by: who asked: a DAG and task, or a person.
-    :param since: when.
+    :param since: when they asked.
     """
 
     version: int
@@ -63,10 +63,9 @@ def keep_version(log: DeltaLog, version: int, by: str) -> KeptVersion:
 
     A version whose files are gone already is refused: nothing could bring it back.
 
-    :param log: of the table.
     :param version: of the table.
-    :param by: who asks, for people.
-    :returns: the record; that of the first who asked.
+    :param by: who asks; shown to people.
+    :returns: the record, which is that of the first who asked.
     :raises VacuumRefusedError: there is no such version, its log or one of its files is gone.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
@@ -86,19 +85,15 @@ def keep_version(log: DeltaLog, version: int, by: str) -> KeptVersion:
 
 
 def release_version(log: DeltaLog, version: int) -> None:
-    """Keep a version no longer; that nobody kept it is no error.
+    """Stop keeping a version. It is no error if it was not kept.
 
-    :param log: of the table.
     :param version: of the table.
     """
     log.store.delete(_path(version))
 
 
 def kept_versions(log: DeltaLog) -> list[KeptVersion]:
-    """Return the versions that are kept, ascending.
-
-    :param log: of the table.
-    """
+    """Return the versions that are kept, ascending."""
     found = (_RECORD.match(info.path) for info in log.store.list(DIRECTORY))
     return [_read(log, int(match[1])) for match in found if match]
 
@@ -106,16 +101,14 @@ def kept_versions(log: DeltaLog) -> list[KeptVersion]:
 def keep_from(log: DeltaLog) -> int | None:
     """Return the oldest version that is kept, from which a clean-up of the log must keep it readable.
 
-    :param log: of the table.
-    :returns: ``None`` where none is; what ``log.expiry.clean_up_log`` takes as its ``keep_from``.
+    :returns: the version, as ``log.expiry.clean_up_log`` takes it for ``keep_from``; ``None`` where none is kept.
     """
     return min((kept.version for kept in kept_versions(log)), default=None)
 
 
 def files_of(log: DeltaLog, version: int) -> LiveFiles:
-    """Return what a reader of a version opens.
+    """Return the files that a reader of a version opens.
 
-    :param log: of the table.
     :param version: of the table.
     :raises VacuumRefusedError: there is no such version, or its log is gone.
     """
@@ -135,7 +128,7 @@ def files_of(log: DeltaLog, version: int) -> LiveFiles:
 
 
 def lost_files(files: Iterable[Mapping[str, Any]], present: Collection[str]) -> list[str]:
-    """Return those of a version's files that are not in the store; what lies outside of the table is not looked for.
+    """Return the files of a version that are not in the store; files outside of the table are not looked for.
 
     :param files: bodies of ``add`` actions.
     :param present: every path in the table's directory.
@@ -159,7 +152,7 @@ def referenced(files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for file in files:
         yield from _spellings(object_path(file))
         if unquote(file["path"]) != file["path"]:
-            # Tables exist whose log was not percent-encoded.
+            # Some tables have a log whose paths are not percent-encoded.
             yield from _spellings(file["path"])
         vector = file.get("deletionVector")
         if vector and vector["storageType"] == "u":
@@ -171,7 +164,7 @@ def referenced(files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _spellings(path: str) -> Iterator[str]:
     yield path
     if is_absolute(path):
-        # Where the table's own directory ends in it, nobody says: an address has several spellings.
+        # An address has several spellings, so the end of the table's own directory in the path is not known: yield all.
         segments = path.split("/")
         yield from ("/".join(segments[start:]) for start in range(1, len(segments)))
 
@@ -181,7 +174,7 @@ def _path(version: int) -> str:
 
 
 def _read(log: DeltaLog, version: int) -> KeptVersion:
-    """Return a record; one that cannot be read counts all the same."""
+    """Return a record; a record that cannot be read still keeps its version."""
     try:
         record = json.loads(log.store.get(_path(version)))
         return KeptVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]))

@@ -1,4 +1,4 @@
-"""What a table's log says of its files, and how far back it says it: what a vacuum must not take."""
+"""Which files a vacuum must not take: what a table's log says of its files, and how far back the log reaches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A remove carries its writer's time, a log entry the store's, and clocks differ.
+# A remove has its writer's time and a log entry has the store's time, and clocks differ.
 _CLOCKS_DIFFER = timedelta(hours=1)
 
 
@@ -32,8 +32,8 @@ class Limit:
     """An instant from which on everything is spared.
 
     :param before: the instant.
-    :param held_by: what sets it, where that is not the table's property.
-    :param advice: what to do where the log does not reach that far; ``None`` where it need not.
+    :param held_by: what sets the instant, where that is not the table's property.
+    :param advice: what to do where the log does not reach back so far; ``None`` where that is no error.
     """
 
     before: datetime
@@ -44,8 +44,6 @@ class Limit:
 class Named:
     """The files that a table's log names: live, removed lately, ever removed.
 
-    :param log: of the table.
-    :param snapshot: of the table.
     :param listing: of the table's directory, older than the snapshot.
     """
 
@@ -58,12 +56,12 @@ class Named:
         self._modified = {info.path: info.modified for info in entries}
 
     def check_reaches(self, limits: Iterable[Limit], by_property: datetime) -> list[str]:
-        """Refuse to spare by a longer time than the table's own where the log does not say what was removed in it.
+        """Refuse a limit beyond the table's retention if the log does not reach back to it.
 
-        :param limits: that are to hold.
+        :param limits: the limits to check.
         :param by_property: the instant, if only the table's property counted; checkpoints reach that far.
         :returns: what people should know of limits that hold only as far as the log reaches.
-        :raises VacuumRefusedError: the log begins later than somebody asked for, or needs.
+        :raises VacuumRefusedError: the log begins later than a limit that has advice.
         """
         oldest = min(self._files.versions, default=0)
         notes = []
@@ -100,7 +98,7 @@ class Named:
             break
         for commit in self._commits(lambda version: version > after or self._time(version) >= since):
             removes += commit.removes
-        # As Delta has it, a remove without a time is as old as can be; one whose time cannot be read is spared.
+        # As in Delta, a remove without a time counts as the oldest. A file whose time cannot be read is spared.
         late = (r for r in removes if (instant_of(r.get("deletionTimestamp") or 0) or before) >= before)
         alive.update(referenced(late))
         return alive

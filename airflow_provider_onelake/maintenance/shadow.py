@@ -1,11 +1,11 @@
-"""A shadow: a private Delta table over some files of another, in which Spark rewrites them by its own OPTIMIZE.
+"""A shadow: a private Delta table over some files of the table, in which Spark's own OPTIMIZE rewrites them.
 
 staged/compaction-<hash>/<attempt>/_delta_log/0    the table's definition and some of its files, by absolute path
 staged/compaction-<hash>/<attempt>/….parquet       written by OPTIMIZE
 staged/compaction-<hash>/<attempt>/_delta_log/1    what OPTIMIZE did, if there was anything to do
 
-Spark sees an ordinary table and commits to its log alone, so that V-Order, Z-order, clustering and row ids come from
-Delta itself, and nothing of the shared log is at stake (protocol: no Spark commit to the shared log).
+Spark sees an ordinary table and commits to the shadow's log alone. So V-Order, Z-order, clustering and row ids come
+from Delta itself, and Spark never touches the shared log (protocol: no Spark commit to the shared log).
 """
 
 from __future__ import annotations
@@ -48,12 +48,10 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.maintenance.compaction import Plan
     from airflow_provider_onelake.storage.stores import Store
 
-"""The key under which a shadow's version 0, and the commit that publishes it, describe themselves."""
-
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _UUID_IN_Z85 = 20
 _AUTHORITY = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/]*)(.*)$")
-# What a rewrite may hold; anything else would be lost, or is none of OPTIMIZE's business.
+# The kinds of actions that a rewrite may hold. OPTIMIZE has no reason for any other kind, and it would be lost.
 _KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
 
 
@@ -63,9 +61,9 @@ class Shadow:
 
     :param path: relative to the table.
     :param attempt: id of the attempt, which is the shadow's table id too.
-    :param snapshot: of the table, from which it was made.
-    :param plan: what it holds.
-    :param inputs: the table's ``add`` actions by the shadow's names of the files.
+    :param snapshot: of the table, from which the shadow was made.
+    :param plan: for the files that it holds.
+    :param inputs: the table's ``add`` actions, by the key of each file in the shadow.
     """
 
     path: str
@@ -77,11 +75,11 @@ class Shadow:
 
 @attrs.frozen
 class Rewritten:
-    """What became of one partition.
+    """What OPTIMIZE did in one partition.
 
     :param partition: typed.
     :param name: as people write it.
-    :param removed: the table's ``add`` actions that the new files stand for.
+    :param removed: the table's ``add`` actions that the new files replace.
     :param added: the new ``add`` actions, as Spark wrote them.
     """
 
@@ -97,7 +95,7 @@ class Rewrite:
 
     :param groups: one for every partition that changed.
     :param oldest: the store's time of the oldest new file.
-    :param tags: of Spark's ``commitInfo``, such as that row ids were kept.
+    :param tags: of Spark's ``commitInfo``; one says, for example, that row ids were kept.
     """
 
     groups: tuple[Rewritten, ...]
@@ -118,7 +116,6 @@ def shadow_path(name: str, attempt: str) -> str:
 def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
     """Make a shadow of the files that a plan rewrites.
 
-    :param log: of the table.
     :param snapshot: that the plan was made on.
     :param plan: with something to do.
     :param table_uri: of the table, as Spark addresses it.
@@ -137,17 +134,17 @@ def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, n
 def reopen_shadow(
     log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str
 ) -> Shadow | None:
-    """Return the shadow of an earlier attempt where opening one now, of the same files, would make the same.
+    """Return the shadow of an earlier attempt, if a shadow of the same files that is made now would be equal.
 
-    So its rewrite is as good as a new one. Files that came since are left for the next compaction.
+    The earlier rewrite is then as good as a new one. Files that came since are left for the next compaction.
 
-    :param log: of the table.
     :param snapshot: that the plan was made on.
     :param plan: what a compaction would do now.
     :param table_uri: of the table, as Spark addresses it.
     :param name: of the task.
     :param attempt: the earlier one.
-    :returns: ``None`` where a file of it is no longer to be rewritten, or the table or the terms have changed.
+    :returns: ``None`` where it is gone or closed, where the plan no longer has one of its files, or where the table or
+        the terms have changed.
     :raises StoreUnavailableError: the store did not answer.
     """
     path = shadow_path(name, attempt)
@@ -171,7 +168,7 @@ def reopen_shadow(
 
 
 def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Return the files that a plan rewrites: as a shadow writes them, and as the table does."""
+    """Return the files that a plan rewrites: the ``add`` of each as a shadow writes it, and as the table does."""
     base = _encoded(table_uri)
     files = [(_absolute(file, base), file) for group in plan.groups for file in group.inputs]
     return {file_key(add): (add, file) for add, file in files}
@@ -216,7 +213,7 @@ def _version_0(
 
 
 def _definition(actions: list[Action]) -> tuple[Any, ...]:
-    """Return what a shadow's version 0 says, but for when it was written and on which version of the table."""
+    """Return what a shadow's version 0 says, without its time and without the table's version at that time."""
     record = {**(of_kind(actions, "commitInfo")[0].get(STAGED) or {}).get(COMPACTION, {}), "readVersion": None}
     adds = {file_key(add): add for add in of_kind(actions, "add")}
     same = ("protocol", "metaData", "domainMetadata")
@@ -226,12 +223,10 @@ def _definition(actions: list[Action]) -> tuple[Any, ...]:
 def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
     """Read what OPTIMIZE left, and check that it only moved rows.
 
-    Its version 1 counts; later ones are ignored.
+    Only version 1 of the shadow counts; later versions are ignored.
 
-    :param store: rooted at the table.
-    :param shadow: to read.
     :returns: ``None`` where OPTIMIZE found nothing to do.
-    :raises BufferInvalidError: it is something else than a rewrite of the shadow's files that keeps every row.
+    :raises BufferInvalidError: version 1 is no rewrite of the shadow's files that keeps every row.
     :raises BufferLostError: a new file is gone or has another size.
     """
     try:
@@ -290,7 +285,7 @@ def _invalid(shadow: Shadow, problem: str) -> BufferInvalidError:
 
 
 def _absolute(file: Mapping[str, Any], base: str) -> dict[str, Any]:
-    """Return a file's ``add`` as another table writes it: all of its paths from the root."""
+    """Return a file's ``add`` as another table's log writes it, with absolute paths."""
     absolute = {**file, "path": f"{base}/{file['path']}", "dataChange": True}
     vector = file.get("deletionVector")
     if vector and vector["storageType"] == "u":
@@ -321,7 +316,7 @@ def deletion_vector_path(text: str) -> str:
 
 
 def _encoded(table_uri: str) -> str:
-    """Return an address of Spark's, which is not percent-encoded, as a log spells it."""
+    """Return Spark's address of a table as a log spells it, percent-encoded; Spark's own is not."""
     match = _AUTHORITY.match(table_uri)
     scheme, path = match.groups() if match else ("file://", table_uri)
     return f"{scheme}{quote(path.rstrip('/'), safe='/=:+@~!,-._')}"

@@ -1,8 +1,9 @@
 """What a vacuum may delete, decided before Spark is asked to (docs/how-it-works.md).
 
-Spark's VACUUM knows the table, but neither writers that stage, nor versions that somebody asked to keep. So we list the
-table's directory, leave out whatever must be spared, and hand Spark the rest as an inventory: it deletes what is in the
-inventory *and* unknown to the table by its own rule. Two guards, and either suffices for a live file.
+Spark's VACUUM knows the table. It knows neither the writers that stage nor the versions that people asked to keep. So
+we list the table's directory, leave out what must be spared, and hand Spark the rest as an inventory. Spark deletes a
+file only if it is in the inventory *and* unknown to the table by Spark's own rule. So two guards protect every live
+file, and each is enough.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SAFE_DAYS = 7.0
-"""Delta's default retention, in days; below it a vacuum must be asked for in so many words."""
+"""Delta's default retention, in days. A table with a shorter one is vacuumed only if the caller says so."""
 
 INVENTORY = "_vacuum"
-"""The directory of inventories; VACUUM skips its name."""
+"""The directory of inventories. VACUUM skips it, as its name begins with ``_``."""
 
-# Delta's own exceptions from "names beginning with _ or . are hidden" that hold files of a version.
+# VACUUM looks into these directories although their names begin with _: they hold files of a version.
 _VACUUMED = ("_change_data",)
 _ICEBERG_METADATA = "metadata"
 _INVENTORY_AGE = timedelta(days=1)
@@ -50,12 +51,12 @@ class Terms:
     """How far a vacuum may go.
 
     :param lite: take only files that the log says were removed. Default: also files that no commit ever named.
-    :param keep_days: spare what was part of the table in these days, if that is longer than its retention.
-    :param keep_versions: versions to keep in this vacuum, beside those with a record.
+    :param keep_days: spare what was part of the table in the last so many days, if that exceeds its retention.
+    :param keep_versions: versions to keep in this vacuum, in addition to those with a record.
     :param release_versions: versions whose record does not count in this vacuum.
     :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned. Default: 7 days,
-        or, if that is longer, half of the table's retention, until when a buffer may be published (protocol: young).
-    :param allow_retention_below_seven_days: whether a table whose property says less may be vacuumed. Default: no.
+        or half of the table's retention if that is longer: so long a buffer may be published (protocol: young).
+    :param allow_retention_below_seven_days: whether a table with a shorter retention may be vacuumed. Default: no.
     :raises InvalidWriteError: an age is not above zero.
     """
 
@@ -82,15 +83,15 @@ class Plan:
     :param version: of the table that it was decided on.
     :param lite: whether only files named by the log are taken.
     :param retention_days: of the table's property.
-    :param before: nothing that was part of the table at this instant or later, or was written since, is taken.
-    :param held_by: what set that instant, if not the property.
-    :param candidates: what is to go.
+    :param before: nothing that was part of the table at this instant or later, or was written since, is deleted.
+    :param held_by: what determined ``before``, if not the property; in words.
+    :param candidates: the objects to delete.
     :param in_flight: buffers and compactions that are spared whole.
-    :param abandoned: buffers and compactions that nobody will publish; their files go once they are old enough.
+    :param abandoned: buffers and compactions that will not be published; their files go once they are old enough.
     :param kept: versions that stay readable.
-    :param spared_files: files that only a kept version, or a buffer or compaction in flight, keeps from going.
-    :param spared_bytes: of those.
-    :param abandoned_after: as it was applied: not less than the longest writer took.
+    :param spared_files: how many files are spared only for a kept version, or for a buffer or compaction in flight.
+    :param spared_bytes: bytes of the spared files.
+    :param abandoned_after: the time that was applied, which is at least as long as the slowest writer took.
     :param notes: what people should know.
     """
 
@@ -112,7 +113,7 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Bytes of what is to go."""
+        """Bytes of the candidates."""
         return sum(info.size for info in self.candidates)
 
 
@@ -136,7 +137,6 @@ class Outcome:
 def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     """Decide what a vacuum may delete. Nothing is changed.
 
-    :param log: of the table.
     :param terms: how far it may go.
     :raises TableNotFoundError: there is no table.
     :raises VacuumRefusedError: the retention is too short, a kept version cannot be kept, or the log does not say
@@ -144,7 +144,7 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     :raises StoreUnavailableError: the store did not answer.
     """
     terms = terms or Terms()
-    # Before the snapshot: a buffer that is closed in the listing is then in the snapshot, if it was published.
+    # List before the snapshot is read: then a published buffer that is closed in the listing is in the snapshot.
     listing = list(log.store.list(""))
     now = log.clock.now()
     snapshot = log.snapshot()
@@ -203,17 +203,15 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
 
 
 def carry_out(store: Store, todo: Plan, name: str, spark_vacuum: Callable[[str], object]) -> Outcome:
-    """Have Spark delete what was decided on, and look what went.
+    """Have Spark delete the candidates of a plan, and see which of them are gone.
 
-    :param store: rooted at the table.
-    :param todo: with candidates.
+    :param todo: a plan with candidates.
     :param name: of the inventory: new for every attempt.
     :param spark_vacuum: runs VACUUM with the inventory at a path, relative to the table.
-    :returns: what went.
     :raises StoreUnavailableError: the store did not answer; planning again is safe.
     """
     for left in store.list(INVENTORY):
-        # Of a task that was killed. A younger one may be somebody's.
+        # A killed task left this inventory. A younger one may still be in use.
         if left.modified < todo.now - _INVENTORY_AGE:
             store.delete(left.path)
     path = f"{INVENTORY}/{name}.parquet"
@@ -228,10 +226,7 @@ def carry_out(store: Store, todo: Plan, name: str, spark_vacuum: Callable[[str],
 
 
 def inventory(files: Iterable[ObjectInfo]) -> bytes:
-    """Return a Parquet file of the columns that VACUUM … USING INVENTORY wants; the paths are relative to the table.
-
-    :param files: to be listed in it.
-    """
+    """Return a Parquet file of the columns that VACUUM … USING INVENTORY wants; the paths are relative to the table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -263,19 +258,19 @@ def _retention(snapshot: Snapshot, terms: Terms, table: str) -> float:
 def _survey(
     log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo], terms: Terms
 ) -> tuple[list[Staged], timedelta]:
-    """Return what stands below ``staged``, and after which time of silence it counts as abandoned."""
+    """Return the buffers and compactions, and after how long without a write they count as abandoned."""
     usual = max(timedelta(days=SAFE_DAYS), timedelta(days=snapshot.retention_days) / 2)
     silence = usual if terms.abandoned_after is None else terms.abandoned_after
     present = survey(log, snapshot, listing, silence)
     longest = _longest(present)
     if longest <= silence:
         return present, silence
-    # Writers of this table are known to take longer, so silence that short proves nothing.
+    # Writers of this table are known to take longer, so such a short silence does not show that one is dead.
     return survey(log, snapshot, listing, longest), longest
 
 
 def _longest(present: Iterable[Staged]) -> timedelta:
-    """Return how long the slowest writer took that left a trace."""
+    """Return how long the slowest writer took, of those whose beginning and end are known."""
     ours = (staged for staged in present if staged.state is not State.STRANGE)
     took = (staged.ended - staged.began for staged in ours if staged.began and staged.ended)
     return max(took, default=timedelta(0))
@@ -287,10 +282,10 @@ def _limits(now: datetime, retention: float, present: list[Staged], terms: Terms
         asked = f"keep_days={terms.keep_days:g}"
         limits.append(Limit(now - timedelta(days=terms.keep_days), asked, "ask for fewer days"))
     longest = _longest(present)
-    # Others may take as long: a guess, for which nothing is refused.
+    # A writer that begins now may take as long as the slowest one we saw. Best effort: never refuse because of it.
     slowest = f"the longest writer took {timedelta(seconds=round(longest.total_seconds()))}"
     limits.append(Limit(now - longest, slowest, None))
-    # Who is at work reads the table as it was when it began.
+    # A writer in flight reads the table as it was when the writer began.
     limits += (
         Limit(
             staged.began,
@@ -311,10 +306,10 @@ def _kept(log: DeltaLog, terms: Terms) -> list[KeptVersion]:
 
 
 def _placeholders(listing: Sequence[ObjectInfo]) -> set[str]:
-    """Return the objects that stand for directories: Hadoop makes them on stores that have none.
+    """Return the empty objects that stand for directories; Hadoop makes them on stores without directories.
 
-    They hold nothing, and Spark's VACUUM leaves them. One whose files are gone is told by its name, which is that of a
-    partition or has no suffix.
+    Spark's VACUUM leaves them. Where the files of such a directory are gone, its name tells: it is the name of a
+    partition, or it has no suffix.
     """
     empty = [info.path for info in listing if not info.size]
     if not empty:
@@ -325,9 +320,9 @@ def _placeholders(listing: Sequence[ObjectInfo]) -> set[str]:
 
 
 def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:
-    """Return what says of a path whether VACUUM looks at it: no name on the way to it is hidden.
+    """Return a function that says whether VACUUM looks at a path: it does if no name in the path is hidden.
 
-    Spark asks that of every directory that it lists, but of an inventory's paths only as a whole.
+    Spark checks every directory that it lists. It checks a path of an inventory only as a whole, so we check its names.
     """
     split = [*snapshot.metadata.get("partitionColumns", ()), *snapshot.partitioning.types]
     partitions = tuple(f"{name}=" for name in split)

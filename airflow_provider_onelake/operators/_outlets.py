@@ -1,4 +1,4 @@
-"""What a load tells the assets that it updates."""
+"""The events of the assets that a load updates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for NULL in a partition's key, as in the names of directories: Airflow takes no empty key."""
+"""Stands for NULL in a partition's key, as in directory names, because Airflow refuses an empty key."""
 
 _MOST_COMMITS = 50
 _BRIEFLY = ("table", "version", "time", "operation", "data_change", "rows_added", "rows_removed")
@@ -74,7 +74,7 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
         if not isinstance(by, list):
             event.extra = {**said, COMMITS: described}
         else:
-            # Airflow repeats one extra for each key: with their partitions in it, it would grow by the square.
+            # Airflow stores the same extra for each key. With the partitions in it, its size would grow by the square.
             event.extra = {**said, COMMITS: [_briefly(each) for each in described[-_MOST_COMMITS:]]}
             event.extra["complete"] = len(described) <= _MOST_COMMITS
             keys = partition_keys(commits, split, [str(column) for column in by], log.table)

@@ -1,4 +1,4 @@
-"""What tasks tell XCom about buffers, commits and compactions."""
+"""The descriptions of buffers, commits and compactions that tasks leave in XCom."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ _MOST_PARTITIONS = 50
 def describe_buffer(buffer: Buffer, log: DeltaLog) -> dict[str, Any]:
     """Return what a complete buffer holds.
 
-    :param buffer: of the writer.
-    :param log: of the table.
-    :returns: plain JSON; of the partitions the first ones only.
+    :returns: plain JSON, with the first 50 partitions only.
     """
     snapshot = log.snapshot()
     assert snapshot is not None
@@ -39,7 +37,6 @@ def describe_buffer(buffer: Buffer, log: DeltaLog) -> dict[str, Any]:
 def describe_publication(publication: Publication) -> dict[str, Any]:
     """Return how publishing one buffer ended.
 
-    :param publication: of the buffer.
     :returns: plain JSON.
     """
     result: dict[str, Any] = {
@@ -55,7 +52,7 @@ def describe_publication(publication: Publication) -> dict[str, Any]:
     if publication.entry is not None and publication.batch is not None:
         placed = publication.batch.placed[0]
         if publication.entry.rows == 0 and any(placed.inside.values()) and publication.settlements:
-            # A commit that says so has the txn of the writer, and none of its files.
+            # The policy set the write aside: the commit has the writer's txn and none of its files.
             result["status"] = "set_aside"
         result |= {
             "rows_published": publication.entry.rows,
@@ -68,9 +65,8 @@ def describe_publication(publication: Publication) -> dict[str, Any]:
 def describe_compaction(plan: compaction.Plan, publication: compact.Publication | None) -> dict[str, Any]:
     """Return what a compaction did.
 
-    :param plan: what it set out to do.
-    :param publication: how it ended; ``None`` where there was nothing to publish.
-    :returns: plain JSON; of the partitions the first ones only, with counts of all.
+    :param publication: how the compaction ended; ``None`` if there was nothing to publish.
+    :returns: plain JSON, with the first 50 partitions and counts of all.
     """
     reasons = {group.name: group.reason for group in plan.groups}
     groups = publication.groups if publication is not None else ()
@@ -117,10 +113,7 @@ def describe_compaction(plan: compaction.Plan, publication: compact.Publication 
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as people read it.
-
-    :param count: of bytes.
-    """
+    """Return a number of bytes as people read it, such as ``3 MiB``."""
     number = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if number < 1024:

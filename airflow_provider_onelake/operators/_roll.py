@@ -1,4 +1,4 @@
-"""Who the writers of a load are, as Airflow knows them: their keys, their tasks, and who settles them."""
+"""The writers of a load as Airflow knows them: their keys, their tasks, and the reconciliation that settles them."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.staging.claims import Deed
 
 WRITER_XCOM = "writer"
-"""The XCom in which every writer says who it is, before it does anything that can fail."""
+"""The XCom in which every writer names itself before it asks the store or Spark for anything."""
 
 OUR_LABEL = "{{ writer | default(task.writer or '', true) }}"
-"""The label of a mapped writer, where its author gives no ``map_index_template``: it says the key, and makes none."""
+"""The ``map_index_template`` of a writer whose author gives none. It shows the key; no key is made from it."""
 
 _GONE = (TaskInstanceState.REMOVED,)
 _NOT_EXPECTED = (TaskInstanceState.SKIPPED, *_GONE)
-# What Airflow says of tasks that have not begun since they were cleared. What such a task said before may not hold.
+# The states of tasks that have not begun since they were cleared. The key that such a task named may be out of date.
 _NOT_BEGUN = (None, TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 _WITHOUT_A_KEY = (*_NOT_BEGUN, *_NOT_EXPECTED, TaskInstanceState.UPSTREAM_FAILED)
 
 
-# Together as long as Airflow gives a DAG's file to be read.
+# The looks together last as long as Airflow allows for parsing a DAG's file.
 _LOOKS, _SECONDS_BETWEEN = 16, 2.0
 
 
 @attrs.frozen
 class Roll:
-    """The writers of a load, as they and Airflow say.
+    """The writers of a load, according to their XComs and to the states of their tasks.
 
-    :param named: keys of the writers that said who they are.
-    :param skipped: those of them whose rows were in the table before.
-    :param unnamed: labels and states of tasks that failed or never ran before they could, or whose key another has.
-    :param deeds: of those that said who they are, by key: what their claims call them.
-    :param labels: what people call their tasks, with their states, by key.
+    :param named: keys of the writers that have named themselves.
+    :param skipped: keys of the named writers that were skipped, because their rows were in the table already.
+    :param unnamed: labels and states of tasks that did not get as far as naming their writer, that got no claim, or
+        that failed because another writer has the same key.
+    :param deeds: the deed of each named writer, by key. Its claim records the same id.
+    :param labels: the label and the state of each named writer's task, by key.
     """
 
     named: tuple[str, ...] = ()
@@ -55,9 +56,9 @@ class Roll:
     labels: Mapping[str, str] = attrs.field(factory=dict, eq=False)
 
     def without(self, keys: Iterable[str]) -> Roll:
-        """Return the roll on which some writers count as unnamed, as they failed before they began.
+        """Return a roll in which some writers count as unnamed, because they failed before they began.
 
-        :param keys: theirs.
+        :param keys: keys of these writers.
         """
         gone = frozenset(keys)
         return attrs.evolve(
@@ -72,9 +73,9 @@ class Roll:
 class Names:
     """The keys that the DAG's tasks give to the writers of a load.
 
-    :param keys: as far as they are known.
-    :param complete: whether these are all.
-    :param groups: of all the DAG's writers.
+    :param keys: the known keys.
+    :param complete: whether every key of the load is known.
+    :param groups: the write groups of all writers in the DAG.
     """
 
     keys: frozenset[str]
@@ -83,10 +84,7 @@ class Names:
 
 
 def is_writer(task: Any) -> bool:
-    """Say whether a task, mapped or not, is a writer.
-
-    :param task: of a DAG.
-    """
+    """Say whether a task, mapped or not, is a writer."""
     from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 
     return _is_a(task, OneLakeWriteOperator)
@@ -95,7 +93,7 @@ def is_writer(task: Any) -> bool:
 def settled_by(task: Any) -> str | None:
     """Return the id of the reconciliation that settles a writer, or ``None`` for a writer that settles itself.
 
-    :param task: a writer, of a DAG that is complete.
+    :param task: a writer. Its DAG must be complete.
     """
     from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 
@@ -112,18 +110,14 @@ def settled_by(task: Any) -> str | None:
 
 
 def default_key(task: Any) -> str:
-    """Return the key of an unmapped writer to which its author gave none: its task's id, inside of its group.
-
-    :param task: the writer.
-    """
+    """Return the key of an unmapped writer without ``writer``: its task's id without the group's prefix."""
     return str(task.task_id).removeprefix(f"{write_group(task)}.")
 
 
 def check_mapped_key(task: Any) -> None:
     """Refuse a mapped writer whose tasks would have no keys, as far as that is known when the DAG is parsed.
 
-    :param task: of a DAG.
-    :raises InvalidWriteError: no ``writer`` is given, and no label that says what it is instead.
+    :raises InvalidWriteError: neither ``writer`` nor ``map_index_template`` is given.
     """
     given = getattr(task, "partial_kwargs", None)
     if given is None or given.get("writer") or _makes_labels(given.get("map_index_template")):
@@ -134,10 +128,7 @@ def check_mapped_key(task: Any) -> None:
 
 
 def no_key(task_id: str) -> str:
-    """Say what a mapped writer without a key needs.
-
-    :param task_id: of the writer.
-    """
+    """Return the message that tells an author what a mapped writer without a key needs."""
     return (
         f"{task_id} is mapped and has no `writer`: each of its tasks needs a key of its own, by which a clear knows "
         "what it wrote. The map index is none, as it shifts when the list changes. Expand over `writer`, or give a "
@@ -150,27 +141,21 @@ def _makes_labels(template: object) -> bool:
 
 
 def label_key(task: Any, context: Context) -> str | None:
-    """Return the key of a mapped writer that its author's label gives, or ``None`` for none.
-
-    :param task: rendered.
-    :param context: of the running task.
-    """
+    """Return the key that the author's ``map_index_template`` gives to a mapped writer, or ``None``."""
     template = task.map_index_template
     if not _makes_labels(template):
         return None
     try:
-        # As Airflow renders it for the grid.
+        # Airflow renders the template in the same way for the grid.
         return str(task.get_template_env().from_string(template).render(context)).strip() or None
     except UndefinedError:
         return None
 
 
 def names_of(context: Context, group: str, own: Mapping[str, str] | None = None) -> Names:
-    """Find out which keys the tasks of a load have: those that the DAG says, and those that writers have said.
+    """Find out which keys the tasks of a load have, from the DAG and from what the writers have named.
 
-    :param context: of the running task.
-    :param group: the write group.
-    :param own: the running task's key by its label, where it is a writer.
+    :param own: the running task's label with its key, where that task is a writer.
     """
     dag = context["task"].get_dag()
     writers = [task for task in dag.tasks if is_writer(task)] if dag is not None else []
@@ -194,7 +179,7 @@ def names_of(context: Context, group: str, own: Mapping[str, str] | None = None)
 
 
 def _keys_in_dag(task: Any, context: Context) -> list[str] | None:
-    """Return the keys of a writer's tasks as the DAG says them, or ``None`` where only the tasks can say."""
+    """Return the keys of a writer's tasks that the DAG gives, or ``None`` where they are known only at run time."""
     mapped = getattr(task, "partial_kwargs", None)
     if mapped is None:
         if not is_final(task.writer):
@@ -205,12 +190,12 @@ def _keys_in_dag(task: Any, context: Context) -> list[str] | None:
 
 
 def _mapped(task: Any, name: str, context: Context | None = None) -> list[Any] | None:
-    """Return what a mapped task's list says of one parameter, or ``None`` where that is not known.
+    """Return the values of one parameter in a mapped task's list, or ``None`` where they are not known.
 
-    :param context: of one of its tasks, for a list that another task made.
+    :param context: of one of its tasks. It is needed to read a list that another task made.
     """
     if hasattr(task, "op_kwargs_expand_input"):
-        return [None]  # A decorated function's list is of its own arguments, not of the operator's.
+        return [None]  # A decorated function is mapped over its own arguments, not over the operator's.
     value = task.expand_input.value
     if isinstance(value, XComArg):
         value = value.resolve(context) if context is not None else None
@@ -225,12 +210,11 @@ def _mapped(task: Any, name: str, context: Context | None = None) -> list[Any] |
 
 
 def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Callable[[Deed], bool]:
-    """Return what says of the deed of another task in the run whether that task has the key still.
+    """Return a function that says whether the task of another deed in this run still has the writer's key.
 
-    It has lost it where the list that it is mapped over has changed, and it was cleared since.
+    The other task has lost the key if the list that it is mapped over has changed, and it was cleared since.
 
-    :param context: of the running task.
-    :param wait: for so many seconds, before another look.
+    :param wait: sleeps for some seconds before another look.
     """
 
     def is_rival(deed: Deed) -> bool:
@@ -246,10 +230,11 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
             if said["clears"] >= clears_of(context) or state == TaskInstanceState.SUCCESS:
                 return True
             if state != TaskInstanceState.RUNNING:
-                # It said so before something in the run was cleared, and has not come to say anything since. If it
-                # has the key still, it finds ours, and is refused.
+                # The other task named this key before the run's last clear, and is not running to name it again. If
+                # it runs later with the same key, it finds our claim and is refused.
                 return False
-            # Its new try may be reading the DAG: what the one before said is taken away only after that.
+            # The other task's new try may still be parsing the DAG. Airflow removes the XCom of the try before only
+            # after that, so look again.
             if look < _LOOKS - 1:
                 wait(_SECONDS_BETWEEN)
         return True
@@ -258,20 +243,12 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
 
 
 def clears_of(context: Context) -> int:
-    """Return how often something of the run was cleared.
-
-    :param context: of the running task.
-    """
+    """Return how many clears the run has had."""
     return context["dag_run"].clear_number or 0
 
 
 def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
-    """Find out who was to write, from what the writers said of themselves and from the states of their tasks.
-
-    :param context: of the running task.
-    :param task_ids: of the writers' tasks.
-    :returns: who they are.
-    """
+    """Find out which writers were to write, from their XComs and from the states of their tasks."""
     entries = _said(context, task_ids)
     said = {label: entry["writer"] for label, entry in entries.items()}
     results = _pull(context["ti"], task_ids, "return_value")
@@ -286,7 +263,7 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
         elif label not in said:
             unnamed.append(f"{label} ({state})")
         elif taken[said[label]] > 1 and state == TaskInstanceState.FAILED:
-            # Its key is another's, so its rows are not among those that the key stands for.
+            # Another writer has the same key, so the rows published under that key are not this task's.
             unnamed.append(f"{label} ({state}: its key {said[label]!r} is another writer's)")
         else:
             labels[said[label]] = f"{label} ({state})"
@@ -296,17 +273,17 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
 
 
 def _said(context: Context, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return what writers said of themselves, by the label of their tasks."""
+    """Return the XCom in which each writer named itself, by the label of its task."""
     return {entry["task"]: entry for entry in _pull(context["ti"], task_ids, WRITER_XCOM)}
 
 
 def _pull(ti: Any, task_ids: Sequence[str], key: str) -> list[dict[str, Any]]:
-    # Asked for a list of tasks, Airflow answers with a flat list over their map indexes, and None for a task with none.
+    # For a list of tasks, Airflow returns one flat list over all map indexes, with None for a task without a value.
     return [value for value in ti.xcom_pull(task_ids=list(task_ids), key=key) or [] if isinstance(value, dict)]
 
 
 def _states(context: Context, task_ids: Sequence[str]) -> dict[str, str | None]:
-    """Return the states of tasks by what people call them; Airflow says ``task_3`` for the mapped ``task[3]``."""
+    """Return the states of tasks by their labels. Airflow returns ``task_3`` for the label ``task[3]``."""
     ti: Any = context["ti"]
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id]).get(ti.run_id, {})
     labels: dict[str, str | None] = {}

@@ -50,10 +50,10 @@ class SourceTemplates(BaseOperator):
         except NoPartitionKeyError:
             rendered = None
         else:
-            # Where a DAG renders to native objects, nothing has been made text of it.
+            # If the DAG renders to native objects, the missing key itself may be the result.
             if not is_missing(rendered):
                 return rendered
-        # Not here: Airflow would log a traceback, and try again.
+        # Do not raise here, because Airflow would log a traceback and retry. check_partition_key() raises instead.
         self._lacks_partition_key = content
         return content
 

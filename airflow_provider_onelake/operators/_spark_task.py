@@ -1,4 +1,4 @@
-"""What every operator has that gives Spark work: its connections, its engine, and that both stop with the task."""
+"""The base of every operator that gives work to Spark: its connections, its engine, and what a stop ends."""
 
 from __future__ import annotations
 
@@ -36,12 +36,14 @@ _STOP_SECONDS = 8
 class SparkTaskOperator(BaseOperator):
     """A task that gives work to Spark on a table of a lakehouse.
 
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
-    :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
-    :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
-        Default: none; ``execution_timeout`` stops the Spark job too, also one for which a deferred task waits.
-    :param deferrable: whether to wait in the triggerer for rows that a driver in cluster mode stages; other Spark work
-        is the worker's to wait for. Default: Airflow's ``[operators] default_deferrable``.
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
+    :param spark_conn_id: the connection of Spark. Its type chooses the engine. Default: ``spark_connect_default``. Not
+        templated.
+    :param spark_timeout: seconds, or a ``timedelta``, after which the Spark job is stopped and the task fails and may
+        be retried. ``execution_timeout`` stops the Spark job too, also while the task is deferred. Default: no limit.
+        Not templated.
+    :param deferrable: whether the task waits in the triggerer while a driver in cluster mode stages its rows. The
+        worker waits for all other Spark work. Default: Airflow's ``[operators] default_deferrable``. Not templated.
     """
 
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
@@ -71,11 +73,11 @@ class SparkTaskOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> OneLakeHook:
-        """The lakehouse."""
+        """The hook of the lakehouse."""
         return OneLakeHook(self.onelake_conn_id)
 
     def engine(self) -> Engine:
-        """Return the way to Spark, the same for all of the task.
+        """Return the task's engine, which is made at the first call.
 
         :raises AirflowException: the task was stopped; Spark was not asked.
         """
@@ -88,7 +90,7 @@ class SparkTaskOperator(BaseOperator):
         return self._engine
 
     def begin(self, context: Context) -> None:
-        """Show the table's page from now on, and Spark's UI as soon as Spark is given work.
+        """Show the link to the table's page, and remember the task instance for the links that follow.
 
         :param context: of the running task.
         """
@@ -97,11 +99,11 @@ class SparkTaskOperator(BaseOperator):
 
     @property
     def metrics(self) -> Metrics:
-        """What the task reports about its table."""
+        """The metrics that the task reports about its table."""
         return Metrics.of(self._ti, self.hook.address(self.table))
 
     def observe(self, publication: Publication) -> None:
-        """Take note of what was published.
+        """Remember a publication for lineage, and report its metrics.
 
         :param publication: of the task's buffers.
         """
@@ -109,16 +111,16 @@ class SparkTaskOperator(BaseOperator):
         self.metrics.published(publication)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Say what was read and written, where OpenLineage's provider is installed and asks.
+        """Return what the task read and wrote. OpenLineage's provider calls this where it is installed.
 
-        :param task_instance: that ended.
+        :param task_instance: the task instance that ended. It is not used.
         """
         return facets_of(self._lineage)
 
     def show_commit(self, version: int | None) -> None:
-        """Show the page of the version that the task made, or found made.
+        """Show the link to the table's version that holds the task's rows.
 
-        :param version: of the table; ``None`` for none.
+        :param version: of the table. ``None`` shows no link.
         """
         if self._ti is not None and version is not None:
             show(self, self._ti, CommitLink, lambda: self.hook.commit_page(self.table, version))
@@ -128,20 +130,21 @@ class SparkTaskOperator(BaseOperator):
             show(self, self._ti, SparkUiLink, lambda: page)
 
     def _longest(self) -> float | None:
-        """Return for how many seconds a Spark job may go on."""
-        # Airflow gives a task that comes back from the triggerer its whole execution_timeout anew.
+        """Return how many seconds a Spark job may take; ``None`` for no limit."""
+        # Airflow starts execution_timeout again when a task comes back from the triggerer, so we apply it ourselves.
         limits = (self.spark_timeout, self.execution_timeout if self.deferrable else None)
         seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
         return min((limit for limit in seconds if limit is not None), default=None)
 
     def settle_earlier(self, log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
-        """Wait for a Spark job that an earlier try left at work when its worker died, or kill it if its work changed.
+        """Wait for a Spark job that an earlier try left running, or kill the job if the work has changed since.
 
-        Only a driver in cluster mode outlives its task. What it staged is found where buffers are looked for.
+        Only a driver in cluster mode goes on when its task's worker dies. The caller finds the rows that the driver
+        staged among the writer's buffers.
 
         :param log: of the table.
-        :param spec: of the attempt.
-        :param prove: whether to prove, with the claim, that the store is one to commit to.
+        :param spec: of this attempt.
+        :param prove: whether to prove with the claim that the store refuses a second create-only put.
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
@@ -153,21 +156,21 @@ class SparkTaskOperator(BaseOperator):
         engine = self.engine()
         if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
             return
-        # Neither a zombie nor a second task with the key may touch the driver of another.
+        # Claim first: a zombie, or a second task with the same key, must not touch another task's driver.
         claim(log.store, spec, log.table if prove else None)
         for path in attempts(log.store, spec.identity.directory):
             try:
                 earlier = read_open_buffer(log.store, path).spec
             except BufferInvalidError:
-                continue  # not ours; nobody publishes it
+                continue  # It holds no spec of a writer, so it is never published.
             if closed(log.store, path) is None and earlier.attempt != spec.attempt:
                 self.settle(earlier.attempt, StageJob.doing, wanted=same_work(earlier, spec))
 
     def left_at_work(self, owner: str, doing: str) -> list[str]:
-        """Return the earlier tries whose Spark jobs may still be at work, as a driver in cluster mode is.
+        """Return the earlier attempts whose Spark jobs may still run: a driver in cluster mode can.
 
-        :param owner: the task in its run, as its jobs say.
-        :param doing: what the jobs do.
+        :param owner: the name of the task in its run, which its jobs record.
+        :param doing: the kind of the jobs, such as ``VacuumJob.doing``.
         """
         from airflow_provider_onelake.engines.base import DurableEngine
 
@@ -177,11 +180,11 @@ class SparkTaskOperator(BaseOperator):
         return engine.left_at_work(self.hook.address(self.table).spark_uri, owner, doing)
 
     def settle(self, attempt: str, doing: str, *, wanted: bool) -> None:
-        """Wait for the Spark job of an earlier try, or kill it.
+        """Wait for the Spark job of an earlier attempt, or kill it.
 
-        :param attempt: the earlier try.
-        :param doing: what its job does.
-        :param wanted: whether what it does is of use.
+        :param attempt: id of the earlier attempt.
+        :param doing: the kind of its job, such as ``StageJob.doing``.
+        :param wanted: whether to wait for the job. If not, the job is killed.
         """
         from airflow_provider_onelake.engines.base import DurableEngine
 
@@ -191,24 +194,27 @@ class SparkTaskOperator(BaseOperator):
         self.check_not_stopped()
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Carry on after the triggerer: everything up to the driver finds itself done, and the driver is asked.
+        """Carry on after the triggerer.
+
+        ``execute`` runs again. Each step finds what it did before, down to the driver, whose verdict is read then.
 
         :param context: of the resumed task.
-        :param event: what the trigger fired.
+        :param event: the trigger's event.
         :returns: what ``execute`` returns.
         """
         self.log.info("Back from the triggerer: %s", event.get("reason"))
         if attempt := event.get("attempt"):
             self._take_back(str(attempt))
-        # Unwrapped, as Airflow's guard against calls of execute() from elsewhere would warn of this one.
+        # Unwrap execute(): Airflow's guard against calling execute() directly would warn of this call.
         return inspect.unwrap(type(self).execute)(self, context)
 
     def _take_back(self, attempt: str) -> None:
-        """Know from now on which driver a stop is to end: the engine does not, until it is asked to stage again."""
+        """Remember the driver we deferred on, so that on_kill can end it before an engine has attached to it again."""
         from airflow_provider_onelake.engines.base import DurableEngine, StageJob
 
         self.check_not_stopped()
-        # Of its own, as the task's is stopped before; made now, while connections may be asked for.
+        # Use a second engine, because on_kill stops the task's engine first. Make it now, because on_kill may be unable
+        # to ask Airflow for the connection.
         engine = engine_for(self.spark_conn_id, None, None, self._store)
         if isinstance(engine, DurableEngine):
             uri = self.hook.address(self.table).spark_uri
@@ -242,9 +248,9 @@ class SparkTaskOperator(BaseOperator):
         return self.hook.delta_log(self.table).store
 
     def check_not_stopped(self) -> None:
-        """Go on only where nobody stopped the task: after a SIGTERM Airflow lets ``execute`` run on.
+        """Raise if the task was stopped, because after a SIGTERM Airflow lets ``execute`` run on.
 
-        :raises AirflowException: the task was stopped; what it has not published stays unpublished.
+        :raises AirflowException: the task was stopped. Rows that it has not published stay unpublished.
         """
         if self._stopped:
             raise AirflowException("The task was stopped, its Spark work with it. Nothing was published after that.")
@@ -255,7 +261,7 @@ class SparkTaskOperator(BaseOperator):
         if self._engine is not None:
             self._engine.stop()
         if self._left is not None:
-            # In a thread, as this may be a signal handler, and neither store nor cluster may answer.
+            # Use a thread: this may be a signal handler, and the store or the cluster may not answer.
             ending = threading.Thread(target=self._end_left, args=[self._left], name="end-driver", daemon=True)
             ending.start()
             ending.join(_STOP_SECONDS)

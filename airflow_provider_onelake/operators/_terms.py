@@ -1,4 +1,4 @@
-"""The parameters of a write, as a DAG author gives them: checked early, whatever can be."""
+"""The parameters of a write as a DAG author gives them. Each is checked as early as its value is known."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     ),
     "on_missing_writer": ("publish_others", "publish_nothing"),
 }
-"""What each choosing parameter may be. The core has its own word on it; here it is said when the DAG is parsed."""
+"""The values of each choosing parameter. The core checks them again; here a wrong one fails when the DAG is parsed."""
 
 FINGERPRINT_FORMAT = 1
-"""To be raised where the staging job makes other rows of equal terms; not with every release, as a clear of what an
-earlier one published would be refused as other work."""
+"""Raise this number only if the staging job makes other rows from equal parameters. A clear compares fingerprints, so
+after each change the rows that an earlier release published count as other work, and ``on_rerun="skip"`` is refused."""
 
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
@@ -45,23 +45,20 @@ _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 @contextmanager
 def terminal_errors_fail() -> Iterator[None]:
-    """Let Airflow retry what may pass, and fail for good what a person has to look at.
+    """Fail the task for good if a person has to act. Airflow retries all other errors.
 
     :raises AirflowFailException: for a :class:`~airflow_provider_onelake.exceptions.TerminalError`.
     """
     try:
         yield
     except TerminalError as error:
-        # The message says it all, and with its causes the task's log would say it three times and add the JVM's frames.
+        # Drop the causes: with them, the task's log would repeat the message three times and add the JVM's frames.
         logger.debug("What failed, and where", exc_info=error)
         raise AirflowFailException(f"{type(error).__name__}: {error}") from None
 
 
 def is_final(value: object) -> bool:
-    """Say whether a value is what it will be at run time: no template, and no other task's output.
-
-    :param value: of a parameter.
-    """
+    """Say whether a parameter's value is known now: it holds no template and no other task's output."""
     if isinstance(value, str):
         return _TEMPLATE.search(value) is None
     if isinstance(value, Mapping):
@@ -72,11 +69,9 @@ def is_final(value: object) -> bool:
 
 
 def check_choice(name: str, value: object) -> None:
-    """Refuse a value that a choosing parameter does not know, if it is known by now.
+    """Refuse a value that is not among the choices of its parameter, if the value is known now.
 
-    :param name: of the parameter.
-    :param value: as the author gave it.
-    :raises InvalidWriteError: it is none of the choices.
+    :raises InvalidWriteError: the value is not among the choices.
     """
     if value is not None and is_final(value) and value not in CHOICES[name]:
         raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(CHOICES[name])}.")
@@ -85,11 +80,9 @@ def check_choice(name: str, value: object) -> None:
 def check_rendered(name: str, value: object) -> None:
     """Refuse a template that Airflow did not render.
 
-    Airflow leaves literals inside ``expand_kwargs`` as they are; Spark would read such a value literally.
+    Airflow does not render literals inside ``expand_kwargs``, and Spark would take the template for the value.
 
-    :param name: of the parameter.
-    :param value: at run time.
-    :raises InvalidWriteError: there is a template in it still.
+    :raises InvalidWriteError: the value still holds a template.
     """
     if isinstance(value, Source):
         value = [getattr(value, field) for field in value.template_fields]
@@ -101,11 +94,10 @@ def check_rendered(name: str, value: object) -> None:
 
 
 def check_steps(steps: object, view: str) -> None:
-    """Refuse steps that cannot be views, as far as they are known.
+    """Refuse steps that cannot become views, as far as they are known now.
 
-    :param steps: named SQL.
-    :param view: the source's name.
-    :raises InvalidWriteError: not named SQL, or a name is taken or no name of a view.
+    :param view: the name of the source's view.
+    :raises InvalidWriteError: the steps are not SQL by name, a name cannot name a view, or the source has it.
     """
     if not is_final(steps) and not isinstance(steps, Mapping):
         return
@@ -124,7 +116,7 @@ def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | No
     """Read ``partition_by`` in any of its forms.
 
     :param partition_by: names with commas between, a list of names, or names with the expressions that generate them.
-    :returns: the names; ``None`` where the author says nothing.
+    :returns: the names; ``None`` if the author gives none.
     :raises InvalidWriteError: a name is empty, or comes twice.
     """
     if partition_by is None:
@@ -140,10 +132,10 @@ def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | No
 def fingerprint(source: Source, files: Iterable[SourceFile], **work: Any) -> str:
     """Digest everything that decides a writer's rows (protocol: same source).
 
-    :param source: rendered.
-    :param files: of it, as far as they can be seen; they count with their sizes and times.
-    :param work: the rest, rendered.
-    :returns: equal for equal rows.
+    :param source: the rendered source.
+    :param files: the source's files that can be listed. Their paths, sizes and times count.
+    :param work: the other rendered parameters that decide the rows.
+    :returns: a digest that is equal for equal work.
     """
     seen = [(file.path, file.size, file.modified) for file in files]
     return _digest({"source": source.job(), "files": seen, "format": FINGERPRINT_FORMAT, **work})

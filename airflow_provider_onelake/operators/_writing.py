@@ -1,4 +1,4 @@
-"""The steps of one writer: the table is there and has its columns, rows are staged, rows are published."""
+"""The steps of one writer: create the table, add its missing columns, stage the rows, publish them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_RERUNS = 3
-"""How often a job that reads its target is rerun in one task, because another commit changed what it read."""
+"""The most reruns in one task of a job that reads its target, when other commits change the rows that it read."""
 
 
 @attrs.frozen
 class Writing:
     """One writer's work in one task.
 
-    :param task: whose parameters, rendered and checked, say what is written.
-    :param log: of the table.
-    :param on_conflict: the policy by which the writer settles its conflicts; ``None`` leaves them to a reconciliation.
+    :param task: the writer's operator. Its parameters are rendered and checked.
+    :param on_conflict: the policy by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
     """
 
     task: OneLakeWriteOperator
@@ -42,11 +41,12 @@ class Writing:
     on_conflict: str | None = None
 
     def run(self, spec: WriteSpec) -> dict[str, Any]:
-        """Stage and publish, again where the rows were computed from what another commit has changed since.
+        """Stage and publish the rows.
 
-        :param spec: of the attempt.
+        Rows that were computed from the table itself are staged again when another commit has changed the table since.
+
         :returns: what happened, for XCom.
-        :raises BufferSetAsideError: the rows were staged, and somebody decided meanwhile not to publish them.
+        :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
         :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
         """
         from airflow_provider_onelake.commit.policy import Policy
@@ -75,7 +75,7 @@ class Writing:
         return result
 
     def _reruns(self, spec: WriteSpec) -> int:
-        """Return how often the attempt has begun anew: one that comes back from the triggerer carries on there."""
+        """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
         from airflow_provider_onelake.staging.buffers import attempts
 
         begun = set(attempts(self.log.store, spec.identity.directory))
@@ -99,7 +99,7 @@ class Writing:
             buffer = decision.buffer
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, key, buffer.path)
             if buffer.spec.attempt == spec.attempt:
-                # Back from the triggerer: its driver is done, and so is what it was told.
+                # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self.task.settle(spec.attempt, StageJob.doing, wanted=True)
         else:
             staged = self.task.engine().stage(self._job(spec, buffer=decision.path, evolves=evolves))
@@ -107,7 +107,7 @@ class Writing:
             self._warn_of_log_stores(staged)
             buffer = complete(self.log, decision.path, staged.reads_target)
             logger.info("%s: writer %s staged %s rows in %s", table, key, buffer.rows, buffer.path)
-        # Rows that this try's own driver staged, while the task was deferred, are news.
+        # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         known = isinstance(decision, Reuse) and buffer.spec.attempt != spec.attempt
         self.task.metrics.staged(buffer, reused=known)
         result = {**describe_buffer(buffer, self.log), "reused": isinstance(decision, Reuse), "reruns": 0}
@@ -118,7 +118,7 @@ class Writing:
         return result | self._publish(buffer), buffer
 
     def _create(self, spec: WriteSpec) -> None:
-        """Create the table from its given columns, or from what the rows look like; of several writers one does it."""
+        """Create the table with `schema`, or with the columns of the rows. Of several writers, one creates it."""
         from airflow_provider_onelake.commit.create import create_table, with_generated
 
         columns = partition_columns(self.task.partition_by) or []
@@ -127,7 +127,7 @@ class Writing:
         try:
             analysis = self.task.engine().analyze(job)
         except SparkQueryError as error:
-            # What Spark said, as what was being done always names the table.
+            # Look at Spark's own words only: our prefix always contains the table's path.
             said = str(error).partition("Spark said: ")[2]
             if job.table_uri.removeprefix("file://") not in said:
                 raise
@@ -154,7 +154,7 @@ class Writing:
             )
 
     def _evolve(self, spec: WriteSpec) -> Snapshot:
-        """Add the columns that only the rows have to the table, before the buffer becomes its twin."""
+        """Add the columns that only the rows have to the table, before the buffer copies the table's definition."""
         from airflow_provider_onelake.commit.evolve import add_columns
 
         analysis = self.task.engine().analyze(self._job(spec, evolves=True))
@@ -187,14 +187,14 @@ class Writing:
         return result
 
     def _warn_of_log_stores(self, staged: StageResult) -> None:
-        """Name log stores of Spark that lose commits. No writer of ours uses them; other jobs of this Spark do."""
+        """Warn of log stores in Spark that lose commits. Our writers do not use them; other jobs of this Spark do."""
         from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 
         for problem in unsafe_log_stores(self.task.hook.address(self.task.table).kind, staged.log_stores):
             logger.warning("%s: this load is safe, others by Spark are not: %s", self.log.table, problem)
 
     def _give_up(self, buffer: Buffer, result: Mapping[str, Any], rerun: int) -> None:
-        """Set rows aside that were computed from what is no longer there (protocol: reads its target)."""
+        """Set rows aside that were computed from an older state of the table (protocol: reads its target)."""
         from airflow_provider_onelake.staging.buffers import set_aside
 
         self.task.check_not_stopped()
@@ -233,7 +233,7 @@ class Writing:
             evolves=evolves,
             table_uri=address.spark_uri,
             buffer_uri=address.child(buffer).spark_uri if buffer else None,
-            # Not as Spark calls it, which may have no name for it.
+            # Use deltalake's address: Spark may have no address for the other spelling.
             other_uri=other.deltalake_uri if other else None,
             attempt=spec.attempt,
             target_file_size=task.target_file_size,
@@ -249,5 +249,5 @@ class Writing:
 
 
 def _rerun_of(spec: WriteSpec, number: int) -> WriteSpec:
-    """Return an attempt's rerun in the same task, which has a buffer of its own; number 0 is the attempt itself."""
+    """Return the spec of an attempt's rerun, which has a buffer of its own. Number 0 is the attempt itself."""
     return attrs.evolve(spec, attempt=f"{spec.attempt}-{number}") if number else spec

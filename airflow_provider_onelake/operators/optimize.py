@@ -1,4 +1,4 @@
-"""Compact a table's small files, without ever being in a writer's way."""
+"""The operator that compacts a table's small files, and never makes a writer wait or fail."""
 
 from __future__ import annotations
 
@@ -27,32 +27,45 @@ _MOST = 50
 
 
 class OneLakeOptimizeOperator(SparkTaskOperator):
-    """Rewrite the files of those partitions where it pays, and put the new ones in the place of the old.
+    """Rewrite the files of the partitions where this pays, and replace the old files by the new ones.
 
-    Spark runs Delta's own OPTIMIZE on a private table over these files, so that Z-order, clustering, V-Order and row
-    ids are Delta's; a small commit without a change of data makes the result visible, partition by partition, where
-    every old file is still as it was. Where one is not, that partition's result is dropped, never anybody's rows. Files
-    that writers in flight may still need stay as they are; none of them waits, or fails because of it. Where nothing
-    pays, Spark is not asked.
+    Spark runs Delta's own OPTIMIZE on a private table over these files, so Z-order, clustering, V-Order and row ids
+    are Delta's own. A small commit without a change of data then publishes each partition whose old files are all still
+    unchanged. The result of any other partition is dropped, and no rows are lost. Files that writers in flight may need
+    are left alone, and no writer waits or fails because of a compaction. If no partition is worth it, Spark is not
+    asked.
 
-    The result, in XCom: ``status`` (``published``, ``dropped`` or ``nothing_to_do``), ``version``, files and bytes
-    before and after, in all and by partition, ``left_out`` and ``dropped`` with the reasons.
+    The result in XCom is a dict:
+
+    - ``table`` (str), ``read_version`` (int): the table, and the version that the compaction was planned on.
+    - ``status`` (str): ``published``, ``dropped`` or ``nothing_to_do``; ``summary`` (str): one sentence.
+    - ``version`` (int or None): the version that has the new files.
+    - ``files_before``, ``files_after``, ``bytes_before``, ``bytes_after``, ``lost_races`` (int).
+    - ``partitions`` (list of dict): the compacted partitions with ``partition``, ``reason`` and the four counts above.
+    - ``dropped`` (list of dict): ``partition`` and ``reason``; ``left_out`` (list of dict): ``partition``, ``files``
+      and ``reason``.
+    - ``partitions_compacted``, ``partitions_dropped``, ``partitions_left_out`` (int): counts, because each list has at
+      most 50 entries.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param where: a predicate on partition columns: only these partitions are looked at. Default: all (templated).
-    :param partitions: an explicit list of partitions, as values by column, such as those that a run touched, from XCom.
-        Default: all; of an empty list none (templated).
-    :param zorder_by: columns to sort along, as a list or with commas between. Default: none; a clustered table sorts
-        itself (templated).
-    :param target_file_size: in bytes. Default: the table's ``delta.targetFileSize``, else 128 MiB.
-    :param min_files: small files, below half of that size, that a partition needs. Default: 4.
-    :param min_deleted: share of a file's rows, 0 to 1, that deletion vectors hide, from which it is rewritten alone.
-        Default: 0.1.
-    :param abandoned_after: a writer that wrote nothing for this long no longer keeps files from being rewritten.
-        Default: half of the table's ``delta.deletedFileRetentionDuration``, from when on it cannot be published.
+    :param where: a predicate on partition columns. Only partitions that satisfy it are compacted. Default: all
+        (templated).
+    :param partitions: a list of partitions as values by column, such as reconcile's XCom ``partitions``. Only these are
+        compacted; an empty list stands for none. Default: all (templated).
+    :param zorder_by: the columns of Z-order, as a list or as a text with commas between. Default: none. A clustered
+        table sorts itself (templated).
+    :param target_file_size: the size of the new files in bytes. Default: the table's ``delta.targetFileSize``, else
+        128 MiB. Not templated.
+    :param min_files: the number of small files, below half of that size, from which a partition is compacted. Default:
+        4. Not templated.
+    :param min_deleted: the share of a file's rows, from 0 to 1, that deletion vectors must hide for the file to be
+        rewritten alone. Default: 0.1. Not templated.
+    :param abandoned_after: a ``timedelta``. A writer that wrote nothing for this long no longer protects files from a
+        compaction. Default: half of the table's ``delta.deletedFileRetentionDuration``, after which its buffer cannot
+        be published. Not templated.
     :param kwargs: the connections and ``spark_timeout`` of a
-        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
-        staged, and does nothing here), and what every operator takes.
+        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
+        operator. ``deferrable`` has no effect here.
     """
 
     template_fields: Collection[str] = ("table", "where", "partitions", "zorder_by")
@@ -84,16 +97,16 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
             self._terms()
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Compact.
+        """Compact the table.
 
         :param context: of the running task.
-        :returns: what was done, for XCom.
+        :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         with terminal_errors_fail():
             for name in self.template_fields:
                 value = getattr(self, name)
-                # A list of partitions is data from the table, whose values may be anything.
+                # Do not check a list of partitions: its values come from the table and may look like templates.
                 if name != "partitions" or isinstance(value, str):
                     check_rendered(name, value)
             log = self.hook.delta_log(self.table)
@@ -174,7 +187,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         return publisher.publish(shadow, rewrite)
 
     def _taken_over(self, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun) -> Shadow | None:
-        """Return the shadow that the driver of an earlier try is at, where it is still what is wanted."""
+        """Return the shadow that an earlier try's driver is rewriting, if it still fits the plan. End other drivers."""
         from airflow_provider_onelake.engines.maintenance import OptimizeJob
         from airflow_provider_onelake.maintenance.shadow import reopen_shadow, shadow_path
         from airflow_provider_onelake.staging.buffers import close
@@ -220,7 +233,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         )
 
     def _listed(self) -> list[Mapping[str, Any]] | None:
-        """Return the partitions as a list, also where a template made a text of it."""
+        """Return the partitions as a list, also if a template has rendered them to text."""
         value: Any = self.partitions
         if isinstance(value, str):
             try:

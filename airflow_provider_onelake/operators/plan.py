@@ -1,4 +1,4 @@
-"""Divide a source over writers, once for each run."""
+"""The operator that divides a source over writers, once for each run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Hive's name for the partition of NULL, which no other value has.
+# Hive's name for the partition of NULL. No other value has this name.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-# What NULL becomes as a key of a dict that goes through XCom, where every key is text.
+# XCom turns every key of a dict into text. NULL becomes one of these.
 _NULL_AS_KEY = ("none", "null")
 _MEBIBYTE = 1 << 20
 
@@ -35,32 +35,37 @@ _MEBIBYTE = 1 << 20
 class OneLakePlanOperator(SourceTemplates):
     """Divide the partitions of a source over writers by size, for ``expand_kwargs`` of a writer.
 
-    ``OneLakeWriteOperator.partial(source=…).expand_kwargs(plan.output)``: each writer reads whole partitions, and each
-    partition is read by one writer. Which writer has which partition is planned once for each run and kept beside the
-    table, so that a clear finds the writers that it knows. Partitions that are new by then get writers of their own.
+    Use it as ``OneLakeWriteOperator.partial(source=…).expand_kwargs(plan.output)``. Each writer reads whole partitions,
+    and each partition is read by one writer. The plan is made once for each run and kept beside the table, so that a
+    clear divides the source over the same writers. Partitions that are new by then get new writers.
 
-    The result, in XCom: one entry for each writer, with ``writer``, its key (the partition's name, or the first one's
-    with a hash of all), and what it reads: ``files``, with ``max_bytes`` where there is one, or ``where``. Files are
-    spelled as Spark takes paths: a character that means something in a glob has a backslash in front.
+    The result in XCom is a list with one dict for each writer. ``writer`` (str) is its key: the partition's name, or
+    for several partitions the first one's name with a hash of all. Planned from ``source``, the dict has ``files``
+    (list of str), and ``max_bytes`` (int) if it is given. Planned from ``sizes``, it has ``where`` (str). Files are
+    spelled as Spark takes paths, with a backslash before each character that has a meaning in a glob.
 
-    Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, what is not given here is the
-    group's.
+    Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, ``table``, ``allow_empty`` and
+    ``onelake_conn_id`` take the group's value if they are not given here.
 
-    :param source: the files to be divided, listed here: on this machine, or in the connection's lakehouse (templated).
-    :param by: how a file's path tells its partition: a column of Hive's directories (``month`` for
-        ``…/month=2019-01/…``) or a regular expression with one group. Default: every file is a partition (templated).
-    :param sizes: in place of ``source``: the size of each partition in bytes, as a list of ``[value, bytes]`` or as a
-        dict. From another task it is the list: XCom makes text of a dict's keys, of NULL too (templated).
-    :param column: with ``sizes``, the source's column that holds the values.
-    :param writers: how many there should be; fewer where there are fewer partitions, more where ``max_bytes`` asks for
-        them. Default: few, as ``max_bytes`` allows; without either, one for each partition.
-    :param max_bytes: the most that a writer may get, of the source as it is stored. A partition above it is refused.
-        Default: anything.
-    :param prefix: of the writers' keys, where two plans feed one write group (templated).
-    :param allow_empty: whether a source without files, or a path in it without any, is right: there are fewer writers
-        then, or none. Default: the group's, or no.
-    :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator` (templated).
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param source: a ``FileSource`` whose files are divided. They are listed on this machine, or in the connection's
+        lakehouse. Give either ``source`` or ``sizes`` (templated).
+    :param by: how the path of a file names its partition: a column of Hive's directories (``month`` for
+        ``…/month=2019-01/…``), or a regular expression with one group. Default: every file is a partition (templated).
+    :param sizes: the size of each partition in bytes, as a list of ``[value, bytes]`` or as a dict. From another task,
+        pass the list, because XCom turns the keys of a dict into text, also NULL (templated).
+    :param column: the column of the source that holds the values of ``sizes``. Required with ``sizes``. Not templated.
+    :param writers: the number of writers. There are fewer if there are fewer partitions, and more if ``max_bytes``
+        requires it. Default: as few as ``max_bytes`` allows; without ``max_bytes``, one for each partition. Not
+        templated.
+    :param max_bytes: the most bytes of stored source files that one writer may get. A larger partition is refused.
+        Default: no limit. Not templated.
+    :param prefix: a prefix of the writers' keys, for two plans in one write group. Default: empty (templated).
+    :param allow_empty: whether the source, or a path in it, may have no files. There are then fewer writers, or none.
+        Default: the group's value, else no. Not templated.
+    :param table: the table that the writers write; see
+        :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator` (templated).
+    :param onelake_conn_id: the connection of the lakehouse. Default: the group's, else ``onelake_default``. Not
+        templated.
     """
 
     template_fields: Collection[str] = ("source", "by", "sizes", "prefix", "table")
@@ -105,14 +110,14 @@ class OneLakePlanOperator(SourceTemplates):
 
     @cached_property
     def hook(self) -> OneLakeHook:
-        """The lakehouse."""
+        """The hook of the lakehouse."""
         return OneLakeHook(self.onelake_conn_id)
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Plan.
+        """Divide the source over writers.
 
         :param context: of the running task.
-        :returns: for each writer, what it is to be given.
+        :returns: the arguments of each writer, as the class describes them.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         with terminal_errors_fail():
@@ -168,7 +173,7 @@ class OneLakePlanOperator(SourceTemplates):
         column: str | None = None,
         paths: Sequence[str] = (),
     ) -> list[Share]:
-        """Return the shares of the plan that have something to read by now."""
+        """Return the shares of the plan that have at least one partition in the source now."""
         from airflow_provider_onelake.planning.record import Division, make_plan
 
         plan = make_plan(
@@ -234,7 +239,7 @@ class OneLakePlanOperator(SourceTemplates):
 def _pairs(sizes: object) -> list[tuple[Any, int]]:
     """Read ``sizes`` in either of its forms.
 
-    :raises PlanError: they are neither, or NULL has become text.
+    :raises PlanError: ``sizes`` has another form, or NULL may have become text.
     """
     wrong = PlanError(
         f"sizes={sizes!r}: the sizes of partitions are a list of [value, bytes], or a dict of bytes by value. Nothing "
@@ -258,7 +263,7 @@ def _pairs(sizes: object) -> list[tuple[Any, int]]:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as Spark SQL; Spark casts text to the column's type where it compares them."""
+    """Return a value as Spark SQL. When Spark compares text with a column, it casts the text to the column's type."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")

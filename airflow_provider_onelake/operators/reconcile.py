@@ -1,4 +1,4 @@
-"""The last word on a load: publish what is staged, settle conflicts, name who is missing."""
+"""The operator that ends a load: it publishes staged rows, settles conflicts and names the missing writers."""
 
 from __future__ import annotations
 
@@ -31,31 +31,54 @@ _CHOOSING = ("publish", "on_conflict", "on_missing_writer")
 
 
 class OneLakeReconcileOperator(BaseOperator):
-    """Settle the writers of a load, whatever became of their tasks.
+    """Settle the writers of a load, whatever the outcome of their tasks.
 
-    It publishes complete buffers, settles the conflicts that writers left, checks that rows committed equal rows
-    staged, and fails, without a retry, naming the writers that are missing: Airflow judges a run by its leaves, and a
-    green run with a missing vendor is a lie. Clearing a missing writer with what follows it heals the run.
+    The task publishes complete buffers, settles the conflicts that writers left, and checks that as many rows were
+    committed as staged. It fails without a retry if writers are missing, and names them: Airflow judges a run by its
+    last tasks, so without this failure a run with a missing writer would be green. To mend the run, clear the missing
+    writers with their downstream tasks.
 
-    Every decision is in the log and in XCom: ``return_value`` (and ``report``, which is there when it fails too), and
-    ``txns``, what a :class:`~airflow_provider_onelake.sensors.delta_log.DeltaLogSensor` takes as its ``writers``, and
-    ``partitions``, those that got files, for an
-    :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`.
+    Every decision is in the task's log and in XCom, under these keys:
+
+    - ``return_value`` (dict), and the same as ``report``, which is there when the task fails too:
+
+      - ``load`` (str), ``table`` (str): the load and the table's address.
+      - ``version`` (int or None): the newest version that rows of the load came with.
+      - ``missing`` (list of str): writers without a complete buffer, and tasks that never named their writer.
+      - ``writers`` (list of dict): one entry for each expected writer, with ``writer``, ``status``, ``buffer`` and
+        ``error`` (str or None), ``version``, ``rows_staged``, ``rows_published`` and ``rows_outside`` (int or None),
+        ``lost_races`` (int), ``decisions`` and ``aftermath`` (lists of sentences: how conflicts were settled, and what
+        happened to the rows since).
+      - ``skipped`` (list of str): keys of the writers whose rows were in the table already.
+      - ``orphans`` (list of dict): what the run also published under keys that no task has any more, with ``group``,
+        ``writer`` and ``task`` (str), ``version`` and ``rows`` (int or None).
+
+    - ``txns`` (dict of int): the generation that the table stores for each writer, by application id. A
+      :class:`~airflow_provider_onelake.sensors.delta_log.DeltaLogSensor` takes it as its ``writers``.
+    - ``partitions`` (list of dict, or None): the partitions that got files, as values by column, for an
+      :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`. ``None`` stands for all: there are
+      too many to name, or the log no longer names them.
+
+    If no writer was to run, ``return_value`` has no ``load``, ``partitions`` is empty, and ``report`` and ``txns`` are
+    missing.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param write_task_ids: ids of the writers' tasks. Default: all the write tasks directly upstream.
-    :param publish: what the writers were given: ``each`` or ``together``. Default: ``each`` (templated).
-    :param on_conflict: whose rows are seen where two writes replaced the same partition: ``last_writer_wins`` (the one
-        that finished last), ``first_writer_wins`` or ``fail``. A write is one thing: all of it is settled alike; with
-        ``last_writer_wins_per_partition`` and ``first_writer_wins_per_partition`` each of its partitions is, so that it
-        may be there by half. Default: ``last_writer_wins`` (templated).
-    :param on_missing_writer: ``publish_others`` or ``publish_nothing``. Default: ``publish_others`` (templated).
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param write_task_ids: ids of the writers' tasks. Default: all write tasks directly upstream. Not templated.
+    :param publish: the writers' ``publish``: ``each`` or ``together``. Default: ``each`` (templated).
+    :param on_conflict: the policy that decides whose rows are seen where two writes replaced the same partition:
+        ``last_writer_wins`` (the write that finished last), ``first_writer_wins`` (the write that landed first) or
+        ``fail``. These settle a write as a whole. ``last_writer_wins_per_partition`` and
+        ``first_writer_wins_per_partition`` settle each partition by itself, so a write may be seen in only some of its
+        partitions. Default: ``last_writer_wins`` (templated).
+    :param on_missing_writer: whether the other writers are published when one is missing: ``publish_others`` or
+        ``publish_nothing``. Default: ``publish_others`` (templated).
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     :param outlets: assets that the load updates, made by :func:`~airflow_provider_onelake.assets.tables.table_asset`.
-        Their events say its commits, version and rows, and for an asset with ``partitioned_by`` there is one for each
-        partition that it touched. Airflow records them once this task has succeeded, so never for half a load. An asset
-        with a watcher of the log is refused.
-    :param trigger_rule: Default: ``all_done``, because it must run when a writer has failed.
+        Their events name the load's commits, version and rows. An asset with ``partitioned_by`` gets one event for each
+        partition that the load touched. Airflow records the events only after this task has succeeded, so never for
+        half a load. An asset with a watcher of the log is refused. Default: none. Not templated.
+    :param trigger_rule: Airflow's trigger rule. Default: ``all_done``, because the task must run when a writer has
+        failed. Not templated.
     """
 
     operator_extra_links = (TableLink(), CommitLink())
@@ -88,14 +111,14 @@ class OneLakeReconcileOperator(BaseOperator):
 
     @cached_property
     def hook(self) -> OneLakeHook:
-        """The lakehouse."""
+        """The hook of the lakehouse."""
         return OneLakeHook(self.onelake_conn_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Reconcile.
+        """Reconcile the load.
 
         :param context: of the running task.
-        :returns: the report, for XCom.
+        :returns: the report for XCom, as the class describes it.
         :raises AirflowFailException: writers are missing, or something was refused.
         """
         with terminal_errors_fail():
@@ -119,7 +142,7 @@ class OneLakeReconcileOperator(BaseOperator):
             show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
             load = self._load(context, tasks)
             roll, generations = self._begun(log, load, roll)
-            # Runs of one partition are one load; each publishes its own.
+            # Runs of one partition share a load, and each run publishes only the generations that it began.
             own = generations if shares_its_name(context) else None
             report, txns, partitions = self._reconcile(log, load, roll, own, metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
@@ -136,9 +159,9 @@ class OneLakeReconcileOperator(BaseOperator):
         return result
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Say what was published, where OpenLineage's provider is installed and asks; also where a writer is missing.
+        """Return what was published, also if a writer is missing. OpenLineage's provider calls this where installed.
 
-        :param task_instance: that ended.
+        :param task_instance: the task instance that ended. It is not used.
         """
         return facets_of(self._lineage)
 
@@ -181,9 +204,9 @@ class OneLakeReconcileOperator(BaseOperator):
         return report, txns, touched_partitions(log, report)
 
     def _begun(self, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int]]:
-        """Look up in the claims which generation each writer began; one that got no claim has not begun.
+        """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.
 
-        What a writer published before is not what it was to write now, so it must not stand for it.
+        Its key may have rows of an earlier generation in the table, and these must not pass for the rows of this one.
         """
         from airflow_provider_onelake.staging.claims import generation_of, standing
 
@@ -195,13 +218,14 @@ class OneLakeReconcileOperator(BaseOperator):
         late = [
             key
             for key in roll.named
-            # Without any claim, they were lost with a full VACUUM, or nothing was begun: the table's word counts.
+            # If the writer has no claim at all, a full VACUUM took its claims or it never began. Then the table's txn
+            # decides.
             if key in roll.deeds and key not in generations and standing(log.store, load.writer(key)).generation
         ]
         return roll.without(late), generations
 
     def _orphans(self, log: DeltaLog, load: Load, names: Names, named: Iterable[str]) -> list[Orphan]:
-        """Find and tell of what the run published under names that are gone."""
+        """Find what the run published under keys that no task has any more, and warn of it."""
         from airflow_provider_onelake.staging.orphans import orphans
 
         snapshot = log.snapshot()
@@ -209,7 +233,7 @@ class OneLakeReconcileOperator(BaseOperator):
         found = [
             orphan
             for orphan in orphans(log, load, {*names.keys, *named}, {*names.groups, load.group}, snapshot)
-            # Where a task has not said its key, it may be that one.
+            # A task that has not named its key yet may be the writer that looks like an orphan.
             if names.complete or orphan.group != load.group
         ]
         for orphan in found:

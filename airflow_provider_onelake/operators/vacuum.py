@@ -1,4 +1,4 @@
-"""Delete a table's files that nobody needs any more, and none that somebody does."""
+"""The operator that deletes a table's files that are no longer needed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.maintenance.vacuum import Plan, Terms
 
-# Where Spark's own commit is safe with several drivers, so that it may record the VACUUM (protocol: no Spark commit to
-# the shared log).
+# The stores on which Spark's own commit is safe with several drivers. There Spark records the VACUUM in the log
+# (protocol: no Spark commit to the shared log).
 _LOGGED_ON = ("onelake", "adls")
 _NAMES = 10
 _MOST = 50
@@ -31,39 +31,51 @@ Versions = Sequence[int | str] | str | int | None
 class OneLakeVacuumOperator(SparkTaskOperator):
     """Delete the files that have not been in a table for longer than its retention.
 
-    The retention is what the table's property ``delta.deletedFileRetentionDuration`` says; without it, 7 days. What
-    would go is worked out first and logged; with ``dry_run`` that is all. Spared are, besides what the table needs:
-    what buffers and compactions in flight have written, whatever was part of the table since the oldest of them began,
-    and the versions that somebody asked to keep. Then Spark deletes what is left, if it too finds it unknown to the
-    table. Logs of closed and of abandoned buffers go as well; where nothing is to be deleted, Spark is not asked.
+    The retention is the table's property ``delta.deletedFileRetentionDuration``, by default 7 days. The task first
+    lists and logs the files that are to be deleted. With ``dry_run`` it stops there. Besides the files that the table
+    needs, it spares the files of buffers and compactions in flight, all files that were part of the table since the
+    oldest of these began, and the files of kept versions. Spark then deletes each remaining file that by its own rule
+    does not belong to the table. The logs of closed and of abandoned buffers are deleted too. If no file is to be
+    deleted, Spark is not asked.
 
-    The result, in XCom: ``dry_run``, ``files`` and ``bytes`` (that would go, or went), ``left`` (that Spark spared),
-    ``oldest``, ``newest``, ``examples``, ``before`` (nothing needed since then goes) and ``held_by`` (why, if not by
-    the property), ``in_flight`` and ``abandoned`` (the first ones, with ``in_flight_count`` and ``abandoned_count`` of
-    all), ``kept_versions``, ``spared_files``, ``spared_bytes``, ``logs_deleted`` (of buffers), ``notes``.
+    The result in XCom is a dict:
+
+    - ``table`` (str), ``version`` (int): the table, and the version that the vacuum was planned on.
+    - ``dry_run``, ``lite`` (bool): the parameters.
+    - ``files``, ``bytes`` (int): what was deleted, or with ``dry_run`` would be; ``left`` (int): files Spark spared.
+    - ``oldest``, ``newest`` (str or None): times of these files in ISO format; ``examples`` (list of str): up to 10
+      paths.
+    - ``retention_days``: the table's retention in days; ``before`` (str): files that were needed at this time or later
+      stay; ``held_by``: what set that time, if not the retention.
+    - ``in_flight``, ``abandoned`` (list of dict with ``path`` and ``owner``): up to 50 buffers and compactions each;
+      ``in_flight_count``, ``abandoned_count`` (int): how many there are.
+    - ``kept_versions`` (list of int); ``spared_files``, ``spared_bytes`` (int): files that only a kept version, or a
+      buffer or compaction in flight, protects.
+    - ``logs_deleted`` (int): logs of buffers; ``notes`` (list of str): what a person should know.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param dry_run: only say what would go. Default: no.
-    :param lite: take only files that the log says were removed, and leave what no commit ever named, such as what dead
-        writers left behind. Default: no.
-    :param keep_versions: versions of the table that stay readable from now on, for every vacuum of ours, until they are
-        released: numbers, or a text with commas between them. Spark reads one that is older than the retention where
-        its session has ``spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration=false``;
-        a VACUUM of others knows nothing of it. Default: none (templated).
-    :param release_versions: versions that need not be kept any longer. Default: none (templated).
-    :param keep_days: spare whatever was part of the table within these days, where that is longer than its retention.
-        Default: the table's retention.
-    :param abandoned_after: a buffer that nobody closed and that got no file for this long is abandoned: it is not
-        spared. Default: 7 days, or half of the table's retention, until when it can be published, if that is longer;
-        never less than the longest writer took.
-    :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days; readers,
-        and other engines' writers, that take longer than it says may then lose files. Default: no.
+    :param dry_run: whether only to report what would be deleted. Default: no. Not templated.
+    :param lite: whether to delete only files that the log says were removed, and to leave files that no commit ever
+        named, such as those of dead writers. Default: no. Not templated.
+    :param keep_versions: versions of the table that every later vacuum by this operator keeps readable until they are
+        released: a list of numbers, or a text with commas between them. To read a kept version that is older than the
+        retention, Spark's session needs
+        ``spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration=false``. A VACUUM by others
+        does not keep it. Default: none (templated).
+    :param release_versions: versions that are no longer kept. Default: none (templated).
+    :param keep_days: days. All files that were part of the table within these days are spared, if that is longer than
+        the retention. Default: the table's retention. Not templated.
+    :param abandoned_after: a ``timedelta``. A buffer that is not closed and got no file for this long is abandoned, and
+        not spared. Default: 7 days, or half of the table's retention if that is longer, because a buffer can be
+        published until then. It is never less than the longest writer took. Not templated.
+    :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days. Readers,
+        and writers of other engines, that take longer than that may then lose files. Default: no. Not templated.
     :param kwargs: the connections and ``spark_timeout`` of a
-        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator` (``deferrable`` is for rows that are
-        staged, and does nothing here), and what every operator takes.
+        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
+        operator. ``deferrable`` has no effect here.
     """
 
-    # A vacuum is no commit of ours, and where Spark records it, it is two of Spark's.
+    # There is no CommitLink: we commit nothing, and where Spark records a VACUUM, it makes two commits.
     operator_extra_links = (SparkUiLink(), TableLink())
     template_fields: Collection[str] = ("table", "keep_versions", "release_versions")
     ui_color = "#ece7e1"
@@ -83,7 +95,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.table = table
-        # `dry_run` is a method of every operator.
+        # The name `dry_run` is taken: every operator has a method of that name.
         self.only_dry_run = dry_run
         self.lite = lite
         self.keep_versions = keep_versions
@@ -98,7 +110,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         """Vacuum, or say what a vacuum would do.
 
         :param context: of the running task.
-        :returns: what was done, for XCom.
+        :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a guard refused; nothing was deleted and nothing is retried.
         """
         from airflow_provider_onelake.engines.maintenance import VacuumJob
@@ -113,7 +125,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             if not self.only_dry_run:
                 self._record(log, terms, f"{run.dag}.{run.label}")
                 for attempt in self.left_at_work(run.owner(self.hook.namespace), VacuumJob.doing):
-                    # What it deletes is planned no more.
+                    # Wait for an earlier try's job before planning, so that the plan leaves out what it deletes.
                     self.settle(attempt, VacuumJob.doing, wanted=True)
             todo = plan(log, terms)
             result = {"dry_run": self.only_dry_run, **describe(todo)}
@@ -197,8 +209,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
 def describe(todo: Plan) -> dict[str, Any]:
     """Return what a vacuum is to do.
 
-    :param todo: decided.
-    :returns: plain JSON; of the names the first ones only.
+    :param todo: the plan of the vacuum.
+    :returns: plain JSON, with the first names only.
     """
     times = [info.modified for info in todo.candidates]
     return {

@@ -1,4 +1,4 @@
-"""Stage one writer's rows, and publish them where nobody is in the way."""
+"""The operator of one writer: it stages the rows, and publishes them unless they conflict with other commits."""
 
 from __future__ import annotations
 
@@ -53,72 +53,102 @@ _TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
 class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     """Write the rows of one writer into a Delta table that others write at the same time.
 
-    Spark stages the rows into a buffer beside the table; a small commit makes them visible. A retry finds the buffer,
-    or the commit, and does nothing twice. Mappable: ``OneLakeWriteOperator.partial(…).expand_kwargs([{"writer": …}])``.
+    Spark stages the rows into a buffer beside the table, and a small commit makes them visible. A retry finds the
+    buffer or the commit, and does nothing twice. The operator can be mapped:
+    ``OneLakeWriteOperator.partial(…).expand_kwargs([{"writer": …}])``.
 
-    A job may read the table that it writes. Where another commit changes rows meanwhile, what it computed is given up
-    and Spark runs again on the newest version, three times at most; what is in conflict then, reconcile refuses.
-    Published ``together``, it does not run again: reconcile refuses it, and clearing the writer does.
+    A job may read the table that it writes. If another commit changes rows of the table while the job runs, its rows
+    are set aside and Spark runs again on the newest version, at most three times. After that, reconcile refuses the
+    rows. With ``publish="together"`` the job does not run again: reconcile refuses its rows, and you clear the writer.
 
-    Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, what is not given here is the
-    group's, and the group's ``reconcile`` settles conflicts. A writer without a group, and without an
-    :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator` directly behind it, settles them
-    itself, by ``on_conflict``: it succeeds only where its rows are in the table, or were set aside by that policy.
+    Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, a parameter that is not given
+    here takes the group's value, and the group's ``reconcile`` settles conflicts. A writer that has no group, and no
+    :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator` directly behind it, settles its
+    conflicts itself by ``on_conflict``. It succeeds only if its rows are in the table, or if that policy set them
+    aside.
 
-    The result, in XCom: ``status`` (``published``, ``already_published``, ``skipped``, ``set_aside``; before a
-    reconciliation also ``staged`` or ``conflicted``), ``version``, ``writer``, ``rows``, ``files``, ``bytes``,
-    ``partitions``, ``finished``, ``buffer``, ``decisions`` (how conflicts were settled), ``reruns`` (of a job that
-    reads its table) and more.
+    The result in XCom is a dict:
+
+    - ``status`` (str): ``published``, ``already_published``, ``skipped`` or ``set_aside``; before a reconciliation also
+      ``staged`` or ``conflicted``.
+    - ``version`` (int or None): the table's version that holds the rows.
+    - ``reason`` (str, only when skipped): why the writer was skipped. The keys after ``mode`` are then missing.
+    - ``writer``, ``dag``, ``group``, ``run``, ``task`` (str): the parts of the writer's identity, and the task's label.
+    - ``table`` (str): the table's address; ``mode`` (str): the mode.
+    - ``rows`` (int, or None without statistics), ``files`` (int), ``bytes`` (int): what was staged.
+    - ``partitions`` (list of str): the partitions that were staged, at most 50.
+    - ``finished`` (str): when the buffer was complete, in ISO format; ``buffer`` (str): its path below the table.
+    - ``read_version`` (int): the version of the table that the write was formed on.
+    - ``reads_target`` (bool): whether the job read the table that it writes.
+    - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
+
+    A task that tried to publish its rows itself adds:
+
+    - ``conflicts`` (list of str): the conflicts that were left; ``decisions`` (list of str): how others were settled.
+    - ``lost_races`` (int): puts that met another commit at the same version.
+    - ``rows_published`` (int or None), ``files_removed`` (int or None): what the commit added and removed.
+    - ``rows_outside`` (int, or None without statistics): rows that ``covers`` left out.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param source: what is read: a ``FileSource`` or a ``SqlSource`` (its fields are templated).
-    :param steps: named Spark SQL, run in order, each of which can read the ones before and the source; the last one is
-        written. Default: the source as it is (templated).
-    :param where: a filter on the source, before the steps, which Spark pushes down. Default: all rows (templated).
-    :param files: what this writer reads of the ``FileSource``'s own path, as a plan gives it out: files, or globs of
-        them. Columns that directories spell stay those of the whole source. Default: the source's path (templated).
-    :param max_bytes: the most that the source's files may come to when the task starts; else it fails before Spark is
-        asked. Files count that this machine can see, or that are in the connection's lakehouse. Default: anything.
-    :param writer: the writer's key, unique among the writers of the group: a clear knows by it what it wrote, so it is
-        never changed. Default: the task's id, inside of its group; of a mapped task what its ``map_index_template``
-        says, and without one the key is needed (templated).
+    :param source: the source of the rows: a ``FileSource`` or a ``SqlSource`` (its fields are templated).
+    :param steps: Spark SQL queries by name, run in order. Each can read the source and the steps before it, and the
+        rows of the last one are written. Default: the rows of the source (templated).
+    :param where: a filter on the source, in Spark SQL. It applies before the steps, and Spark pushes it down. Default:
+        all rows (templated).
+    :param files: the files, or globs of files, that this writer reads of a ``FileSource``, as a plan divides them. The
+        columns that Spark reads from directory names stay those of the whole source. Default: all paths of the source
+        (templated).
+    :param max_bytes: the most bytes that the source's files may have when the task starts. With more, the task fails
+        before Spark is asked. Only files on this machine and in the connection's lakehouse count. Default: no limit.
+        Not templated.
+    :param writer: the writer's key, unique among the writers of the group. A clear finds by this key what the writer
+        wrote, so never change it. Default: the task's id without the group's prefix; for a mapped task the rendered
+        ``map_index_template``, and without that template the key is required (templated).
     :param mode: ``append``, ``overwrite`` (the whole table), ``overwrite_partitions`` (those that get rows) or
         ``replace_where``. Default: ``append`` (templated).
-    :param replace_where: with that mode, the predicate on partition columns that the rows replace (templated).
-    :param covers: a predicate on partition columns in which the rows should lie. Default: anywhere (templated).
-    :param rows_outside: what becomes of rows outside of it: ``set_aside`` (reported, not published) or ``refuse``.
-        Default: ``set_aside`` (templated).
-    :param allow_empty: whether an ``overwrite`` without rows empties the table, and a ``replace_where`` its range.
-        Default: no.
+    :param replace_where: the predicate on partition columns whose rows are replaced. Required with the mode
+        ``replace_where``, and refused with any other (templated).
+    :param covers: a predicate on partition columns that the rows should satisfy. Default: no restriction (templated).
+    :param rows_outside: what happens to rows that do not satisfy ``covers``: ``set_aside`` reports them and does not
+        publish them; ``refuse`` publishes nothing. Default: ``set_aside`` (templated).
+    :param allow_empty: whether an ``overwrite`` without rows empties the table, and a ``replace_where`` without rows
+        empties its range. Default: no. Not templated.
     :param publish: ``each`` (this task commits) or ``together`` (reconcile commits all writers in one version).
         Default: ``each`` (templated).
-    :param on_conflict: for a writer without a group: whose rows are seen where two writes replaced the same partition;
-        see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. In a group it is the
-        group's. Default: ``last_writer_wins`` (templated).
-    :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. An append is replaced
-        only while all its files are live as they were. Default: ``skip`` for appends, ``replace`` for overwrites
+    :param on_conflict: the policy of a writer without a group. It decides whose rows are seen where two writes replaced
+        the same partition; see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. In a
+        group, the group's policy applies. Default: ``last_writer_wins`` (templated).
+    :param on_rerun: what a clear of committed work does: ``skip``, ``replace`` or ``append``. ``replace`` takes an
+        append back only if each of its files is live and unchanged. Default: ``skip`` for appends, ``replace`` for
+        overwrites (templated).
+    :param partition_by: the table's partition columns: a list of names, a text with commas between them, or a dict of
+        names with the SQL that generates each from other columns. It is used when the table is created. A table that is
+        partitioned otherwise is refused. Default: no partition columns for a new table, any for an existing one
         (templated).
-    :param partition_by: the table's partition columns, as names or as names with the SQL that generates each from other
-        columns. Used when the table is created; a table partitioned otherwise is refused. Default: none (templated).
-    :param generated_columns: other columns that the table generates, with their SQL. Default: none (templated).
-    :param table_properties: of the table, when it is created. Default: none (templated).
-    :param schema: the table's columns as Spark DDL, ``id BIGINT NOT NULL, name STRING COMMENT 'of the trip'``, when it
-        is created. A job that reads the table that it writes needs it then. Default: the columns of the rows
-        (templated).
-    :param schema_evolution: ``add_columns`` adds columns that only the rows have to the table, nullable, in a commit of
-        its own before anything is staged, and lets rows lack nullable columns, which are NULL then: so writers of an
-        old and of a new shape work side by side. It costs an analysis of the job. ``none``: rows have the table's
-        columns. Default: ``none`` (templated).
-    :param target_file_size: of the staged files, in bytes. Default: Spark's own.
-    :param preflight: whether to look first at what the writer needs, at the cost of one small request each: that the
-        store refuses a second create-only put, that Spark has Delta Lake and reaches the store. Spark's log stores that
-        lose commits are warned of. Default: yes.
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
-    :param spark_conn_id: the connection of Spark; its type chooses the engine. Default: ``spark_connect_default``.
-    :param spark_timeout: in seconds, after which the Spark job is stopped and the task fails, to be retried.
-        Default: none; ``execution_timeout`` stops the Spark job too, also one for which a deferred task waits.
-    :param deferrable: whether to wait in the triggerer for rows that a driver in cluster mode stages. Default:
-        Airflow's ``[operators] default_deferrable``.
+    :param generated_columns: other columns that the table generates, as a dict of names with their SQL. It is used when
+        the table is created. Default: none (templated).
+    :param table_properties: the properties of the table when it is created, as a dict. Default: none (templated).
+    :param schema: the table's columns when it is created, as Spark DDL such as
+        ``id BIGINT NOT NULL, name STRING COMMENT 'of the trip'``. A job that reads the table that it writes needs it
+        while there is no table. Default: the columns of the rows (templated).
+    :param schema_evolution: ``add_columns`` adds the columns that only the rows have to the table. They are nullable
+        and come in a commit of their own before anything is staged. Rows may also lack nullable columns, which become
+        NULL. So writers of an old and of a new schema work side by side. It costs an analysis of the job. With
+        ``none``, the rows must have the table's columns. Default: ``none`` (templated).
+    :param target_file_size: the size of the staged files in bytes. Default: Spark's own. Not templated.
+    :param preflight: whether to check first that the store refuses a second create-only put, that Spark has Delta Lake,
+        and that Spark reaches the store. Each check costs one small request. It also warns of Spark's log stores that
+        lose commits. Default: yes. Not templated.
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
+    :param spark_conn_id: the connection of Spark. Its type chooses the engine. Default: ``spark_connect_default``. Not
+        templated.
+    :param spark_timeout: seconds, or a ``timedelta``, after which the Spark job is stopped and the task fails and may
+        be retried. ``execution_timeout`` stops the Spark job too, also while the task is deferred. Default: no limit.
+        Not templated.
+    :param deferrable: whether the task waits in the triggerer while a driver in cluster mode stages its rows. Default:
+        Airflow's ``[operators] default_deferrable``. Not templated.
+    :param map_index_template: Airflow's label of a mapped task. A label of your own is also the default of ``writer``.
+        Default: a label that shows the writer's key. Airflow renders it.
     """
 
     template_fields: Collection[str] = (
@@ -216,7 +246,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         self._check()
 
     def _check(self) -> None:
-        """Refuse what is wrong whatever the templates become."""
+        """Refuse parameters that are wrong whatever their templates render to."""
         if not self.table:
             raise InvalidWriteError(f"{self.task_id}: `table` is missing: give it here, or to the task group.")
         if is_final(self.source) and not isinstance(self.source, Source):
@@ -236,16 +266,16 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError("mode='replace_where' needs the predicate `replace_where`.")
 
     def resolve_template_files(self) -> None:
-        """Read the templates that are files; Airflow asks for it once the DAG is complete.
+        """Read the templates that are files. Airflow calls this once the DAG is complete.
 
-        :raises InvalidWriteError: nobody would publish what the writer stages.
+        :raises InvalidWriteError: ``publish`` is ``together``, and no reconciliation would publish the rows.
         """
         if self.get_dag() is not None and self.publish == "together":
             self._check_published()
         super().resolve_template_files()
 
     def _check_published(self) -> str | None:
-        """Return who settles the writer; refuse one that leaves its rows to a reconciliation that is not there."""
+        """Return the reconciliation's id, if there is one. Refuse ``publish="together"`` without a reconciliation."""
         settler = settled_by(self)
         if settler is None and self.publish == "together":
             raise InvalidWriteError(
@@ -256,10 +286,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         return settler
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Stage, and publish.
+        """Stage the rows, and publish them.
 
         :param context: of the running task.
-        :returns: what happened, for XCom.
+        :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         from airflow_provider_onelake.staging.claims import begin
@@ -268,7 +298,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self._check_rendered()
             run, deed = TaskRun.of(context), deed_of(context)
             key = self._key(context, run)
-            # The label of the mapped task, by map_index_template.
+            # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]
             identity = {"writer": key, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
             more = {"deed": deed.id, "clears": clears_of(context), "map_index": run.map_index}
@@ -291,7 +321,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             return {**identity, "table": log.table, "mode": spec.mode.value, **done}
 
     def _key(self, context: Context, run: TaskRun) -> str:
-        """Return the writer's key: given, or what the task is called."""
+        """Return the writer's key: the parameter ``writer``, else one that is made from the task's id or label."""
         if self.writer:
             return self.writer
         if run.map_index < 0:
@@ -302,7 +332,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         return key
 
     def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec) -> None:
-        """Look for what the run published under a name that is gone, before Spark is asked."""
+        """Before Spark is asked, refuse to double rows that the run published under a key that no task has any more."""
         from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 
         if not is_new_beside_others(log, spec.identity):
@@ -311,11 +341,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         check_no_orphans(log, spec, names.keys, names.groups, complete=names.complete)
 
     def _check_rendered(self) -> None:
-        """Refuse what templates must not become, take defaults for what became nothing, and the plan's files."""
+        """Check the rendered parameters, use the defaults for empty ones, and restrict the source to ``files``."""
         self.check_partition_key()
         for name in ("source", "steps", "files", "partition_by", *_TEXTS, *_CHOOSING):
             check_rendered(name, getattr(self, name))
-        # A template that renders to nothing, such as one under an {% if %}, means that nothing is given.
+        # A template that renders to an empty text, such as one with an {% if %}, counts as not given.
         for name in (*_TEXTS, *_CHOOSING):
             setattr(self, name, (getattr(self, name) or "").strip() or None)
         self.mode, self.publish = self.mode or "append", self.publish or "each"
@@ -326,7 +356,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self.source = self._planned(self.source, self.files)
 
     def _planned(self, source: FileSource, files: Sequence[str]) -> FileSource:
-        """Return the source with its share of the files, and the same columns as the whole has."""
+        """Return the source with the writer's files only, but with the same columns as the whole source."""
         reading = base_of(source.paths, files, source.options)
         if reading.conflict:
             raise InvalidWriteError(
@@ -334,12 +364,12 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             )
         options = dict(source.options)
         if reading.base is not None and "basepath" not in map(str.lower, options):
-            # From a file alone Spark takes no columns out of the names of its directories.
+            # Without basePath, Spark reads no partition columns from the directory names of a single file.
             options["basePath"] = reading.base
         return attrs.evolve(source, path=list(files), options=options)
 
     def _check_size(self, files: Collection[SourceFile]) -> None:
-        """Refuse a source that grew between the plan and the write."""
+        """Refuse a source that has become larger than ``max_bytes`` since it was planned."""
         if self.max_bytes is None:
             return
         size = sum(file.size for file in files)
@@ -385,10 +415,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
 
 
 def group_defaults(task: BaseOperator) -> Mapping[str, Any]:
-    """Return what the closest write group around a task gives to its writers.
+    """Return the defaults that the closest write group around a task gives to its writers.
 
-    :param task: inside of it, or not.
-    :returns: parameters by name; none outside of a group.
+    :param task: any task.
+    :returns: parameters by name; an empty mapping outside of a write group.
     """
     group = task.task_group
     while group is not None and not group.is_root:

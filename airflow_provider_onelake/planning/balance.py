@@ -1,4 +1,4 @@
-"""A source's partitions divided over writers by size."""
+"""Divides a source's partitions over writers by size."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SHOWN = 5
 
 @attrs.frozen
 class Share:
-    """What one writer gets.
+    """The partitions that one writer gets.
 
-    :param writer: its key, made from its partitions.
-    :param partitions: their names, sorted.
+    :param writer: the writer's key, made from its partitions.
+    :param partitions: the names of the partitions, sorted.
     """
 
     writer: str
     partitions: tuple[str, ...]
 
     def size(self, sizes: Mapping[str, int]) -> int:
-        """Return the share's size; a partition that is gone has none.
+        """Return the share's size in bytes; a partition that is gone counts as 0.
 
-        :param sizes: in bytes, by partition.
+        :param sizes: the sizes in bytes, by partition.
         """
         return sum(sizes.get(name, 0) for name in self.partitions)
 
@@ -38,18 +38,19 @@ def balance(
 ) -> list[Share]:
     """Divide partitions over writers, each partition to exactly one.
 
-    The largest partition goes first, always to the writer that has least. So no writer gets more than the mean and one
-    partition, and the same sizes give the same shares, in whatever order they come. Where ``max_bytes`` would
-    ask for more writers than a tight packing does, each partition goes to the first writer that has room for it.
+    Partitions are dealt out from the largest to the smallest, each to the writer that has least. So no writer gets more
+    than the mean plus one partition, and the same sizes give the same shares in whatever order they come. If
+    ``max_bytes`` would need more writers this way than a tight packing does, the tight packing is used: each partition
+    goes to the first writer that has room for it.
 
-    :param sizes: of the partitions, in bytes.
-    :param writers: how many there should be; fewer where there are fewer partitions, more where ``max_bytes`` asks for
-        them. Default: few (at most 11/9 of the fewest that ``max_bytes`` allows, and 6/9); without either, one for each
-        partition.
-    :param max_bytes: the most that a writer may get. Default: anything.
-    :param prefix: of the writers' keys.
+    :param sizes: the sizes in bytes, by partition.
+    :param writers: the number of writers; there are fewer if there are fewer partitions, and more if ``max_bytes``
+        needs more. Default: few, at most 11/9 of the fewest that ``max_bytes`` allows, plus 6/9; without ``max_bytes``,
+        one for each partition.
+    :param max_bytes: the most bytes that a writer may get. Default: no limit.
+    :param prefix: what every writer's key begins with.
     :returns: the shares, in the order of their first partitions.
-    :raises PlanError: a partition alone is above ``max_bytes``, or a number makes no sense.
+    :raises PlanError: a partition alone is larger than ``max_bytes``, or a parameter makes no sense.
     """
     _check(sizes, writers, max_bytes)
     if not sizes:
@@ -65,13 +66,13 @@ def balance(
         if packed is not None and len(packed) <= count:
             shares = packed
             break
-        # With a writer for each partition it fits, as every partition does.
+        # This ends: with one writer for each partition the shares fit, because every partition alone fits.
         count += 1
     return sorted((_share(share, prefix) for share in shares), key=lambda share: share.partitions)
 
 
 def _spread(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    # The number of partitions is in the heap too, so that empty ones are spread as well.
+    # The heap also holds the number of partitions, so that partitions of size 0 are spread as well.
     heap = [(0, 0, index) for index in range(count)]
     shares: list[list[str]] = [[] for _ in range(count)]
     for name in _largest_first(sizes):
@@ -82,7 +83,7 @@ def _spread(sizes: Mapping[str, int], count: int) -> list[list[str]]:
 
 
 def _pack(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
-    """First fit, the largest first: never more than 11/9 of the fewest, and 6/9."""
+    """Pack by first fit, the largest partition first: this needs at most 11/9 of the fewest writers, plus 6/9."""
     room: list[int] = []
     shares: list[list[str]] = []
     for name in _largest_first(sizes):

@@ -1,13 +1,13 @@
 """The plan of a run, written once and kept (protocol: plan once).
 
-A rerun that grouped the partitions otherwise would have other writers, whom the table does not know, and append
-everything again. So what is planned stays: which writer has which partition. Partitions that come later get writers of
-their own, in a further entry.
+A rerun that grouped the partitions differently would have other writers. The table would not know these writers, so
+they would append all rows again. So the plan keeps which writer has which partition. Partitions that come later get new
+writers, in a further entry.
 
     <table>/_plans/<plan>/00000.json    put create-only; the name begins with "_", so VACUUM passes over it
 
-An entry also keeps what divided the source. Divided otherwise, the same rows would be in partitions of other names,
-which are new to the plan and would get writers that append them again.
+An entry also keeps how the source was divided. If it were divided differently later, the same rows would be in
+partitions of other names; these would be new to the plan and get writers that append the rows again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _FORMAT = 2
 
 @attrs.frozen
 class Division:
-    """What gives a source's partitions their names.
+    """How a source is divided into partitions, which decides their names.
 
-    :param by: how a file's path tells its partition; ``None`` for each file by itself.
-    :param column: whose values are the partitions, where they are values.
-    :param paths: of the source, rendered, where the partitions are made of files.
+    :param by: how a file's path tells its partition; ``None`` if each file is a partition.
+    :param column: the column whose values are the partitions; ``None`` if the partitions are made of files.
+    :param paths: the source's rendered paths, if the partitions are made of files.
     """
 
     by: str | None = None
@@ -40,17 +40,18 @@ class Division:
     paths: tuple[str, ...] = ()
 
     def names_as(self, other: Division) -> bool:
-        """Say whether no row is in partitions of different names, here and there.
+        """Say whether both divisions put every row that they share into a partition of the same name.
 
-        Paths may be added or left out. Where one comes and one goes, the two may be spellings of one place.
+        Paths may be added, or left out. If one path was added and another one left out, the two may be spellings of the
+        same place, so the answer is no.
 
-        :param other: of the same run.
+        :param other: another division in the same run.
         """
         ours, theirs = set(self.paths), set(other.paths)
         return (self.by, self.column) == (other.by, other.column) and (ours <= theirs or theirs <= ours)
 
     def __str__(self) -> str:
-        """Return what an author gave."""
+        """Return the division as the author gave it."""
         if self.column is not None:
             return f"sizes by the column {self.column!r}"
         return f"by={self.by!r} and the paths {', '.join(self.paths)}"
@@ -58,11 +59,11 @@ class Division:
 
 @attrs.frozen
 class Plan:
-    """Who writes what in a run.
+    """Which writer writes which partitions in a run.
 
-    :param path: of the entries, relative to the table.
-    :param shares: of all writers.
-    :param new: how many of them were planned just now; the others by an earlier try or before a clear.
+    :param path: the directory of the plan's entries, relative to the table.
+    :param shares: the shares of all writers.
+    :param new: how many of the shares were planned just now; an earlier try, or a try before a clear, planned the rest.
     """
 
     path: str
@@ -80,18 +81,18 @@ def make_plan(
     max_bytes: int | None = None,
     prefix: str = "",
 ) -> Plan:
-    """Return the plan of a run: what was planned before, and writers for the partitions that are new.
+    """Return the plan of a run: the shares that were planned before, and writers for the partitions that are new.
 
-    :param store: of the table.
-    :param name: of the plan: the run's and the task's, the same for every rerun.
-    :param sizes: of the partitions as they are now, in bytes.
-    :param division: what gave the partitions their names.
-    :param writers: see :func:`~airflow_provider_onelake.planning.balance.balance`, as for the rest.
-    :param max_bytes: the most that a writer may get, also one that was planned before.
-    :param prefix: of the writers' keys.
-    :returns: the plan, kept.
-    :raises PlanError: as :func:`~airflow_provider_onelake.planning.balance.balance` does, or a writer that was planned
-        before is above ``max_bytes`` by now, or the source was divided by something else before.
+    :param store: rooted at the table.
+    :param name: the plan's name, made of the run and the task; it is the same for every rerun.
+    :param sizes: the present sizes of the partitions in bytes.
+    :param division: how the source is divided into these partitions.
+    :param writers: see :func:`~airflow_provider_onelake.planning.balance.balance`.
+    :param max_bytes: the most bytes that a writer may get, also a writer that was planned before.
+    :param prefix: what every writer's key begins with.
+    :returns: the plan, which is stored.
+    :raises PlanError: :func:`~airflow_provider_onelake.planning.balance.balance` raises it, or a writer that was
+        planned before is above ``max_bytes`` by now, or the source was divided differently before.
     """
     path = f"{DIRECTORY}/{hashlib.sha256(name.encode()).hexdigest()[:20]}"
     while True:
@@ -113,7 +114,7 @@ def make_plan(
         try:
             store.create(_entry(path, len(entries)), json.dumps(entry, indent=1).encode())
         except ObjectExistsError:
-            # Another try of the task was faster, or this one's answer was lost: what is there counts.
+            # Another try of the task was faster, or the answer to our put was lost. Use the entry that is there.
             continue
         return Plan(path, (*kept, *new), len(new))
 

@@ -1,8 +1,8 @@
-"""What a Python function is made of, as far as that decides what it returns.
+"""The fingerprint of a Python function: everything that decides what the function returns.
 
-A clear of a task asks whether its function still is what it was. Not every change of the file is one: what counts is
-the function's own code without comments, docstring and layout, that of the functions and classes of the same file that
-it uses or is wrapped by, and the plain values that it takes from around it. Other modules count as libraries do: not.
+When a task is cleared, the fingerprint says whether its function has changed. It consists of the function's own code
+without comments, docstring and layout; the code of the functions and classes in the same file that it uses or is
+wrapped by; and the plain values that it takes from its surroundings. Other modules do not count, and nor do libraries.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 
 
 def plain(value: object) -> Any:
-    """Return a value in a form that JSON can write, equal for equal values in every process.
+    """Return a value in a form that JSON can write, and that is the same for equal values in every process.
 
-    :param value: text, a number, a date, a path, a member of an enumeration, or a collection of such.
-    :raises TypeError: it is of another kind, such as one that is known by its place in memory only.
+    :param value: text, a number, a date, a path, a member of an enumeration, or a collection of such values.
+    :raises TypeError: the value is of another kind, such as an object that only its address in memory identifies.
     """
     simple = _simple(value)
     if simple is not None or value is None:
@@ -43,7 +43,7 @@ def plain(value: object) -> Any:
 
 
 def _simple(value: object) -> Any:
-    # Made anew from what they are: Airflow hands over lazy stand-ins, which JSON does not know.
+    # Make plain objects anew, because Airflow may pass lazy proxies, which JSON cannot write.
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}"
     if isinstance(value, bool):
@@ -61,11 +61,11 @@ def _simple(value: object) -> Any:
 
 
 def code_of(function: Callable[..., Any]) -> list[Any]:
-    """Return what decides what a function does.
+    """Return everything that decides what a function does.
 
-    :param function: made by ``def``, in a file.
-    :returns: of it, and of everything in its file that it uses: name, code, and the plain values that it takes from
-        around it.
+    :param function: a function made by ``def`` in a file.
+    :returns: for the function, and for everything in its file that it uses: name, code, and the plain values that it
+        takes from its surroundings.
     :raises InvalidWriteError: the code cannot be read.
     """
     layers = list(_layers(function))
@@ -96,14 +96,14 @@ def _collect(part: Any, found: list[Any], seen: set[int]) -> None:
         if not parts:
             with suppress(TypeError):
                 values[name] = plain(value)
-    # What has no code of its own to read is a lambda, or a class made by a call.
+    # A part without readable source is a lambda, or a class that was made by a call.
     found.append([part.__qualname__, _source(part) or _compiled(part), values])
     for other in used:
         _collect(other, found, seen)
 
 
 def _layers(value: Any) -> Iterator[Any]:
-    """Yield a value and what it wraps, as ``functools.wraps`` says, the innermost last."""
+    """Yield a value and the objects that it wraps, as ``functools.wraps`` records them, the innermost last."""
     seen: set[int] = set()
     while id(value) not in seen:
         seen.add(id(value))
@@ -112,24 +112,24 @@ def _layers(value: Any) -> Iterator[Any]:
 
 
 def _wraps(value: Any) -> bool:
-    # Not asked for by name: a stand-in or a mock has every attribute.
+    # Do not use hasattr: a proxy or a mock has every attribute.
     return "__wrapped__" in getattr(value, "__dict__", {}) or isinstance(value, staticmethod | classmethod)
 
 
 def _code_in(layer: Any) -> Any:
-    """Return the function or the class that says what a layer does, or nothing for a plain value."""
+    """Return the function or the class that has the code of a layer; ``None`` for a plain value."""
     if isinstance(layer, FunctionType | type):
         return layer
     return type(layer) if _wraps(layer) else None
 
 
 def _module(part: Any) -> Any:
-    # A function that wraps another takes over its name and module, not its globals.
+    # A function that wraps another one takes over that one's name and module, but keeps its own globals.
     return part.__globals__.get("__name__") if isinstance(part, FunctionType) else part.__module__
 
 
 def _around(part: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what a function or a class takes from around it, by name."""
+    """Yield the values that a function or a class takes from its surroundings, by name."""
     if isinstance(part, type):
         yield from ((base.__name__, base) for base in part.__bases__)
         for member, value in vars(part).items():
@@ -139,7 +139,7 @@ def _around(part: Any) -> Iterator[tuple[str, Any]]:
         return
     code: CodeType = part.__code__
     for name, cell in zip(code.co_freevars, part.__closure__ or (), strict=True):
-        # The cell of a name that is bound later is empty yet.
+        # The cell of a name that is not bound yet is empty, and reading it raises ValueError.
         with suppress(ValueError):
             yield name, cell.cell_contents
     for name in set(_names(code)):
@@ -149,7 +149,7 @@ def _around(part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _methods(member: Any) -> Iterator[FunctionType]:
-    """Yield the functions that a member of a class is made of: of a property, of a method that is wrapped, ...."""
+    """Yield the functions behind a member of a class, such as a property's accessors or a wrapped method."""
     for layer in _layers(member):
         if isinstance(layer, FunctionType):
             yield layer
@@ -168,18 +168,19 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _source(part: Any) -> str | None:
-    """Return the code of a function or a class as text, or nothing where it cannot be read."""
-    # By its code: asked for a function that wraps another, inspect gives the other's.
+    """Return the code of a function or a class as text; ``None`` if it cannot be read."""
+    # Ask inspect for the code object: for a function that wraps another one, inspect returns the other one's source.
     code = part.__code__ if isinstance(part, FunctionType) else None
     try:
         text = inspect.getsource(code or part)
-        # Under an `if`, code may be indented, and text inside it need not be.
+        # The source of a nested function is indented. Put it under an `if` instead of dedenting it, because the lines
+        # of a text of several lines need not be indented.
         node = ast.parse(f"if True:\n{text}" if text[:1].isspace() else text).body[0]
     except (OSError, TypeError, SyntaxError):
         return None
     if isinstance(node, ast.If):
         node = node.body[0]
-    # Of a lambda it is the statement that the lambda stands in.
+    # For a lambda, inspect returns the whole statement in which it stands, so refuse what is no definition.
     if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name != (code.co_name if code else part.__name__):
         return None
     node.decorator_list = []
@@ -189,7 +190,7 @@ def _source(part: Any) -> str | None:
 
 
 def _compiled(part: Any) -> list[Any]:
-    """Return what a lambda is compiled to, which is the same for every process of one Python."""
+    """Return a lambda's compiled code, which is the same in every process of one version of Python."""
     if isinstance(part, type):
         return []
     code: CodeType = part.__code__

@@ -1,4 +1,4 @@
-"""A source's files: which there are in a store, and to which partition each belongs."""
+"""Lists a source's files in a store, and groups files by partition."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NANOSECONDS = 1_000_000_000
-# Files of one directory that are looked at one by one; of more, the directory is listed, a request for a thousand.
+# Up to this many files of one directory are looked up one by one. For more, the directory is listed, which takes one
+# request for a thousand files.
 _FEW = 10
 
 
 def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[Found]:
-    """List what paths in a store stand for.
+    """List the files that paths in a store stand for.
 
-    :param store: that holds them.
-    :param root: of the store, as Spark addresses it.
-    :param paths: below the root: files, directories, or globs of either.
-    :returns: visible files, also below directories, with their whole addresses.
+    :param root: the address of the store's root, as Spark takes it.
+    :param paths: paths below the root: files, directories, or globs of either.
+    :returns: the visible files, also those below directories, with their whole addresses.
     :raises InvalidWriteError: a path is no glob that Hadoop takes.
     :raises StoreUnavailableError: the store did not answer.
     """
@@ -36,14 +36,15 @@ def stored_files(store: Store, root: str, paths: Iterable[str]) -> Iterator[Foun
             nothing = False
             yield from _found(info, wanted, root)
         if nothing and directory.split("/") in wanted:
-            # A listing of a file is empty: it holds nothing. Some stores have an object of no size for a directory.
+            # A listing below a file is empty, so the path may name a file. Ignore an object of size 0, because some
+            # stores keep one for a directory.
             with suppress(ObjectNotFoundError):
                 info = store.head(directory)
                 yield from _found(info, wanted, root) if info.size else ()
 
 
 def _listings(paths: Iterable[str]) -> dict[str, list[tuple[Name, ...]]]:
-    """Return the directories to be listed, and what is wanted below each."""
+    """Return the directories to list, and the names of the paths that are wanted below each."""
     listings: dict[str, list[tuple[Name, ...]]] = defaultdict(list)
     plain: dict[str, dict[str, tuple[Name, ...]]] = defaultdict(dict)
     for names in (names for path in paths for names in patterns(path)):
@@ -69,11 +70,11 @@ def _found(info: ObjectInfo, wanted: Wanted, root: str) -> Iterator[Found]:
 def by_partition(files: Iterable[SourceFile], by: str | None) -> dict[str, list[SourceFile]]:
     """Group files by partition.
 
-    :param files: of a source.
-    :param by: a column of Hive's directories (``month`` for ``…/month=2019-01/…``), or a regular expression with one
-        group, found somewhere in the path (``tripdata_([0-9-]+)``). ``None``: every file is a partition.
-    :returns: the files of each partition, by its name.
-    :raises PlanError: ``by`` is neither, or a file belongs to no partition.
+    :param files: the files of a source.
+    :param by: a column of Hive-style directories (``month`` for ``…/month=2019-01/…``), or a regular expression with
+        one group that is searched for in the path (``tripdata_([0-9-]+)``). ``None``: every file is a partition.
+    :returns: the files of each partition, by the partition's name.
+    :raises PlanError: ``by`` is neither a column nor such an expression, or a file belongs to no partition.
     """
     name = _namer(by)
     partitions: dict[str, list[SourceFile]] = {}

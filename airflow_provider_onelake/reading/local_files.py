@@ -1,4 +1,4 @@
-"""The files that a path stands for on this machine."""
+"""Lists the files that a path stands for on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_provider_onelake.reading.spark_files import Found, Name, SourceFile
 
 
 def is_local(path: str) -> bool:
-    """Say whether a path is one of this machine's.
+    """Say whether a path is on this machine.
 
     :param path: a path, an address or a glob.
     """
@@ -19,10 +19,10 @@ def is_local(path: str) -> bool:
 
 
 def local_files(path: str) -> Iterator[Found]:
-    """List what a path stands for, symbolic links followed.
+    """List the files that a path stands for; symbolic links are followed.
 
     :param path: a path, an address or a glob, on this machine.
-    :returns: visible files, also below directories; as the path is spelled, so with ``file:`` where it has that.
+    :returns: the visible files, also those below directories. Their paths begin with ``file:`` if ``path`` does.
     """
     prefix, rest = split_prefix(path)
     roots = dict.fromkeys(root for names in patterns(rest) for root in _expand(names))
@@ -53,7 +53,7 @@ def _entries(directory: str) -> list[str]:
 
 
 def _walk(path: Path, above: frozenset[tuple[int, int]]) -> Iterator[SourceFile]:
-    # What goes while it is listed, such as another job's temporary file, is not there.
+    # Ignore a file that disappears while it is listed, such as another job's temporary file.
     with suppress(FileNotFoundError, NotADirectoryError):
         info = path.stat()
         if path.is_file():

@@ -1,7 +1,7 @@
-"""Which files Spark reads for a path: its globs, the names it passes over, its directories of partitions.
+"""Which files Spark reads for a path: its globs, the names that it ignores, its directories of partitions.
 
-As Spark 4.2 does it (Hadoop's ``GlobPattern``; Spark's ``HadoopFSUtils``, ``PartitioningAwareFileIndex`` and
-``PartitioningUtils``). Nothing here looks at a disk or a store: what is there is given.
+The rules are those of Spark 4.2 (Hadoop's ``GlobPattern``; Spark's ``HadoopFSUtils``, ``PartitioningAwareFileIndex``
+and ``PartitioningUtils``). Nothing here reads a disk or a store: callers pass in the files that exist.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _BRACES = re.compile(r"((?:\\.|[^\\{])*)\{((?:\\.|[^{}\\])*)\}", re.DOTALL)
 _PREFIX = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?")
 _LOCAL = re.compile(r"^file:(?://[^/]*)?")
-# What a glob gives a meaning to; and what would make a template of a name.
+# Characters with a meaning in a glob; and % or # after a brace, which would make the name a template.
 _SPECIAL = re.compile(r"[\\{}\[\]*?]|(?<=\{)[%#]")
 
 Name = str | re.Pattern[str]
-"""What a name in a path is to be: itself, or anything that matches."""
+"""One name in a wanted path: a text stands for itself, a pattern for every name that it matches."""
 
 
 @attrs.frozen
 class SourceFile:
-    """A file that a writer reads, as far as it tells whether the input changed.
+    """A file that a writer reads; size and time tell whether the input changed.
 
-    :param path: of the file.
-    :param size: in bytes.
-    :param modified: in nanoseconds since 1970.
+    :param size: the size in bytes.
+    :param modified: the time of the last change, in nanoseconds since 1970.
     """
 
     path: str
@@ -43,10 +42,9 @@ class SourceFile:
 
 @attrs.frozen
 class Found:
-    """A file below something that a source's path stands for.
+    """A file that lies at or below something that a source's path stands for.
 
     :param root: what the path, or its glob, stands for: the file itself or a directory above it.
-    :param file: the file.
     """
 
     root: str
@@ -55,12 +53,12 @@ class Found:
 
 @attrs.frozen
 class Reading:
-    """What Spark makes of files.
+    """How Spark reads a source.
 
-    :param files: those that it reads, each once, sorted by path.
-    :param base: the directory from which on the names of directories are columns, ``month=2019-01``; ``None`` where
+    :param files: the files that Spark reads, each once, sorted by path.
+    :param base: the directory below which the names of directories are columns, as in ``month=2019-01``; ``None`` if
         there are no such columns.
-    :param conflict: why Spark would refuse them together; ``None`` where it would not.
+    :param conflict: why Spark would refuse to read these files together; ``None`` if it would not.
     """
 
     files: tuple[SourceFile, ...]
@@ -69,18 +67,12 @@ class Reading:
 
 
 def is_glob(path: str) -> bool:
-    """Say whether Spark takes a path for a glob.
-
-    :param path: as an author gives it.
-    """
+    """Say whether Spark takes a path, as an author gives it, for a glob."""
     return _GLOB.search(path) is not None
 
 
 def literal(path: str) -> str:
-    """Return a path that stands for this very file, whatever characters are in its name.
-
-    :param path: of a file.
-    """
+    """Return a glob that stands for exactly this file, whatever characters are in its path."""
     return _SPECIAL.sub(r"\\\g<0>", path)
 
 
@@ -94,9 +86,9 @@ def normal(path: str) -> str:
 
 
 def split_prefix(path: str) -> tuple[str, str]:
-    """Split an address into its scheme with what belongs to it, and the path.
+    """Split an address into a prefix (scheme and authority) and the path.
 
-    :param path: an address; a path has an empty prefix.
+    :param path: an address, or a plain path, which has an empty prefix.
     """
     found = _PREFIX.match(path)
     end = found.end() if found else 0
@@ -104,18 +96,15 @@ def split_prefix(path: str) -> tuple[str, str]:
 
 
 def without_local_prefix(path: str) -> str:
-    """Return a path by which two spellings of one local file are equal.
-
-    :param path: with ``file:`` in front, or without.
-    """
+    """Return a path without a ``file:`` in front, so that two spellings of one local file are equal."""
     return _LOCAL.sub("", path)
 
 
 def patterns(path: str) -> Iterator[tuple[Name, ...]]:
-    """Yield what the names in a path are to be, once for each choice of its braces.
+    """Yield the wanted names along a path, once for each choice of its braces.
 
     :param path: a path, an address or a glob.
-    :raises InvalidWriteError: a glob that Hadoop refuses.
+    :raises InvalidWriteError: the path is a glob that Hadoop refuses.
     """
     if not is_glob(path):
         yield tuple(normal(path).split("/"))
@@ -125,7 +114,7 @@ def patterns(path: str) -> Iterator[tuple[Name, ...]]:
 
 
 class Wanted:
-    """Paths, to be asked what lies below them. Many plain ones cost no more than one.
+    """A set of wanted paths, which finds those at or above a file. Many plain paths cost no more than one.
 
     :param choices: the names of each path, as :func:`patterns` yields them.
     """
@@ -141,11 +130,11 @@ class Wanted:
         self._lengths = sorted({len(names) for names in self._plain})
 
     def __contains__(self, names: Sequence[str]) -> bool:
-        """Say whether a path is wanted by its very name."""
+        """Say whether a path is wanted by its literal name, not only by a glob."""
         return tuple(names) in self._plain
 
     def roots(self, parts: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """Yield what the paths stand for that is a file or lies above it.
+        """Yield everything that the wanted paths stand for and that is a file itself or a directory above it.
 
         :param parts: the names in the file's path.
         """
@@ -156,21 +145,18 @@ class Wanted:
 
 
 def visible(name: str) -> bool:
-    """Say whether Spark sees a file or a directory of this name when it lists the directory around it.
-
-    :param name: the last of a path.
-    """
+    """Say whether Spark sees a file or a directory of this name when it lists the directory around it."""
     return not ((name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_"))
 
 
 def read_by_spark(found: Iterable[Found], options: Mapping[str, str]) -> Reading:
-    """Say which of the files below the roots of a source Spark reads, and where its columns of directories begin.
+    """Say which files of a source Spark reads, and at which directory its columns of directories begin.
 
-    With directories such as ``month=2019-01`` Spark reads all that lies in them, however deep, and nothing beside them.
-    Without, it reads the files that lie directly in each root.
+    If there are directories such as ``month=2019-01``, Spark reads all files in them, however deep, and no files beside
+    them. Else it reads the files that lie directly in each root.
 
-    :param found: visible files below the roots, as the paths stand for them.
-    :param options: of Spark's reader.
+    :param found: the visible files below the roots that the source's paths stand for.
+    :param options: the options of Spark's reader.
     """
     given = {name.lower(): value for name, value in options.items()}
     files: dict[str, SourceFile] = {}
@@ -200,11 +186,11 @@ def read_by_spark(found: Iterable[Found], options: Mapping[str, str]) -> Reading
 
 
 def base_of(paths: Iterable[str], files: Iterable[str], options: Mapping[str, str]) -> Reading:
-    """Say where columns of directories begin for some files of a source, without looking at any.
+    """Say where columns of directories begin for some files of a source, without reading a disk or a store.
 
-    :param paths: of the source.
-    :param files: of those that the paths stand for, as :func:`literal` spells them.
-    :param options: of Spark's reader.
+    :param paths: the source's paths.
+    :param files: some of the files that the paths stand for, as :func:`literal` spells them.
+    :param options: the options of Spark's reader.
     """
     wanted = Wanted(choice for path in paths for choice in patterns(without_local_prefix(path)))
     found = []
@@ -229,7 +215,7 @@ def _named(files: Sequence[tuple[str, SourceFile]], options: Mapping[str, str]) 
 
 
 def _columns_above(directory: str, bases: set[str]) -> tuple[tuple[str, ...], str]:
-    """Return the columns that the names of directories spell, and the directory in which the first of them lies."""
+    """Return the columns in the names of the directories above a file, and the directory that holds the first one."""
     columns: list[str] = []
     current = directory
     while current not in bases and current.strip("/"):
@@ -256,7 +242,7 @@ def _conflict(placed: Iterable[tuple[tuple[str, ...], str]]) -> str | None:
 
 
 def _without_braces(pattern: str) -> Iterator[str]:
-    """Spell out ``{a,b}``, the innermost first, which amounts to the same."""
+    """Yield the pattern once for each choice of ``{a,b}``; the order in which braces are expanded does not matter."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern
@@ -267,7 +253,7 @@ def _without_braces(pattern: str) -> Iterator[str]:
 
 
 def _name(part: str, whole: str) -> Name:
-    """Return one name of a glob without braces."""
+    """Return the wanted name for one part of a glob that has no braces."""
     if not _MAGIC.search(_ESCAPED.sub("", part)):
         return _ESCAPED.sub(r"\1", part)
     regex, inside, position = "", False, 0

@@ -36,14 +36,15 @@ class Failure(Enum):
 class OneLakeRetryPolicy(RetryPolicy):
     """Retries at once after a lost race, after a growing pause when a store or Spark is away, and not at all otherwise.
 
-    The operators of this package do without: they fail for good where a person has to act. With it they do not wait
-    for ``retry_delay`` after a lost race. It is made for any task, also of a PySpark script that commits itself: it
-    knows Delta's conflict exceptions, as classes, as conditions and in the text of wrapping errors. Of failures that
-    it does not know it says nothing, so ``retries`` and ``retry_delay`` hold. It never goes beyond ``retries``.
+    The operators of this package do not need the policy: they fail for good if a person has to act. With the policy,
+    they do not wait for ``retry_delay`` after a lost race. The policy works for any task, also for a PySpark script
+    that commits by itself: it recognises Delta's conflict exceptions by class, by condition and in the text of wrapping
+    errors. For failures that it does not know, ``retries`` and ``retry_delay`` apply. It never exceeds ``retries``.
 
-    :param first_delay: seconds before the first retry of what needs time; doubled with each try, less up to a half at
-        random, so that writers which failed together do not come back together. Default: 30.
-    :param longest_delay: seconds that no pause exceeds. Default: 600.
+    :param first_delay: seconds, or a ``timedelta``, before the first retry after a transient failure. The pause doubles
+        with each try. Up to half of it is subtracted at random, so that writers that failed together do not retry
+        together. Default: 30.
+    :param longest_delay: the longest pause, in seconds or as a ``timedelta``. Default: 600.
     :raises ValueError: a delay is negative, or the longest is shorter than the first.
     """
 
@@ -96,16 +97,16 @@ class OneLakeRetryPolicy(RetryPolicy):
     def _pause(self, try_number: int) -> timedelta:
         # A power of two that no number of tries makes too large for a timedelta.
         doubled = self.first_delay.total_seconds() * 2 ** min(max(try_number, 1) - 1, 30)
-        # Spread for its own sake; nobody gains by guessing it.
+        # The random number only spreads the retries, so it does not have to be secure.
         return timedelta(seconds=min(doubled, self.longest_delay.total_seconds()) * random.uniform(0.5, 1))  # noqa: S311
 
 
 def failure_of(exception: BaseException) -> Failure | None:
-    """Return what a failure means for the next try, ``None`` for one that is neither ours nor Spark's nor Delta's.
+    """Return what a failure means for the next try; ``None`` if it is neither ours nor Spark's nor Delta's.
 
-    The outermost error that means something decides: what it was made from is looked at after it.
+    The outermost error that is known decides. Its causes are looked at after it.
 
-    :param exception: that a task raised, also a group of exceptions: of those the gravest counts.
+    :param exception: the exception of a task. In a group of exceptions, the gravest one counts.
     """
     for error in _chain(exception):
         if isinstance(error, BaseExceptionGroup):

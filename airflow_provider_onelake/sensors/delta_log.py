@@ -26,32 +26,40 @@ _THINGS = ("writers", "version", "partition", "operation", "rows_at_least", "fre
 class DeltaLogSensor(BaseSensorOperator):
     """Wait until writers, a version, a partition, an operation or rows are committed to a table.
 
-    It reads every commit in order and skips none; it asks for the next version's file, so that its cost does not grow
-    with the log. A table that does not exist yet is waited for. The commit that ended the wait is the result, in XCom;
-    of ``rows_at_least`` it is the version and its ``rows``, of ``fresher_than`` the version and its ``time``.
+    The sensor reads every commit in order. It asks the store for the next version's file, so its cost does not grow
+    with the log. If the table does not exist yet, the sensor waits. The result in XCom is a dict that describes the
+    commit that ended the wait. For ``rows_at_least`` it has the ``version`` and its ``rows``, for ``fresher_than`` the
+    ``version`` and its ``time``.
 
-    It waits for one of ``writers``, ``version``, ``partition``, ``operation``, ``rows_at_least`` and ``fresher_than``.
+    Give exactly one of ``writers``, ``version``, ``partition``, ``operation``, ``rows_at_least`` and ``fresher_than``.
+    Only ``rows_at_least`` may have a ``partition`` beside it.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param writers: the writers that must be in the table: their keys, or what reconcile left in its XCom ``txns``
-        (templated). By keys, rows of an earlier run of the same partition, or from before a clear, count too.
-    :param writer_dag_id: with keys: their DAG. Default: this one (templated).
-    :param writer_group: with keys: their task group. Default: this task's (templated).
-    :param writer_run: with keys: their run, as a logical date in UTC such as ``2019-01-01T00:00:00+00:00``,
-        ``partition:2019-01`` under a ``CronPartitionTimetable``, or a run's id. Default: this run (templated).
-    :param version: the table's version (templated).
-    :param partition: a predicate on partition columns; a commit that adds rows where it holds, or where
-        ``rows_at_least`` counts (templated).
-    :param operation: as the log spells it: ``WRITE``, ``OPTIMIZE``, … (templated).
-    :param rows_at_least: so many rows in the table, or where ``partition`` holds, whoever wrote them and when. They are
-        counted by the files' statistics, less deleted ones; without statistics it fails and says so (templated).
-    :param fresher_than: rows that were changed not longer ago than this, as a timedelta or in seconds, by the commit's
-        own time; compaction and VACUUM do not count.
-    :param after: for a partition or an operation: only commits after this version count. Default: after the version
-        that the table has when the sensor starts; a retry goes on from where the try before it was (templated).
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
-    :param deferrable: whether to wait in the triggerer, without a worker. Default: ``[operators] default_deferrable``.
-    :param poke_interval: between two looks, in seconds. Default: 5.
+    :param writers: the writers whose rows must be in the table: a list of their keys, or reconcile's XCom ``txns``.
+        With keys, rows of an earlier run of the same partition, or from before a clear, count too. Default: none
+        (templated).
+    :param writer_dag_id: the DAG of the writers that ``writers`` names by key. Default: this DAG (templated).
+    :param writer_group: the task group of the writers that ``writers`` names by key. Default: this task's group
+        (templated).
+    :param writer_run: the run of the writers that ``writers`` names by key: a logical date in UTC such as
+        ``2019-01-01T00:00:00+00:00``, ``partition:2019-01`` under a ``CronPartitionTimetable``, or a run's id. Default:
+        this run (templated).
+    :param version: the version that the table must have reached. Default: none (templated).
+    :param partition: a predicate on partition columns. The sensor waits for a commit that adds rows where it holds.
+        Beside ``rows_at_least``, it says which rows count. Default: none (templated).
+    :param operation: the operation of a commit as the log spells it: ``WRITE``, ``OPTIMIZE``, …. Default: none
+        (templated).
+    :param rows_at_least: the number of rows that the table must have, or that must satisfy ``partition``, whoever wrote
+        them. They are counted from the files' statistics, without deleted rows. If statistics are missing, the task
+        fails and says so. Default: none (templated).
+    :param fresher_than: the greatest age of the last commit that changed rows, as a ``timedelta`` or in seconds, by the
+        commit's own time. Compaction and VACUUM do not count. Default: none. Not templated.
+    :param after: for ``partition`` and ``operation``: only commits after this version count. Default: the table's
+        version when the sensor starts. A retry continues where the try before it was (templated).
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
+    :param deferrable: whether to wait in the triggerer, without a worker. Default: Airflow's
+        ``[operators] default_deferrable``. Not templated.
+    :param poke_interval: seconds, or a ``timedelta``, between two looks. Default: 5. Not templated.
     """
 
     template_fields: Collection[str] = (
@@ -111,7 +119,7 @@ class DeltaLogSensor(BaseSensorOperator):
             raise InvalidWriteError(f"{self.task_id}: {error}") from None
 
     def execute(self, context: Context) -> Any:
-        """Look once, then wait: in the triggerer if deferrable, else here.
+        """Look once, then wait: in the triggerer if ``deferrable``, else in the worker.
 
         :param context: of the running task.
         :returns: the commit that ended the wait, for XCom.
@@ -125,12 +133,12 @@ class DeltaLogSensor(BaseSensorOperator):
         return watch.met
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Take the trigger's event.
+        """Return the result of the trigger's event.
 
         :param context: of the resumed task.
-        :param event: what the trigger fired.
+        :param event: the trigger's event.
         :returns: the commit that ended the wait, for XCom.
-        :raises AirflowFailException: the trigger met what a person has to look at.
+        :raises AirflowFailException: the trigger reports an error on which a person has to act.
         """
         if event.get("status") != "met":
             raise AirflowFailException(str(event.get("message", event)))
@@ -148,8 +156,8 @@ class DeltaLogSensor(BaseSensorOperator):
         return PokeReturnValue(is_done=watch.met is not None, xcom_value=watch.met)
 
     def _look_once(self, context: Context) -> LogWatch:
-        # A retry, and each poke of a rescheduled task, is a new process; Airflow keeps this store for it (XCom is wiped
-        # in between). What was committed meanwhile would else go unseen.
+        # A retry, and each poke of a rescheduled task, runs in a new process. So keep the cursor in the task's state
+        # store, because Airflow deletes XComs in between. Else commits from the time between would be missed.
         kept = context.get("task_state_store")
         with terminal_errors_fail():
             if self._watch is None:

@@ -71,12 +71,12 @@ def main(plan: str, verdict: str) -> int:
     try:
         spark = _session()
         if alive is None:
-            # Whoever submitted may have died before it learnt where the driver is.
+            # The submitter may have died before it learnt the driver's id, so write the id first.
             _write(spark, verdict, json.dumps({"format": FORMAT, "driver": _driver(spark)}))
         _check_delta(spark)
         todo = _read(spark, plan)
         if todo is None:
-            # Only after it has said where it is: then whoever took the plan back has seen that, or this sees it gone.
+            # The plan is read after the id was written: either the submitter saw the id, or the plan is gone here.
             print("The plan was taken back: nobody wants this job, or another driver does it.", file=sys.stderr)
             _end(spark)
             return 0
@@ -98,7 +98,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     """
     java = getattr(error, "java_exception", None)
     message = str(java.toString()) if java is not None else str(error).split("\n\nJVM stacktrace:")[0]
-    # pyspark has no public way to it without Spark Connect.
+    # Without Spark Connect, pyspark has no public attribute for the JVM's stack.
     stacks = [str(error) if java is not None else str(getattr(error, "_stackTrace", None) or "")]
     cause = error.__cause__ or error.__context__
     while cause is not None and len(stacks) < 10:
@@ -144,12 +144,12 @@ def _session() -> SparkSession:
 
     for name in CONNECT_VARIABLES:
         os.environ.pop(name, None)
-    # Without the JVM, which a SparkContext otherwise starts, a SparkConf has nothing of what spark-submit was given.
+    # Start the JVM here: without it, a SparkConf has none of the settings that spark-submit was given.
     SparkContext._ensure_initialized()
     settings = SparkConf()
     builder = SparkSession.builder
     for name in filter(None, (settings.get(ENVIRONMENT, "") or "").split(",")):
-        # From one environment to another: a command line is for everybody to read.
+        # Pass the values from environment to environment, because every user can read a command line.
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     if jars := settings.get(_JARS, ""):
         builder = builder.config(_JARS, for_executors(jars, sys.argv[0]))
@@ -171,13 +171,13 @@ def for_executors(jars: str, own: str) -> str:
 
 def _driver(spark: SparkSession) -> str:
     """Return what the cluster calls this driver."""
-    here = Path.cwd().name  # of a standalone cluster
+    here = Path.cwd().name  # A standalone cluster names the directory after the driver.
     pod = spark.conf.get("spark.kubernetes.driver.pod.name", None)
     return here if _STANDALONE.fullmatch(here) else pod or spark.sparkContext.applicationId
 
 
 def _check_delta(spark: Any) -> None:
-    # Spark only warns of an extension that it cannot load, and then says that there is no data source delta.
+    # Spark only warns of an extension that it cannot load, and later says that there is no data source 'delta'.
     try:
         spark._jvm.org.apache.spark.util.Utils.classForName(_DELTA, True, False)
     except Exception as error:
@@ -201,7 +201,7 @@ def _read(spark: SparkSession, place: str) -> str | None:
 def _write(spark: SparkSession | None, place: str, text: str) -> None:
     if not _SCHEME.match(place):
         path = Path(place)
-        # Never half a verdict: whoever waits for it may look at any time.
+        # Replace the file in one step, because the submitter may read the verdict at any time.
         path.with_suffix(".part").write_text(text)
         path.with_suffix(".part").replace(path)
     elif spark is not None:

@@ -30,7 +30,7 @@ _FIXED = {
     "spark.databricks.delta.autoCompact.enabled": "false",
     # Nobody reads the checksum of a shadow, and making it costs a Spark job.
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
-    # Which files are worth it was decided before; those with deleted rows are in the shadow to lose them.
+    # The files were chosen before. Files with deleted rows are in the shadow to be rewritten without those rows.
     "spark.databricks.delta.optimize.maxDeletedRowsRatio": "0.0",
 }
 
@@ -61,5 +61,5 @@ def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
     settings = {**(job.get("session") or {}), **_FIXED, _MIN_FILE_SIZE: size, _MAX_FILE_SIZE: size}
     for key, value in settings.items():
         spark.conf.set(key, value)
-    # With it, OPTIMIZE commits piece by piece, and only the first piece would be published.
+    # With a batch size, OPTIMIZE makes several commits, and we would publish only the first one.
     spark.conf.unset(_BATCH_SIZE)

@@ -21,13 +21,13 @@ from airflow_provider_onelake.spark_jobs.columns import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A path goes on with these; "/t/trips" is not in "/t/trips_2", nor in "/old/t/trips".
+# The characters of a path. A table's path must not match inside a longer one: "/t/trips" is not "/t/trips_2".
 _PART_OF_A_PATH = r"[\w.%=+~@-]"
 _RELATION = re.compile(r"(?:Relation|SubqueryAlias|RelationV2\[[^\]]*\]) (?:spark_catalog\.)?([\w`.]+\.[\w`]+)")
 # Local paths in SQL and in plans: quoted, where they may hold spaces, or up to whatever ends a word.
 _LOCAL_PATH = re.compile(r"`(/[^`]+)`|'(/[^']+)'|\"(/[^\"]+)\"|(?<![\w.%=+~@:/-])(/[^\s`'\"\[\](),;]+)")
 
-# Those of stores, likewise.
+# Paths in stores, in SQL and in plans.
 _STORE = r"\b(?:s3[an]?|abfss?|wasbs?|gs)://"
 _STORE_PATH = re.compile(rf"(?<=[`'\"]){_STORE}[^`'\"]+|{_STORE}[^\s`'\"\[\](),;]+", re.IGNORECASE)
 _S3 = re.compile(r"\bs3[an]?://", re.IGNORECASE)
@@ -90,7 +90,7 @@ def forget_cached(
     names += [name for text in (plan, *texts) for name in table.names_in(text)]
     spark.catalog.refreshByPath(table_uri)
     for place in dict.fromkeys(names):
-        # A spelling that this Spark cannot read by, such as one in a comment, is cached under by nobody.
+        # Ignore a spelling that this Spark cannot read, such as one in a comment: no table is cached under it.
         with suppress(Exception):
             spark.catalog.refreshByPath(place)
 
@@ -164,7 +164,7 @@ class _Directory:
 
 
 def _local_paths(text: str) -> Iterator[str]:
-    # Plans encode a space, SQL does not, and a path may hold a real "%20": both readings are looked at.
+    # Plans percent-encode a space, SQL does not, and a path may contain a real "%20". So look at both readings.
     for spelled in dict.fromkeys((_slashes(text), _plain(text))):
         for match in _LOCAL_PATH.finditer(spelled):
             path = next(group for group in match.groups() if group)
@@ -183,8 +183,8 @@ def _plain(text: str) -> str:
 
 
 def _azure(match: re.Match[str]) -> str:
-    # OneLake has a host for every region and private link, an account one for blobs: the data are the same. No case of
-    # them matters.
+    # OneLake has a host for each region and private link, and an account has another host for blobs. All lead to the
+    # same data, and upper and lower case do not matter.
     host = _ONELAKE_HOST.sub("onelake.dfs.", match[2].lower()).replace(".blob.", ".dfs.", 1)
     return f"abfss://{match[1].lower()}@{host}"
 

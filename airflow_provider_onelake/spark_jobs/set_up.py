@@ -38,7 +38,7 @@ def check_delta(spark: SparkSession, table_uri: str) -> dict[str, str]:
         # one first.
         spark.catalog.currentCatalog()
     else:
-        # Some Sparks have Delta without being told.
+        # Some Sparks have Delta Lake without these settings.
         try:
             _ = spark.read.format("delta").load(table_uri).schema
         except Exception as error:
@@ -55,7 +55,7 @@ def check_store(spark: SparkSession, table_uri: str) -> None:
     :raises Exception: Spark's own error says what is missing.
     """
     try:
-        # One file: to look at a directory, Spark lists all that is below it.
+        # Ask for one file, because Spark lists everything below a directory.
         _ = spark.read.text(f"{table_uri}/_delta_log/{0:020d}.json").schema
     except Exception as error:
         if _condition(error) not in _NOTHING_THERE:

@@ -114,7 +114,7 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """
     log_stores = check_delta(spark, job["table_uri"]) if job.get("preflight") else {}
     _configure(spark, job)
-    # Before the source is looked at: it tells whether Spark reaches the table's store at all.
+    # Read the buffer before the source, because this shows whether Spark reaches the table's store at all.
     metadata = _metadata_of(spark, job["buffer_uri"])
     view = _views(spark, job)
     rows = spark.table(quoted(view))
@@ -196,16 +196,16 @@ def _made(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
-    # If it collects from the table, then as the table is now, not as some session cached it.
+    # The function may collect rows from the table. Drop the cache, so that it reads the table as it is now.
     spark.catalog.refreshByPath(job["table_uri"])
     try:
         rows = job["rows"](spark)
     except Exception as error:
-        # pyspark's own TypeError and its like are the function's fault, not Spark's.
+        # An error such as pyspark's own TypeError comes from a mistake in the function, not from Spark.
         if isinstance(error, PySparkException) and not isinstance(error, _AUTHORS):
             raise
         raise FunctionFailedError from error
-    # It may have changed the session's settings; the rows are read and written under these.
+    # The function may have changed the session's settings. Set ours again, because the rows are read and written later.
     for key, value in RESERVED_SETTINGS.items():
         spark.conf.set(key, value)
     if not isinstance(rows, DataFrame):

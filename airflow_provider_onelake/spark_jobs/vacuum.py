@@ -38,8 +38,8 @@ def vacuum(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: fields of ``engines.maintenance.VacuumJob``.
     :returns: ``application_id`` and ``ui``.
     """
-    # Its two commits are safe only where a store's rename, or put, is conditional (protocol: no Spark commit to the
-    # shared log).
+    # Logging makes two commits, which are safe only on stores with a conditional rename or put (protocol: no Spark
+    # commit to the shared log).
     settings = {**(job.get("session") or {}), **_FIXED, _LOGGING: str(bool(job.get("log_entries"))).lower()}
     for key, value in settings.items():
         spark.conf.set(key, value)

@@ -54,7 +54,8 @@ _AGAIN = "Nothing was published: clear the writer's task to stage its rows again
 
 _ENTRY = re.compile(rf"^{LOG_DIRECTORY}/\d{{20}}\.json$")
 
-# What Spark's append says to us in version 1: it stands there from the instant in which the buffer is complete.
+# Key in the userMetadata of version 1, where Spark's append records facts for us. They are there from the instant in
+# which the buffer is complete.
 USER_METADATA = "onelake"
 
 _NOT_TWINNED = (
@@ -63,7 +64,7 @@ _NOT_TWINNED = (
     "delta.autoOptimize.optimizeWrite",
     "delta.autoOptimize",
     "delta.universalFormat.enabledFormats",
-    # A twin has its in-commit timestamps from its first version on.
+    # A twin has in-commit timestamps from its first version on, so it needs no record of when they began.
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
 )
@@ -74,7 +75,6 @@ class OpenBuffer:
     """A buffer's version 0: what the writer promised, and the table that it was promised to.
 
     :param path: relative to the table.
-    :param spec: of the attempt.
     :param read_version: the version of the table that the writer's intent was formed on.
     :param table_id: the table's id at that version (protocol: remembered target).
     :param metadata: the table's metadata at that version.
@@ -120,7 +120,6 @@ class Buffer(OpenBuffer):
     def check_age(self, now: datetime, retention_days: float) -> None:
         """Refuse a buffer that a VACUUM may already have listed for deletion (protocol: young).
 
-        :param now: the present instant.
         :param retention_days: of the table's deleted files.
         :raises BufferLostError: the oldest file is older than half of the retention.
         """
@@ -133,9 +132,8 @@ class Buffer(OpenBuffer):
 
 
 def twin_metadata(snapshot: Snapshot, table_id: str) -> dict[str, Any]:
-    """Return the metadata of a table's twin: the same columns and properties, but for those that start work.
+    """Return the metadata of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
 
-    :param snapshot: of the table.
     :param table_id: of the twin.
     """
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED}
@@ -143,10 +141,8 @@ def twin_metadata(snapshot: Snapshot, table_id: str) -> dict[str, Any]:
 
 
 def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock) -> OpenBuffer:
-    """Make the table's twin for one attempt; an attempt that comes back finds its own.
+    """Make the table's twin for one attempt, or return the twin that this attempt made before.
 
-    :param store: rooted at the table.
-    :param spec: of the attempt.
     :param snapshot: that the writer's intent is formed on.
     :param clock: for the time of the twin's version 0.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
@@ -179,10 +175,9 @@ def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock)
 def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     """Read a buffer's version 0.
 
-    :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
-    :raises BufferIncompleteError: there is none.
-    :raises BufferInvalidError: it is not one of ours, or of a later format, or damaged.
+    :raises BufferIncompleteError: there is no version 0.
+    :raises BufferInvalidError: version 0 is not one of ours, has another format, or is damaged.
     """
     try:
         data = store.get(f"{path}/{version_path(0)}")
@@ -206,7 +201,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
             str(record["tableId"]),
             of_kind(actions, "metaData")[0],
         )
-        # The directory is made of the identity and the attempt, so a damaged one shows.
+        # The directory's name is made of the identity and the attempt, so it does not match a damaged one.
         damage = None if opened.spec.buffer == path else f"it says that it lies at {opened.spec.buffer}"
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, InvalidWriteError) as error:
         damage = f"{type(error).__name__}: {error}"
@@ -228,9 +223,8 @@ def _actions(data: bytes, path: str, version: int) -> list[dict[str, Any]]:
 def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: bool = False) -> None:
     """Complete a buffer for which Spark wrote nothing: an empty append makes no version (protocol: sealed when empty).
 
-    To be called by the writer, after its Spark action has returned; a buffer that Spark completed is left as it is.
+    The writer calls this after its Spark action has returned. A buffer that Spark completed is left as it is.
 
-    :param store: rooted at the table.
     :param buffer: to seal.
     :param clock: for the time of the version.
     :param reads_target: whether the writer read the table itself.
@@ -256,7 +250,6 @@ def read_buffer(store: Store, path: str) -> Buffer:
 
     Protocol: exactly version 1, complete.
 
-    :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
     :raises BufferIncompleteError: there is no version 1.
     :raises BufferLostError: a file is gone or has another size.
@@ -299,13 +292,13 @@ def read_buffer(store: Store, path: str) -> Buffer:
 def check_files(
     present: Mapping[str, ObjectInfo], path: str, adds: Iterable[Mapping[str, Any]], what: str, advice: str
 ) -> datetime | None:
-    """Check that every file which staging named is still there, and whole (protocol: complete).
+    """Check that every file that a log below ``staged`` names is still there, and whole (protocol: complete).
 
     :param present: what lies below the path, by its path relative to the table.
-    :param path: of the staging, relative to the table.
-    :param adds: files that its log names.
-    :param what: it is, for the message.
-    :param advice: what to do where one is lost, a sentence.
+    :param path: of the buffer or shadow, relative to the table.
+    :param adds: the files that its log names.
+    :param what: what messages call it.
+    :param advice: a sentence that says what to do where a file is lost.
     :returns: the modification time of the oldest file; ``None`` where there is none.
     :raises BufferLostError: a file is gone or has another size.
     """
@@ -352,9 +345,8 @@ def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> No
 
 
 def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
-    """Mark a buffer as done with (protocol: publishing closes), whatever was said of it before.
+    """Close a buffer (protocol: publishing closes), and overwrite the marker that it may have.
 
-    :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
     :param outcome: what happened to it: the commit's version and record, or the reason.
     """
@@ -364,9 +356,8 @@ def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
 def set_aside(store: Store, path: str, reason: str) -> None:
     """Mark a buffer as one that is not to be published, unless it is closed already.
 
-    :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
-    :param reason: for people.
+    :param reason: what people are told.
     """
     with suppress(ObjectExistsError):
         store.create(marker_path(path), json.dumps({"reason": f"set aside: {reason}"}).encode())
@@ -375,10 +366,9 @@ def set_aside(store: Store, path: str, reason: str) -> None:
 def closed(store: Store, path: str) -> dict[str, Any] | None:
     """Return what a closed buffer's marker says, or ``None`` for a buffer that is not closed.
 
-    A marker that cannot be read closes the buffer all the same, and says nothing more: whether its rows were published,
-    the ``txn`` in the table tells.
+    A marker that cannot be read closes the buffer too. It does not tell whether the rows were published; the ``txn`` in
+    the table does.
 
-    :param store: rooted at the table.
     :param path: of the buffer, relative to the table.
     """
     try:
@@ -405,9 +395,8 @@ def _is_readable(marker: Mapping[str, Any]) -> bool:
 
 
 def markers(store: Store, directory: str) -> Iterator[dict[str, Any]]:
-    """Yield what the markers of a writer's closed buffers say, also of those whose own log was deleted since.
+    """Yield the markers of a writer's closed buffers, including buffers whose own log was deleted since.
 
-    :param store: rooted at the table.
     :param directory: of the writer.
     """
     for path in closed_in(store.list(directory)):
@@ -416,9 +405,8 @@ def markers(store: Store, directory: str) -> Iterator[dict[str, Any]]:
 
 
 def attempts(store: Store, directory: str) -> Iterator[str]:
-    """Yield the paths of a writer's buffers, in whatever state, relative to the table.
+    """Yield the paths of a writer's buffers in any state, relative to the table.
 
-    :param store: rooted at the table.
     :param directory: of the writer.
     """
     yield from opened_in(store.list(directory))

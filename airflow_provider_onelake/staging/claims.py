@@ -1,11 +1,11 @@
-"""Whose a writer's key is: one create-only claim for every deliberate run of the writer (protocol: generation).
+"""Claims of a writer's key: one, create-only, for every deliberate run of the writer (protocol: generation).
 
 staged/<writer>/_claim-<N>.json      which deed began generation N
 staged/<writer>/_skipped-<N>.json    generation N found its rows in the table
 
-A *deed* is a deliberate run of a task: its first start, or a clear. Its retries, and its coming back from the
-triggerer, belong to it. The number of the newest claim is the generation of the writer. It rises with every deed,
-whatever Airflow's own counters do: they begin anew with a run that is deleted and made again, and follow ``retries``.
+A *deed* is a deliberate run of a task: its first start, or a clear. The task's retries, and its coming back from the
+triggerer, belong to the deed. The number of the newest claim is the generation of the writer. It rises with every deed.
+Airflow's own counters cannot replace it: they begin anew when a run is deleted and made again, and follow ``retries``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 class Deed:
     """A deliberate run of a task: its first start, or a clear, with all the tries that follow.
 
-    :param id: the same for all tries of the deed, and no other deed's.
+    :param id: the same for all tries of the deed; no other deed has it.
     :param task: what people call the task: ``load.write[3]``.
-    :param run_id: of the run that it belongs to.
-    :param chain: the same for all deeds of one task instance; a run that is deleted and made again has others.
-    :param first_try: the number of the try that began it: it rises from deed to deed of a chain.
-    :param began: when its run began, in milliseconds, by the scheduler's clock; ``None`` where nobody knows.
+    :param run_id: of the run that the deed belongs to.
+    :param chain: the same for all deeds of one task instance; a run that is deleted and made again has other chains.
+    :param first_try: the number of the try that began the deed; it rises from deed to deed of a chain.
+    :param began: when its run began, in milliseconds, by the scheduler's clock; ``None`` where this is not known.
     """
 
     id: str
@@ -64,7 +64,7 @@ class Deed:
         if self.chain == other.chain:
             return self.first_try < other.first_try
         if self.run_id == other.run_id and self.task != other.task:
-            return False  # Two tasks of one run, as where a mapped list grew: neither is the other's rerun.
+            return False  # Two tasks of one run, as after a mapped list grew: neither is a rerun of the other.
         return self.began is not None and other.began is not None and self.began < other.began
 
     @classmethod
@@ -86,7 +86,7 @@ _NAMES = ("id", "task", "run_id", "chain")
 class Claim:
     """Who has begun a generation of a writer.
 
-    :param generation: that was begun.
+    :param generation: the generation that was begun.
     :param task: what people call the task that began it; empty where the claim cannot be read.
     :param deed: of that task; ``None`` where the claim does not say.
     """
@@ -100,7 +100,7 @@ class Claim:
 class Standing:
     """How far a writer has come.
 
-    :param generation: the newest that has begun, 0 for none.
+    :param generation: the newest generation that has begun; 0 where none has.
     :param skipped: whether that generation found its rows in the table.
     """
 
@@ -108,11 +108,7 @@ class Standing:
     skipped: bool
 
     def is_in(self, snapshot: Snapshot, identity: WriterIdentity) -> bool:
-        """Say whether the rows of the newest generation are in the table.
-
-        :param snapshot: of the table.
-        :param identity: of the writer.
-        """
+        """Say whether the rows of the newest generation are in the table."""
         stored = snapshot.txns.get(identity.app_id)
         return stored is not None and (stored >= self.generation or self.skipped)
 
@@ -132,18 +128,17 @@ def begin(
     """Claim a writer's key for a deed, and return the deed's generation: a new one, or the one that it began before.
 
     :param log: of the table, which need not be there yet.
-    :param identity: of the writer.
     :param deed: that the attempt belongs to.
-    :param prove: whether to prove, with a first claim, that the store is one to commit to.
-    :param is_rival: says of the deed of another task of the same run, which claimed the key last, whether that task has
-        the key still. It has lost it where a mapped list changed and all was cleared. Default: it has.
-    :returns: the generation.
-    :raises UnsafeStoreError: the store's create-only put is none.
+    :param prove: whether to prove, when a claim is made, that the store's create-only put is safe.
+    :param is_rival: called with the newest claim's deed where another task of the same run made that claim; says
+        whether that task still has the key. A task loses its key where a mapped list changed and all of its tasks were
+        cleared. Default: it still has the key.
+    :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a later deed has claimed the key.
     """
     snapshot = log.snapshot()
-    # Claims may be gone, with a full VACUUM by deltalake; the table's own word is not.
+    # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
     while True:
         found = claims(log.store, identity)
@@ -158,7 +153,7 @@ def begin(
         try:
             log.store.create(path, json.dumps(claimed).encode())
         except ObjectExistsError:
-            continue  # Another was first, or it was ourselves and the answer was lost: look again.
+            continue  # Another deed was first, or our own put succeeded and its answer was lost: look again.
         if prove:
             prove_create_only(log.store, path, json.dumps({**claimed, "again": True}).encode(), log.table)
         return generation
@@ -167,9 +162,9 @@ def begin(
 def _check_turn(
     identity: WriterIdentity, deed: Deed, newest: Claim, found: Iterable[Claim], is_rival: Callable[[Deed], bool]
 ) -> None:
-    """Refuse the second of two tasks with one key, and a zombie, which another deed has followed.
+    """Refuse the second of two tasks with one key, and a zombie, which a later deed has followed.
 
-    :param newest: claim, of another deed.
+    :param newest: the newest claim, which is of another deed.
     """
     last = newest.deed
     if last is not None and last.run_id == deed.run_id and last.task != deed.task and is_rival(last):
@@ -191,20 +186,14 @@ def _duplicate(key: str, owner: str, task: str) -> str:
 
 
 def claims(store: Store, identity: WriterIdentity) -> list[Claim]:
-    """Return who has begun which generation of a writer, in no order.
-
-    :param store: rooted at the table.
-    :param identity: of the writer.
-    """
+    """Return the claims of a writer, in no particular order."""
     found = list(numbered(store.list(identity.directory)))
     return [_read(store, identity, claim.generation) for claim in found if not claim.skipped]
 
 
 def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | None:
-    """Return the generation that a deed began, or ``None`` where it never got as far as its claim.
+    """Return the generation that a deed began, or ``None`` where the deed has no claim.
 
-    :param store: rooted at the table.
-    :param identity: of the writer.
     :param deed: its id.
     """
     found = (claim for claim in claims(store, identity) if claim.deed is not None and claim.deed.id == deed)
@@ -212,13 +201,11 @@ def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | No
 
 
 def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
-    """Make sure of a writer's key for one task and generation, create-only; :func:`begin` says which generation.
+    """Claim a writer's key for one task and generation, create-only; :func:`begin` says which generation.
 
-    :param store: rooted at the table.
-    :param spec: of the attempt.
-    :param prove: what messages call the table, to prove by a first claim that the store is one to commit to.
+    :param prove: what messages call the table, where a new claim is to prove that the store's create-only put is safe.
         Default: nothing is proven.
-    :raises UnsafeStoreError: the store's create-only put is none.
+    :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a newer generation has claimed it.
     :raises BufferInvalidError: the claim is damaged.
@@ -248,11 +235,7 @@ def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
 
 
 def standing(store: Store, identity: WriterIdentity) -> Standing:
-    """Return how far a writer has come.
-
-    :param store: rooted at the table.
-    :param identity: of the writer.
-    """
+    """Return how far a writer has come."""
     found = list(numbered(store.list(identity.directory)))
     newest = max((one.generation for one in found), default=0)
     return Standing(newest, any(one.skipped and one.generation == newest for one in found))
@@ -261,9 +244,8 @@ def standing(store: Store, identity: WriterIdentity) -> Standing:
 def app_id_of(store: Store, path: str) -> str | None:
     """Return the app id of the writer whose claim lies at a path, or ``None`` where there is none.
 
-    :param store: rooted at the table.
     :param path: of the claim, relative to the table.
-    :raises BufferInvalidError: it is damaged, so that nobody knows whose it is.
+    :raises BufferInvalidError: the claim is damaged, so its writer is not known.
     """
     try:
         said: Any = json.loads(store.get(path))
@@ -280,7 +262,7 @@ def app_id_of(store: Store, path: str) -> str | None:
 
 
 def _read(store: Store, identity: WriterIdentity, generation: int) -> Claim:
-    """Read a claim. Of one that is damaged only the number counts: what its task was, nobody can tell."""
+    """Read a claim. A damaged claim still counts by its number, but its task and its deed are not known."""
     path = claim_path(identity.directory, generation)
     try:
         said: Any = json.loads(store.get(path))

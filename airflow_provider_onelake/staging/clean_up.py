@@ -1,7 +1,7 @@
-"""What stands below ``staged``: who is at work there, and the logs that nobody needs any more.
+"""What stands below ``staged``: who is at work there, and which logs are no longer needed.
 
-Only a buffer's or a compaction's own ``_delta_log`` is ever deleted here. The data files of a published one are the
-table's; those of an abandoned one belong to nobody, and a full VACUUM of the table takes them after its retention.
+Only the ``_delta_log`` of a buffer or a compaction is ever deleted here. The data files of a published buffer are the
+table's. A full VACUUM of the table takes the files of an abandoned one after the table's retention.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Staged:
     :param path: relative to the table.
     :param owner: ``writer <key>``, ``compaction <name>``, or what is known of a strange one.
     :param state: how far it has come.
-    :param age: since the last of its objects was written; of a closed one, that is its marker.
+    :param age: time since the last of its objects was written; for a closed one, that object is the marker.
     :param began: the store's time of its version 0, ``None`` where there is none.
     :param ended: the store's time of its version 1, ``None`` where there is none.
     :param entries: the objects of its log.
-    :param unmarked: the terms of a writer that is settled, by the table's word, where its marker is missing.
+    :param unmarked: the terms of a writer whose ``txn`` is in the table, where the buffer's marker is missing.
     """
 
     path: str
@@ -71,7 +71,7 @@ class Remains:
 
     :param path: relative to the table.
     :param writer: the writer's key, or ``compaction <name>``.
-    :param age: since the last of its objects was written; of a closed one, that is its marker.
+    :param age: time since the last of its objects was written; for a closed one, that object is the marker.
     :param abandoned: whether it was neither published nor set aside; its files wait for a full VACUUM.
     """
 
@@ -84,13 +84,12 @@ class Remains:
 def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
     """Delete the logs of closed buffers and compactions, and of open or complete ones that were abandoned.
 
-    The markers of closed buffers stay, and one that could not be written is made up: a rerun asks them where its rows
-    are. Calling again is safe.
+    The markers of closed buffers stay, and a missing one is written, as a rerun reads from them where its rows are.
+    Calling again is safe.
 
-    :param log: of the table.
-    :param older_than: nothing younger is touched; above the longest time that a writer takes from its first to its last
-        file and until its load is reconciled.
-    :returns: what was cleaned up, the abandoned ones for people to know of.
+    :param older_than: nothing younger is touched. It must exceed the longest time that a writer takes from its first to
+        its last file and until its load is reconciled.
+    :returns: what was cleaned up, including what was abandoned, so that people know of it.
     :raises InvalidWriteError: the age is not above zero.
     :raises StoreUnavailableError: the store did not answer; calling again carries on.
     """
@@ -108,7 +107,7 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
             continue
         if staged.unmarked is not None:
             _mark(log, snapshot, staged.path, staged.unmarked)
-        # Version 0 last: an interrupted clean-up is carried on by the next.
+        # Delete version 0 last, so that the next clean-up can carry on an interrupted one.
         for entry in sorted(staged.entries, reverse=True):
             log.store.delete(entry)
         abandoned = staged.state is State.ABANDONED
@@ -125,9 +124,9 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
 
 
 def check_age(older_than: timedelta) -> None:
-    """Refuse an age below which nothing could be told from work in progress.
+    """Refuse an age that does not tell abandoned buffers from work in progress.
 
-    :param older_than: after which a buffer that nobody closed counts as abandoned.
+    :param older_than: the age after which a buffer that is not closed counts as abandoned.
     :raises InvalidWriteError: it is not above zero.
     """
     if older_than <= timedelta(0):
@@ -137,13 +136,12 @@ def check_age(older_than: timedelta) -> None:
 def survey(
     log: DeltaLog, snapshot: Snapshot, listing: Iterable[ObjectInfo], abandoned_after: timedelta
 ) -> list[Staged]:
-    """Tell of everything below ``staged`` that has a log of its own how far it has come.
+    """Say how far each buffer and each compaction below ``staged`` has come, if it has a log of its own.
 
-    The listing must be older than the snapshot: what is closed in it is then in the snapshot, if it was published.
+    The listing must be older than the snapshot. Then the snapshot has every published buffer that the listing shows as
+    closed.
 
-    :param log: of the table.
-    :param snapshot: of the table.
-    :param listing: of ``staged``, in the order of paths; what lies elsewhere is passed over.
+    :param listing: of ``staged``, in the order of paths; objects elsewhere are skipped.
     :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned.
     """
     now = log.clock.now()
@@ -156,10 +154,10 @@ def survey(
         if not entries:
             continue
         began, ended = present.get(f"{path}/{version_path(0)}"), present.get(f"{path}/{version_path(1)}")
-        # Of a closed buffer, the marker is the last; of any other, what its writer wrote last.
+        # The last object of a closed buffer is its marker; of any other buffer, what its writer wrote last.
         age = now - max(info.modified for info in present.values())
         marked = marker_path(path) in present
-        # Most are closed and young; whose they are, nobody asks.
+        # Common case: closed recently. Skip reading version 0 for the owner.
         owner, state, spec = (
             (path, State.CLOSED, None) if marked and age < abandoned_after else _state(log.store, path, snapshot)
         )
@@ -176,7 +174,7 @@ def survey(
 
 
 def _with_live_files(log: DeltaLog, snapshot: Snapshot, compactions: Collection[str]) -> set[str]:
-    """Return those compactions whose files are the table's: published, but the marker was not written."""
+    """Return the compactions with live files: they were published, but their marker was not written."""
     if not compactions:
         return set()
     files = log.live_files(lambda add: attempt_directory(add["path"]) in compactions, snapshot.version)
@@ -184,14 +182,14 @@ def _with_live_files(log: DeltaLog, snapshot: Snapshot, compactions: Collection[
 
 
 def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None:
-    """Write the marker that a committer could not write, as long as the log says where the rows are."""
+    """Write the marker that a committer could not write, if the log still says where the rows are."""
     found = find_published(log, spec.identity, spec.generation, snapshot.version)
     if found is not None and found.record.buffer == path:
         close(log.store, path, {"version": found.version, "writer": found.record.to_json()})
 
 
 def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, WriteSpec | None]:
-    """Return whose it is, whether the table knows its rows, and a writer's terms."""
+    """Return the owner, the state by the table's ``txn``, and the terms of a writer."""
     try:
         actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
         infos = of_kind(actions, "commitInfo")
@@ -205,6 +203,6 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, Wri
         return "it has a log without a version 0", State.STRANGE, None
     except (CorruptLogError, KeyError, TypeError, ValueError, AttributeError, InvalidWriteError) as error:
         return f"its version 0 cannot be read: {error}", State.STRANGE, None
-    # A marker can be missing where the store did not answer; the txn is what counts.
+    # The marker may be missing because the store did not answer. The txn is what counts.
     settled = snapshot.txns.get(spec.identity.app_id, 0) >= spec.generation
     return f"writer {spec.identity.key}", State.CLOSED if settled else State.IN_FLIGHT, spec

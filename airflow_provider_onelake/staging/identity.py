@@ -1,4 +1,4 @@
-"""Who a writer is, whatever attempt it is at (protocol: plain directory names, attempt id, writer identity)."""
+"""Who a writer is, in all of its attempts (protocol: plain directory names, attempt id, writer identity)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _named(instance: object, attribute: attrs.Attribute[str], value: str) -> Non
 class Load:
     """The writers of one write group in one run: colleagues.
 
-    :param namespace: of the deployment, a setting of the connection: two deployments may have equal DAGs.
+    :param namespace: of the deployment, from the connection, as two deployments may have equal DAGs.
     :param dag: the DAG's id.
     :param group: the task group's id, or the task's.
     :param run: the logical date, or a cron timetable's partition, or the run's id where it has neither.
@@ -59,7 +59,7 @@ class Load:
 
 @attrs.frozen
 class WriterIdentity:
-    """One writer of a load; never the attempt.
+    """One writer of a load, the same in all of its attempts.
 
     :param load: that it belongs to.
     :param key: explicit, unique in the load; never the map index, which shifts when the list changes.

@@ -36,8 +36,8 @@ _NUMBERED = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
 class Numbered:
     """A claim, or the note of a generation that was skipped.
 
-    :param path: of it.
-    :param generation: that it is of.
+    :param path: relative to the table.
+    :param generation: that was claimed or skipped.
     :param skipped: whether the generation was skipped.
     """
 
@@ -47,54 +47,43 @@ class Numbered:
 
 
 def claim_path(writer: str, generation: int) -> str:
-    """Return where a generation's claim stands.
+    """Return the path of a generation's claim.
 
     :param writer: the writer's directory.
-    :param generation: claimed.
     """
     return f"{writer}/_claim-{generation}.json"
 
 
 def skipped_path(writer: str, generation: int) -> str:
-    """Return where it stands that a generation was skipped.
+    """Return the path of the note that a generation was skipped.
 
     :param writer: the writer's directory.
-    :param generation: skipped.
     """
     return f"{writer}/_skipped-{generation}.json"
 
 
 def numbered(objects: Iterable[ObjectInfo]) -> Iterator[Numbered]:
-    """Yield the claims and notes among some objects.
-
-    :param objects: of a listing.
-    """
+    """Yield the claims and notes among some objects."""
     for info in objects:
         if match := _NUMBERED.search(info.path):
             yield Numbered(info.path, int(match[2]), match[1] == "skipped")
 
 
 def marker_path(buffer: str) -> str:
-    """Return where the marker of a closed buffer, or of a compaction that has ended, stands.
+    """Return the path of the marker of a closed buffer, or of a compaction that has ended.
 
-    :param buffer: its directory.
+    :param buffer: the directory of the buffer or compaction.
     """
     return f"{buffer}/{CLOSED}"
 
 
 def opened_in(objects: Iterable[ObjectInfo]) -> Iterator[str]:
-    """Yield the directories among some objects that have a version 0: buffers and compactions.
-
-    :param objects: of a listing.
-    """
+    """Yield the directories among some objects that have a version 0: buffers and compactions."""
     yield from (info.path.removesuffix(_OPENED) for info in objects if info.path.endswith(_OPENED))
 
 
 def closed_in(objects: Iterable[ObjectInfo]) -> Iterator[str]:
-    """Yield the directories among some objects that have a marker.
-
-    :param objects: of a listing.
-    """
+    """Yield the directories among some objects that have a marker."""
     marker = f"/{CLOSED}"
     yield from (info.path.removesuffix(marker) for info in objects if info.path.endswith(marker))
 
@@ -117,7 +106,7 @@ def is_staged(path: str) -> bool:
 
 
 def writer_directory(path: str) -> str:
-    """Return the directory of the writer, or of the compactions of a task, in which something lies.
+    """Return the directory of the writer, or of a task's compactions, in which a path lies.
 
     :param path: below ``staged``.
     """
@@ -125,7 +114,7 @@ def writer_directory(path: str) -> str:
 
 
 def attempt_directory(path: str) -> str:
-    """Return the directory of the attempt in which something lies.
+    """Return the directory of the attempt in which a path lies.
 
     :param path: below ``staged``.
     """
@@ -133,7 +122,7 @@ def attempt_directory(path: str) -> str:
 
 
 def by_writer(objects: Iterable[ObjectInfo]) -> Iterator[tuple[str, list[ObjectInfo]]]:
-    """Yield the directories below ``staged`` with what lies in them.
+    """Yield the directories below ``staged`` with the objects in them.
 
     :param objects: of a listing of ``staged``, in the order of paths.
     """

@@ -1,7 +1,7 @@
-"""Writers of a run that no task names any more: their keys or their group were renamed, or they were taken out.
+"""Orphans: writers of a run that no task names any more, as they or their group were renamed, or they were removed.
 
-The table's log knows them by their ``txn``. What they appended stays in the table, so a writer that has another name
-now and appends the same rows would double them: it is refused before Spark is asked, where that can be seen.
+Their ``txn`` is in the table's log, and the rows that they appended stay in the table. So a writer that was renamed and
+appends the same rows again would double them. It is refused before Spark starts, where the renaming can be seen.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Orphan:
 
     :param group: the write group that it belonged to.
     :param writer: its key.
-    :param task: what people called its task; empty where nobody knows.
-    :param version: that its rows came with; ``None`` where the log no longer says.
-    :param rows: that were published; ``None`` where nobody counted them.
+    :param task: what people called its task; empty where this is not known.
+    :param version: in which its rows were published; ``None`` where the log no longer says.
+    :param rows: how many rows were published; ``None`` where they were not counted.
     """
 
     group: str
@@ -46,7 +46,7 @@ class Orphan:
     rows: int | None
 
     def __str__(self) -> str:
-        """Say who it is."""
+        """Describe the writer for messages."""
         known = [f"group {self.group}"]
         known += [f"task {self.task}"] if self.task else []
         known += [f"version {self.version}"] if self.version is not None else []
@@ -59,11 +59,9 @@ def orphans(
 ) -> list[Orphan]:
     """Return the writers of a run whose rows are in the table, and that no task names any more.
 
-    :param log: of the table.
     :param load: of the run.
-    :param keys: that tasks give to the writers of the load.
-    :param groups: of all writers of the DAG.
-    :param snapshot: of the table.
+    :param keys: the keys that tasks give to the writers of the load.
+    :param groups: the groups of all writers of the DAG.
     """
     return [
         found
@@ -74,11 +72,7 @@ def orphans(
 
 
 def is_new_beside_others(log: DeltaLog, identity: WriterIdentity) -> bool:
-    """Say whether a writer has published nothing of its run, and others have: only then it may be one that was renamed.
-
-    :param log: of the table.
-    :param identity: of the writer.
-    """
+    """Say whether a writer has published nothing in its run while others have: only then it may be a renamed one."""
     snapshot = log.snapshot()
     if snapshot is None or identity.app_id in snapshot.txns:
         return False
@@ -88,16 +82,14 @@ def is_new_beside_others(log: DeltaLog, identity: WriterIdentity) -> bool:
 def check_no_orphans(
     log: DeltaLog, spec: WriteSpec, keys: Collection[str], groups: Collection[str], *, complete: bool
 ) -> None:
-    """Refuse to append, under a new name, what the run may have appended under another; before Spark is asked.
+    """Refuse to append under a new name what the run may have appended under another, before Spark starts.
 
-    Only a writer without a ``txn`` of its own can be one that was renamed. One that overwrites replaces what it meets,
-    and ``on_rerun="append"`` says that rows may be there twice.
+    Only a writer without a ``txn`` of its own can be a renamed one. A writer that overwrites is not refused, as it
+    replaces what it meets, and neither is ``on_rerun="append"``, which says that rows may be there twice.
 
-    :param log: of the table.
-    :param spec: of the attempt.
-    :param keys: that tasks give to the writers of the load.
-    :param groups: of all writers of the DAG.
-    :param complete: whether these are all keys; where some tasks have not said theirs yet, it is only warned of.
+    :param keys: the keys that tasks give to the writers of the load.
+    :param groups: the groups of all writers of the DAG.
+    :param complete: whether ``keys`` has all keys; where some tasks have not said theirs yet, only a warning is logged.
     :raises OrphanWriterError: the run published under a name that no task has any more.
     """
     snapshot = log.snapshot()
@@ -105,7 +97,7 @@ def check_no_orphans(
         return
     load, key = spec.identity.load, spec.identity.key
     found = orphans(log, load, {*keys, key}, {*groups, load.group}, snapshot)
-    # Of another group, all is known from the DAG.
+    # The DAG names all groups, so an orphan of another group is certain.
     sure = [orphan for orphan in found if complete or orphan.group != load.group]
     if sure and spec.mode is Mode.APPEND and spec.on_rerun is not OnRerun.APPEND:
         raise OrphanWriterError(
@@ -127,11 +119,10 @@ def doubled(
 ) -> OrphanWriterError | None:
     """Return the error of writers that appended after an orphan for the first time, and may have doubled its rows.
 
-    :param log: of the table.
     :param load: that was reconciled.
     :param found: its orphans.
-    :param published: keys of its writers with the versions that their rows came with.
-    :returns: ``None`` where there are none.
+    :param published: keys of its writers, with the versions in which their rows were published.
+    :returns: ``None`` where there are no such writers.
     """
     before = [orphan for orphan in found if orphan.version is not None]
     first = min((orphan.version for orphan in before if orphan.version is not None), default=None)
@@ -152,7 +143,7 @@ def _told(found: Iterable[Orphan]) -> str:
 
 
 def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
-    """Yield the writers of a run that the table knows, of whatever group."""
+    """Yield the writers of a run, in all groups, whose ``txn`` is in the table."""
     prefix = load.prefix
     for app_id in snapshot.txns:
         if app_id.startswith(prefix):
@@ -177,12 +168,12 @@ def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orph
 
 
 def _appended_anew(log: DeltaLog, identity: WriterIdentity) -> bool:
-    """Whether a writer published once, by an append whose terms do not allow rows to be there twice."""
+    """Say whether a writer published once, by an append whose terms do not allow rows to be there twice."""
     published = [marker for marker in markers(log.store, identity.directory) if marker.get("version") is not None]
     if len({marker["writer"]["generation"] for marker in published}) != 1:
         return False
     try:
         spec = read_open_buffer(log.store, str(published[0]["writer"]["buffer"])).spec
     except (BufferIncompleteError, BufferInvalidError):
-        return False  # Its log was cleaned up, long ago.
+        return False  # Its log was cleaned up, so it was closed long ago.
     return spec.mode is Mode.APPEND and spec.on_rerun is not OnRerun.APPEND

@@ -1,4 +1,4 @@
-"""What a writer does before it asks Spark for anything: claim its key, and see whether its rows are there already."""
+"""What a writer does before it uses Spark: claim its key, and see whether its rows are in the table already."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _TXN_RETENTION = "delta.setTransactionRetentionDuration"
 class Skip:
     """Nothing to do: the writer's rows are in the table.
 
-    :param version: that they came with, ``None`` where the log no longer says.
+    :param version: in which they were published; ``None`` where the log no longer says.
     :param reason: for the log.
     """
 
@@ -68,7 +68,7 @@ class Skip:
 class Reuse:
     """Nothing for Spark to do: a complete buffer is there.
 
-    :param buffer: of an earlier attempt of the same work, or of this one, which comes back.
+    :param buffer: of an earlier attempt of the same work, or of this attempt where it comes back.
     """
 
     buffer: Buffer
@@ -76,7 +76,7 @@ class Reuse:
 
 @attrs.frozen
 class Stage:
-    """Spark's turn: rows are to be appended to the buffer.
+    """Spark is to append rows to the buffer.
 
     :param path: of the buffer, relative to the table.
     :param read_version: the version of the table that the write is formed on.
@@ -95,21 +95,19 @@ def prepare(
 ) -> Skip | Reuse | Stage:
     """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
 
-    An attempt that comes back, from the triggerer, finds its own buffer, whatever its source says by now. An earlier
-    attempt of the generation that staged other work is fenced off: its buffer, complete or not, is set aside.
+    An attempt that comes back from the triggerer finds its own buffer, even if its source has changed since. An earlier
+    attempt of the generation that staged other work is fenced off: its buffer is set aside, complete or not.
 
-    :param log: of the table.
-    :param spec: of the attempt.
-    :param evolve: called where rows are to be staged, before their buffer is opened; may change the table, and returns
-        the snapshot that the buffer is to be the twin of.
-    :param prove: whether to prove, with the claim, that the store is one to commit to.
+    :param evolve: called before a buffer is opened. It may change the table, and returns the snapshot that the buffer
+        becomes the twin of.
+    :param prove: whether to prove, with the claim, that the store's create-only put is safe.
     :returns: what is left to do.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
     :raises InvalidWriteError: the terms do not fit the table.
     :raises DuplicateWriterError: another task of the run has the same key.
     :raises ZombieWriterError: a newer generation of the writer has begun.
-    :raises UnsafeStoreError: the store's create-only put is none.
+    :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises BufferSetAsideError: this attempt comes back, and its buffer was set aside meanwhile.
     :raises RerunRefusedError: skipping would lose rows, or appending would repeat them.
     :raises BufferInvalidError: the writer's claim, or the buffer of this very attempt, is damaged.
@@ -135,11 +133,9 @@ def prepare(
 
 
 def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
-    """Refuse to go on with a buffer that nobody will publish.
+    """Refuse to go on with a buffer that was set aside, as it will never be published.
 
-    :param store: rooted at the table.
-    :param buffer: of the attempt.
-    :raises BufferSetAsideError: it was set aside: by a newer attempt of other work, by reconcile or by a person.
+    :raises BufferSetAsideError: a newer attempt of other work, reconcile or a person set the buffer aside.
     """
     marker = closed(store, buffer.path)
     if marker is not None and "version" not in marker:
@@ -152,9 +148,8 @@ def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
 def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
     """Complete a buffer after the writer's Spark action has returned.
 
-    :param log: of the table.
     :param path: of the buffer, relative to the table.
-    :param reads_target: whether the writer read the table itself, for a buffer that has to be sealed.
+    :param reads_target: whether the writer read the table itself; recorded where the buffer has to be sealed.
     :returns: the buffer, its files checked.
     :raises BufferLostError: files are gone already.
     :raises BufferInvalidError: Spark did not leave an ordinary append.
@@ -214,7 +209,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
             f"this package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same. Nothing "
             f"was staged: {WAYS}."
         )
-    # An attempt that comes back is the same work, whatever its source says by now.
+    # An attempt that comes back is the same work, even if its source has changed since.
     mine = retried and found is not None and found.record.buffer == spec.buffer
     if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
         raise RerunRefusedError(
@@ -236,7 +231,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
 
 
 def _strange_format(log: DeltaLog, spec: WriteSpec, stored: int, snapshot: Snapshot) -> object:
-    """Return the format of the commit that published a writer, where it is not ours."""
+    """Return the format of the commit that published a writer, if this release cannot read it, else ``None``."""
     version = snapshot.version
     while version >= 0 and (commit := log.commit(version)) is not None:
         if commit.txns.get(spec.identity.app_id) == stored:
@@ -271,7 +266,7 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
 
 
 def _come_back(log: DeltaLog, spec: WriteSpec) -> Reuse | Stage | None:
-    """Return where this very attempt left off, or ``None`` where it begins."""
+    """Return what this attempt still has to do where it comes back, or ``None`` where it begins."""
     try:
         mine = read_open_buffer(log.store, spec.buffer)
     except BufferIncompleteError:
@@ -284,9 +279,10 @@ def _come_back(log: DeltaLog, spec: WriteSpec) -> Reuse | Stage | None:
 
 
 def _fence_off(log: DeltaLog, path: str, spec: WriteSpec) -> None:
-    """Set aside what an earlier attempt of the generation stages, or has staged, of other work.
+    """Set aside the buffer of an earlier attempt of the generation that stages, or has staged, other work.
 
-    Its Spark job may work on long after its task is dead. Of an unknown fingerprint nobody can tell.
+    The earlier attempt's Spark job may go on long after its task is dead. Without a fingerprint, work cannot be
+    compared, so nothing is set aside.
     """
     earlier = read_open_buffer(log.store, path).spec
     if earlier.generation == spec.generation and spec.fingerprint and not same_work(earlier, spec):
@@ -307,7 +303,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
         return buffer
     logger.info("The buffer %s is not reused: %s", path, why_not)
     if buffer.spec.generation == spec.generation and spec.fingerprint:
-        # Closed, as reconcile takes the first complete buffer of a generation, and this one is not what is wanted now.
+        # Close this buffer: it is not what is wanted now, and reconcile takes the first complete one of a generation.
         set_aside(log.store, path, f"its writer was staged again, as {why_not}")
     return None
 
@@ -338,17 +334,15 @@ def _changed_since(log: DeltaLog, read_version: int, newest: int) -> bool:
 def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
     """Say whether two attempts have equal terms and source (protocol: same source).
 
-    :param earlier: of one attempt.
-    :param now: of another; an unknown fingerprint equals nothing, unless the attempt itself comes back.
+    :param now: of the later attempt. If it has no fingerprint, no work equals it but that of the same attempt.
     """
     return equal_terms(earlier, now) and (bool(now.fingerprint) or earlier.attempt == now.attempt)
 
 
 def equal_terms(one: WriteSpec, other: WriteSpec) -> bool:
-    """Say whether nothing is known that tells the work of two attempts apart.
+    """Say whether two attempts have equal specs, apart from the attempt's id and the task.
 
-    :param one: of one attempt.
-    :param other: of another; two unknown fingerprints are equal here.
+    Two unknown fingerprints are equal here.
     """
 
     def terms(spec: WriteSpec) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What a writer published before: where, and whether it still stands there as it was.
+"""Where a writer's rows were published before, and whether they are still there as they were.
 
 Protocol: skip only what is there, take back whole.
 """
@@ -28,7 +28,7 @@ WAYS = (
     "on_rerun='append' adds the rows again, 'replace' takes the earlier ones back first, and the modes overwrite, "
     "overwrite_partitions and replace_where replace what is there"
 )
-"""What a person may choose from, where a rerun cannot be skipped."""
+"""What a person can do where a rerun cannot be skipped."""
 
 UNDOING = (
     "RESTORE",
@@ -40,7 +40,7 @@ UNDOING = (
 )
 """Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
-# A commit is a request of the store; a load that is looked at months later need not be followed through all of them.
+# Each commit costs a request to the store, so a load is not followed through all commits of many months.
 _MOST_FOLLOWED = 1000
 
 
@@ -49,7 +49,7 @@ class Publishing:
     """Where a writer's rows were published.
 
     :param version: of the table.
-    :param record: what the commit says of the writer.
+    :param record: what the commit records of the writer.
     """
 
     version: int
@@ -59,8 +59,6 @@ class Publishing:
 def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Publishing | None:
     """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
 
-    :param log: of the table.
-    :param identity: of the writer.
     :param generation: to look for.
     :param newest: the table's newest version.
     """
@@ -85,9 +83,7 @@ def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
 
     Protocol: skip only what is there.
 
-    :param log: of the table.
     :param found: where the rows were published.
-    :param snapshot: of the table.
     """
     try:
         since = log.commits_between(found.version, snapshot.version)
@@ -107,7 +103,8 @@ class Fate(StrEnum):
     """What became of rows after they were published.
 
     ``LIVE``: they are in the table, as far as the log says. ``SUPERSEDED``: writers replaced them. ``DELETED``: another
-    engine's statement took them, or some of them. ``RESTORED_AWAY``: the table was taken back to a version before them.
+    engine's statement removed or changed some or all of them. ``RESTORED_AWAY``: the table was taken back to a version
+    before them.
     """
 
     LIVE = "live"
@@ -120,9 +117,8 @@ class Fate(StrEnum):
 class Aftermath:
     """What became of rows after they were published.
 
-    :param fate: in a word.
-    :param story: in a sentence a commit that took rows of them, in order.
-    :param gone: whether none of them is left, as far as the log says.
+    :param story: sentences, in order: one for every commit that removed some of the rows, or what is not known.
+    :param gone: whether none of the rows is left, as far as the log says.
     """
 
     fate: Fate
@@ -133,12 +129,10 @@ class Aftermath:
 def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath:
     """Say what became of published rows, by following their files through the commits since.
 
-    Rows that a compaction or a statement moved into other files are followed into those. Where the log does not reach
-    back, or the way is long, it is only looked whether files of them are live.
+    Rows that a compaction or a statement moved into other files are followed there. Where the log does not reach back,
+    or too many commits follow, only the rows in files that are still live are counted.
 
-    :param log: of the table.
     :param found: where the rows were published.
-    :param snapshot: of the table.
     """
     prefix = f"{found.record.buffer}/"
     try:
@@ -179,7 +173,7 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
 
 
 def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Partitioning) -> set[str]:
-    """Return the files into which a commit wrote rows of those that it removed."""
+    """Return the files into which a commit wrote rows of the files that it took."""
     rewrites = not commit.writers and commit.operation not in ("WRITE", *UNDOING)
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
         return set()
@@ -194,15 +188,13 @@ def files_to_take_back(
 ) -> list[dict[str, Any]]:
     """Return the live files of what a writer appended before, for a rerun that replaces it (protocol: take back whole).
 
-    They must all be live and as they were: after an UPDATE, a DELETE or a compaction, the rows in them are no longer
-    the writer's alone, and staging them again would bring back what somebody has changed or asked to erase.
+    All of these files must be live and as they were. After an UPDATE, a DELETE or a compaction, the writer's rows are
+    changed, erased or mixed with others, and staging them again would bring back rows that were changed or erased.
 
-    :param log: of the table.
-    :param identity: of the writer.
     :param generation: the one that is in the table.
     :param snapshot: that is committed against.
-    :returns: the raw ``add`` actions; none where that generation had no rows.
-    :raises RerunRefusedError: a file is gone or has a deletion vector, or nobody knows which files they were.
+    :returns: the raw ``add`` actions; empty where that generation had no rows.
+    :raises RerunRefusedError: a file is gone or has a deletion vector, or the log does not say which files they were.
     """
     found = find_published(log, identity, generation, snapshot.version)
     if found is None:
@@ -218,7 +210,8 @@ def files_to_take_back(
         reason = f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
         raise _refused(log, identity, generation, snapshot, reason)
     if not live and (why := undone(log, found, snapshot)):
-        # A generation without files cannot be missed, so what was taken back before it may be there again.
+        # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
+        # generation, which this one had taken back.
         raise _refused(log, identity, generation, snapshot, why)
     changed = next((file["path"] for file in live if file.get("deletionVector")), None)
     if changed is not None:

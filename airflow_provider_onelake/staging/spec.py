@@ -54,7 +54,7 @@ def choice(kind: type[_Choice], value: str, parameter: str) -> _Choice:
     :param kind: the choice.
     :param value: as the user wrote it.
     :param parameter: what the user called it.
-    :raises InvalidWriteError: naming what is allowed.
+    :raises InvalidWriteError: the value is not allowed; the message names those that are.
     """
     try:
         return kind(value)
@@ -69,14 +69,13 @@ def choice(kind: type[_Choice], value: str, parameter: str) -> _Choice:
 class WriteSpec:
     """One attempt of one writer: who, what, and on which terms.
 
-    :param identity: of the writer.
     :param attempt: new for every try.
     :param generation: the number of the deliberate rerun; a retry keeps it.
     :param task: what people call the task: ``load.write[3]``.
     :param mode: what the write does to what is there.
     :param replace_where: with that mode, the predicate on partition columns that the rows replace.
     :param covers: the predicate on partition columns in which the rows are expected; ``None`` for anywhere.
-    :param rows_outside: what happens to rows outside.
+    :param rows_outside: what happens to rows outside of ``covers``.
     :param allow_empty: whether an ``overwrite`` or a ``replace_where`` without rows empties what it replaces.
     :param on_rerun: what a deliberate rerun does; ``None`` for ``skip`` of appends and ``replace`` of overwrites.
     :param publish: when the buffer becomes visible.
@@ -115,7 +114,7 @@ class WriteSpec:
 
     @property
     def replaces(self) -> str | None:
-        """The predicate whose range the rows replace; ``None`` for an append, and where the rows themselves say."""
+        """The predicate whose range the rows replace; ``None`` for an append and for ``overwrite_partitions``."""
         return "true" if self.mode is Mode.OVERWRITE else self.replace_where
 
     def range(self, snapshot: Snapshot) -> PartitionPredicate | None:
@@ -135,7 +134,7 @@ class WriteSpec:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> WriteSpec:
-        """Read a spec back; fields of later formats are passed over.
+        """Read a spec back; unknown fields, of later formats, are ignored.
 
         :param value: as it stands in the buffer's version 0.
         """

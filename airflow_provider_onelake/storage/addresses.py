@@ -1,6 +1,6 @@
-"""Addresses of tables: every spelling in, one normal form out, and what Spark, obstore and deltalake call it.
+"""Addresses of tables: turns every spelling into one normal form, and that into what Spark, obstore and deltalake use.
 
-Two addresses of one table compare equal, whichever way they were written. Nothing here touches a network; only
+Two addresses of one table compare equal, however they were written. Nothing here uses the network; only
 :func:`resolve_table` looks at the local disk, to find symbolic links that lead out of the lakehouse.
 """
 
@@ -20,7 +20,7 @@ from airflow_provider_onelake.storage.shown import shown, shown_name
 Kind = Literal["local", "onelake", "adls", "s3", "gcs"]
 
 STAGED_DIRECTORY = "staged"
-"""The directory inside a table that holds its buffers, and therefore no name for a table."""
+"""The directory inside a table that holds its buffers. Therefore no table may have this name."""
 
 _FORMS = (
     "Known forms: /a/local/path, file:///path, onelake://workspace/item.Lakehouse/Tables/name, "
@@ -29,7 +29,7 @@ _FORMS = (
 )
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*):")
 _GLOBAL = "onelake"
-# The global host, those of the regions, and those of workspaces with a private link of their own.
+# OneLake's hosts: the global one, one for each region, and one for each workspace with a private link of its own.
 _FABRIC_HOST = re.compile(
     r"^(?:(?P<shared>(?:[a-z0-9]+-)?onelake)\.(?:dfs|blob)"
     r"|(?P<private>(?P<guid>[0-9a-f]{32})\.z(?P<zone>[0-9a-f]{2}))\.(?:dfs|blob|onelake))\.fabric\.microsoft\.com$"
@@ -39,9 +39,9 @@ _ADLS_HOST = re.compile(
 )
 _CONTAINER = re.compile(r"^[a-z0-9](?:-?[a-z0-9]){2,62}$")
 _BUCKET = re.compile(r"^[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]$")
-# Spark, Hadoop globs, URLs and the stores disagree on how these are spelled inside a path.
+# Spark, Hadoop globs, URLs and the stores spell these characters differently inside a path.
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f\\*?#%\[\]{}<>|"]')
-# Microsoft's page on OneLake's addresses: ABFS takes no special characters in the name of a workspace.
+# By Microsoft's page on OneLake's addresses, ABFS takes no special characters in the name of a workspace.
 _WORKSPACE = re.compile(r"[A-Za-z0-9._~-]+")
 _LAKEHOUSE_SUFFIX = ".lakehouse"
 _HINTS = {
@@ -64,12 +64,12 @@ class TableAddress:
 
     Make one with :meth:`parse` or :func:`resolve_table`, not by hand.
 
-    :param kind: of store.
-    :param path: below the authority; absolute for a local one, without a leading slash for the others.
-    :param authority: OneLake's workspace, ``container@account.cloud``, the bucket, or nothing for a local one.
-    :param host: of OneLake, up to ``.dfs``, where the address named another than the global one:
-        ``westeurope-onelake``, or that of a workspace's private link. It is no part of the identity: the data are the
-        same.
+    :param kind: the kind of store.
+    :param path: the path below the authority; absolute for a local table, without a leading slash for all others.
+    :param authority: OneLake's workspace, ``container@account.cloud``, the bucket, or an empty text for a local table.
+    :param host: OneLake's host up to ``.dfs``, where the address names another host than the global one: a region's,
+        such as ``westeurope-onelake``, or that of a workspace's private link. It does not count when addresses are
+        compared, because all hosts serve the same data.
     """
 
     kind: Kind
@@ -81,13 +81,12 @@ class TableAddress:
     def parse(cls, text: str) -> TableAddress:
         """Parse the address of a table.
 
-        :param text: in any of the known forms; a trailing slash is dropped.
-        :returns: its normal form.
-        :raises AddressError: malformed, ambiguous, or no place for a table.
+        :param text: the address in any of the known forms; a trailing slash is dropped.
+        :raises AddressError: the address is malformed or ambiguous, or a table cannot lie there.
         """
         address = _parse(text)
         parts = address.path.strip("/").split("/")
-        # On a local disk the directories above are the machine's own and may be called anything.
+        # On a local disk, check only the last name: the directories above are the machine's and may have any name.
         _check_names(text, parts[-1:] if address.kind == "local" else parts)
         if address.kind == "onelake":
             _check_onelake_table(text, parts)
@@ -97,9 +96,8 @@ class TableAddress:
     def parse_root(cls, text: str) -> TableAddress:
         """Parse the address of a lakehouse: a directory that holds ``Tables/``.
 
-        :param text: in any of the known forms. For OneLake it ends with the item.
-        :returns: its normal form.
-        :raises AddressError: malformed or ambiguous.
+        :param text: the address in any of the known forms. An address in OneLake ends with the item.
+        :raises AddressError: the address is malformed or ambiguous.
         """
         address = _parse(text, root=True)
         if address.kind == "onelake" and "/" in address.path:
@@ -113,9 +111,9 @@ class TableAddress:
 
     @property
     def spark_uri(self) -> str:
-        """What Spark calls it. Hadoop paths are not percent-encoded.
+        """The address as Spark takes it. Hadoop paths are not percent-encoded.
 
-        :raises AddressError: Spark has no name for it.
+        :raises AddressError: Spark cannot reach the table by this address.
         """
         match self.kind:
             case "local":
@@ -137,7 +135,7 @@ class TableAddress:
 
     @property
     def deltalake_uri(self) -> str:
-        """What the deltalake library calls it."""
+        """The address as the deltalake library takes it."""
         match self.kind:
             case "local":
                 return self.path
@@ -146,7 +144,7 @@ class TableAddress:
             case "gcs":
                 return f"gs://{self.authority}/{quote(self.path)}".rstrip("/")
             case _:
-                # deltalake 1.6 does not know the hosts of private links: its options have the endpoint.
+                # deltalake 1.6 does not know the hosts of private links, so its storage options name the endpoint.
                 return f"abfss://{self._azure_authority(None if self.is_private else self.host)}/{quote(self.path)}"
 
     @property
@@ -156,7 +154,7 @@ class TableAddress:
 
     @property
     def blob_endpoint(self) -> str:
-        """Where OneLake or the storage account speaks the Blob API."""
+        """The endpoint of the Blob API of OneLake or of the storage account."""
         if self.kind == "onelake":
             return f"https://{self.host or _GLOBAL}.blob.fabric.microsoft.com"
         account, _, cloud = self.authority.partition("@")[2].partition(".")
@@ -164,7 +162,7 @@ class TableAddress:
 
     @property
     def store_url(self) -> str:
-        """What obstore calls it: a URL, percent-encoded."""
+        """The address as obstore takes it: a percent-encoded URL."""
         return f"file://{quote(self.path)}" if self.kind == "local" else self.deltalake_uri
 
     def _azure_authority(self, host: str | None) -> str:
@@ -175,10 +173,9 @@ class TableAddress:
         return f"{container}@{account}.dfs.core.{cloud}"
 
     def child(self, *parts: str) -> TableAddress:
-        """Go down into a directory.
+        """Return the address of a directory below this one.
 
-        :param parts: segments, each of which may hold slashes.
-        :returns: the address below this one.
+        :param parts: segments of the path below; each may hold slashes.
         :raises AddressError: a segment is empty, leads upwards, or is unsafe.
         """
         below = "/".join(parts)
@@ -186,10 +183,10 @@ class TableAddress:
         return attrs.evolve(self, path=f"{self.path}/{below}" if self.path.strip("/") else f"{self.path}{below}")
 
     def relative_to(self, root: TableAddress) -> str | None:
-        """Say where this address lies below another.
+        """Return the path of this address relative to a directory.
 
-        :param root: the directory that may hold this one.
-        :returns: the path in between, or nothing where it does not.
+        :param root: the directory that may hold this address.
+        :returns: the relative path; ``None`` if this address does not lie below the directory.
         """
         if (self.kind, self.authority) != (root.kind, root.authority):
             return None
@@ -206,9 +203,9 @@ class TableAddress:
 
 
 def one_host(host: str) -> str:
-    """Return the one name of a host that has several: OneLake's global one for all of OneLake's.
+    """Return one name for all hosts of OneLake: the global host. Any other host is returned as it is.
 
-    :param host: of an Azure address; another's is returned as it is.
+    :param host: the host of an Azure address.
     """
     return f"{_GLOBAL}.dfs.fabric.microsoft.com" if _FABRIC_HOST.match(host.lower()) else host
 
@@ -216,10 +213,9 @@ def one_host(host: str) -> str:
 def parse_alias(alias: str, root: TableAddress) -> TableAddress:
     """Parse a lakehouse's other spelling.
 
-    :param alias: by its GUIDs where ``root`` has names, by its names where ``root`` has GUIDs.
+    :param alias: the address with GUIDs if ``root`` has names, or with names if ``root`` has GUIDs.
     :param root: the lakehouse.
-    :returns: its normal form.
-    :raises AddressError: malformed, or none.
+    :raises AddressError: the alias is malformed, or is no other spelling of the lakehouse.
     """
     other = TableAddress.parse_root(alias)
     if not other.kind == root.kind == "onelake" or _is_guid(other.authority) == _is_guid(root.authority):
@@ -234,10 +230,10 @@ def parse_alias(alias: str, root: TableAddress) -> TableAddress:
 def other_spelling(address: TableAddress, lakehouse: str | None, alias: str | None) -> TableAddress | None:
     """Return the other address of a table in a lakehouse that is spelled in two ways.
 
-    :param address: of the table, as the lakehouse is spelled.
+    :param address: the table's address, spelled as ``lakehouse`` is.
     :param lakehouse: the connection's lakehouse.
-    :param alias: its other spelling.
-    :returns: the address; ``None`` where one of these is not known, or the table lies elsewhere.
+    :param alias: the lakehouse's other spelling.
+    :returns: the other address; ``None`` if lakehouse or alias is not known, or the table lies outside the lakehouse.
     :raises AddressError: ``alias`` is no other spelling of ``lakehouse``.
     """
     if lakehouse is None or alias is None:
@@ -248,13 +244,13 @@ def other_spelling(address: TableAddress, lakehouse: str | None, alias: str | No
 
 
 def resolve_table(table: str, lakehouse: str | None, alias: str | None = None) -> TableAddress:
-    """Find the table that a DAG author names, and hold it inside the connection's lakehouse.
+    """Return the address of the table that a DAG author names; it must lie inside the connection's lakehouse.
 
     :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
-    :param lakehouse: the connection's lakehouse; without one every address is taken.
-    :param alias: the lakehouse's other spelling, by GUIDs or by names. Default: none is known.
-    :returns: the table's address, spelled as the lakehouse is where it was spelled as the alias.
-    :raises AddressError: malformed, relative without a lakehouse, or outside the lakehouse.
+    :param lakehouse: the connection's lakehouse; without one, every absolute address is accepted.
+    :param alias: the lakehouse's other spelling, with GUIDs or with names. Default: none is known.
+    :returns: the table's address; an address spelled as the alias is changed to the lakehouse's spelling.
+    :raises AddressError: the address is malformed, relative without a lakehouse, or outside the lakehouse.
     """
     if not table or not table.strip():
         _refuse(table, "it is empty", "name a table, such as Tables/trips")
@@ -432,8 +428,8 @@ def _lakehouse_item(text: str, item: str) -> str:
 
 
 def _check_onelake_table(text: str, parts: list[str]) -> None:
-    # Tables/name, or Tables/schema/name where the lakehouse has schemas. Below Files a table is an ordinary Delta
-    # table too, but Fabric does not list it; OneLake itself refuses to make any other top directory.
+    # A table is Tables/name, or Tables/schema/name if the lakehouse has schemas. Below Files, a table is an ordinary
+    # Delta table too, but Fabric does not list it. OneLake refuses to make any other top directory.
     if len(parts) < 2 or parts[1] not in ("Tables", "Files"):
         _refuse(text, "a table lies in Tables (or, unlisted by Fabric, in Files)", f"write …/{parts[0]}/Tables/name")
     if len(parts) == 2:

@@ -1,4 +1,4 @@
-"""Time as a parameter, so that a simulation can hold the clock."""
+"""The clock is a parameter, so that a simulation can control time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Clock(Protocol):
-    """What the core needs to know about time."""
+    """The operations on time that the core needs."""
 
     def now(self) -> datetime:
         """Return the present instant, in UTC."""
@@ -54,8 +54,8 @@ def from_milliseconds(value: int) -> datetime:
 def whole_number(value: Any) -> int | None:
     """Return the whole number that another engine wrote, as a number or as text.
 
-    :param value: as it stands in the log, where it may be anything.
-    :returns: ``None`` for what is no number.
+    :param value: the value as it stands in the log, where it may be anything.
+    :returns: the number; ``None`` if the value is no number.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -68,8 +68,9 @@ def whole_number(value: Any) -> int | None:
 def instant_of(value: Any) -> datetime | None:
     """Return the instant that another engine's milliseconds since the epoch name, in UTC.
 
-    :param value: as it stands in the log, where it may be anything.
-    :returns: ``None`` for what is no number of milliseconds within the years 1 to 9999: a text, or microseconds.
+    :param value: the value as it stands in the log, where it may be anything.
+    :returns: the instant; ``None`` if the value is no number of milliseconds within the years 1 to 9999. It may be a
+        text, or microseconds.
     """
     number = whole_number(value)
     try:

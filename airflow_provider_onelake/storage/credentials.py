@@ -1,7 +1,7 @@
-"""Who asks the store: plain values, which never show a secret.
+"""Credentials for a store: plain values that never show a secret.
 
-How they become obstore's, deltalake's and Spark's is the business of :mod:`~airflow_provider_onelake.storage.sign_in`
-and :mod:`~airflow_provider_onelake.storage.spark`.
+:mod:`~airflow_provider_onelake.storage.sign_in` turns them into obstore's and deltalake's credentials, and
+:mod:`~airflow_provider_onelake.storage.spark` into Spark's.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ PUBLIC_AUTHORITY = "https://login.microsoftonline.com"
 class S3Credentials:
     """How to reach a bucket.
 
-    With neither keys nor a profile, the store's own chain is asked: environment variables, web identity, container and
-    instance metadata.
+    Without keys and without a profile, the store's own chain is used: environment variables, web identity, container
+    and instance metadata.
 
-    :param access_key: id of the key.
-    :param secret_key: belongs to ``access_key``.
-    :param session_token: of temporary keys. They are not renewed: prefer ``role_arn`` for work that may outlast them.
-    :param profile: of AWS's configuration files, also for single sign-on. Needs the extra ``s3``.
-    :param role_arn: a role to assume, and to assume again before it expires. Needs the extra ``s3``.
-    :param region: of the bucket. Default: ``AWS_REGION`` of the environment, else us-east-1.
-    :param endpoint: of a store that is not AWS.
-    :param path_style: whether the bucket comes in the path, not in the host name. Default: with an endpoint.
-    :param allow_http: whether the endpoint may be spoken to without TLS.
-    :raises CredentialsError: incomplete or contradictory.
+    :param access_key: the id of the key.
+    :param secret_key: the secret that belongs to ``access_key``.
+    :param session_token: the token of temporary keys. Temporary keys are not renewed: prefer ``role_arn`` for work that
+        may take longer than they are valid.
+    :param profile: a profile of AWS's configuration files, also for single sign-on. Needs the extra ``s3``.
+    :param role_arn: a role to assume; it is assumed again before it expires. Needs the extra ``s3``.
+    :param region: the bucket's region. Default: ``AWS_REGION`` of the environment, else us-east-1.
+    :param endpoint: the endpoint of a store that is not AWS.
+    :param path_style: whether the bucket's name stands in the path, not in the host. Default: true with an endpoint.
+    :param allow_http: whether the endpoint may be used without TLS.
+    :raises CredentialsError: the values are incomplete or contradictory.
     """
 
     access_key: str | None = None
@@ -65,10 +66,7 @@ class S3Credentials:
         _check_endpoint(self.endpoint, allow_http=self.allow_http)
 
     def endpoint_of(self, bucket: str) -> str | None:
-        """Return the endpoint as obstore and deltalake take it: with the bucket in its host, unless it is in the path.
-
-        :param bucket: to be reached.
-        """
+        """Return the endpoint as obstore and deltalake take it: without path style, the bucket stands in its host."""
         if self.endpoint is None or self.path_style:
             return self.endpoint
         scheme, _, host = self.endpoint.partition("://")
@@ -79,18 +77,19 @@ class S3Credentials:
 class AzureCredentials:
     """How to sign in to OneLake or to a storage account.
 
-    All but ``account_key`` need the extra ``azure``, and all but ``token`` are renewed by themselves.
+    Every way to sign in but ``account_key`` needs the extra ``azure``. Tokens are renewed, except with ``token``.
 
-    :param sign_in: the way. ``default`` is azure-identity's chain: environment, workload and managed identity, CLI.
-    :param tenant_id: of the service principal or the workload identity.
-    :param client_id: of the service principal, the workload identity, or a managed identity of the user's own.
-    :param client_secret: of the service principal.
-    :param account_key: of the storage account. OneLake itself takes none; emulators do.
-    :param token: a bearer token that somebody else renews. It ends after about an hour, and the work with it.
-    :param authority: where tokens come from, for other clouds.
-    :param endpoint: of an emulator, with the account in its path.
-    :param allow_http: whether the endpoint may be spoken to without TLS.
-    :raises CredentialsError: incomplete or contradictory.
+    :param sign_in: the way to sign in. ``default`` is azure-identity's chain: environment, workload identity, managed
+        identity, CLI.
+    :param tenant_id: the tenant of the service principal or the workload identity.
+    :param client_id: the client of the service principal, the workload identity or a user-assigned managed identity.
+    :param client_secret: the secret of the service principal.
+    :param account_key: the key of the storage account. OneLake takes no account key; emulators do.
+    :param token: a bearer token. It is not renewed: after about an hour it expires, and work that still runs fails.
+    :param authority: the service that gives tokens, for other clouds than the public one.
+    :param endpoint: the endpoint of an emulator, with the account in its path.
+    :param allow_http: whether the endpoint may be used without TLS.
+    :raises CredentialsError: the values are incomplete or contradictory.
     """
 
     sign_in: AzureSignIn = "default"

@@ -1,9 +1,9 @@
-"""Deleting on Azure, one object a request.
+"""Deletes objects on Azure, one object with each request.
 
-obstore deletes there by batches only, also a single object (``POST …?comp=batch``), and OneLake refuses those: a 400
-``BadRequest``. A single ``DELETE`` is what OneLake documents, and every storage account takes it too. So whoever signs
-in by a token deletes this way. An account key stays with obstore: OneLake takes none, and what does takes batches, so
-that nothing here has to sign requests.
+On Azure, obstore deletes only by batches (``POST …?comp=batch``), even a single object, and OneLake refuses batches:
+it answers 400 ``BadRequest``. OneLake documents a single ``DELETE``, and every storage account takes it too. So with a
+token we delete this way. With an account key, obstore deletes: OneLake takes no account key, and stores that take one
+also take batches, so this module need not sign requests.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _VERSION = "2023-11-03"
-"""Of the Blob API: obstore's."""
+"""The version of the Blob API; obstore uses the same."""
 
-# A token is asked for anew when it has no more than this to live, as obstore does.
+# Like obstore, ask for a new token when the current one expires sooner than this.
 _LEAST_LIFE = timedelta(minutes=5)
 _ABSENT = 404
 
@@ -35,10 +35,10 @@ class BlobDeletes:
     """Deletes objects below a directory of a container, by the Blob API and a bearer token.
 
     :param directory: ``https://host/container/path``, percent-encoded.
-    :param provider: gives a token, and when it expires.
+    :param provider: returns a token and the instant at which it expires.
     :param name: what messages call the table.
     :param patience: seconds during which a delete that gets no answer is tried again.
-    :param silence: seconds that the store may say nothing in the middle of a request.
+    :param silence: seconds without any data after which a request counts as unanswered.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class BlobDeletes:
         self._given: dict[str, Any] = {}
 
     def __call__(self, path: str) -> None:
-        """Delete an object; that there is none is no error.
+        """Delete an object; it is no error if there is none.
 
         :param path: relative to the directory.
-        :raises AddressError: it leads out of the directory.
+        :raises AddressError: the path leads out of the directory.
         :raises AccessDeniedError: the store refused the sign-in, or the identity lacks the right.
-        :raises StoreRefusedError: the store takes the request for a wrong one.
+        :raises StoreRefusedError: the store refused the request as wrong.
         :raises StoreUnavailableError: the outcome is unknown.
         """
         if any(segment in ("", ".", "..") for segment in path.split("/")):
-            # Whoever sends a URL resolves such segments first, and another object would go.
+            # HTTP clients resolve such segments before they send a URL, so another object would be deleted.
             raise AddressError(f"{path!r} is no path of an object below {self._name}. Nothing was deleted.")
-        # To delete twice is to delete once, so a delete whose answer was lost is simply repeated.
+        # Deleting an object twice does no harm, so repeat a delete whose answer was lost.
         trying = Tries(self._patience)
         while True:
             try:
@@ -91,16 +91,16 @@ class BlobDeletes:
 
     @cached_property
     def _client(self) -> httpx.Client:
-        # Made when it is first needed: one that was made before a fork must not be used behind it.
+        # Make the client when it is first needed, because a client that was made before a fork must not be used after.
         trusted = httpx.create_ssl_context()
-        # As obstore does, trust what the machine trusts.
+        # Like obstore, trust the certificates that the machine trusts.
         trusted.load_default_certs()
         return httpx.Client(verify=trusted, timeout=httpx.Timeout(self._silence, connect=5.0))
 
     def _token(self) -> str:
         ends = self._given.get("expires_at")
         if not self._given or (ends is not None and ends - datetime.now(UTC) < _LEAST_LIFE):
-            # Kept, as not every way to sign in keeps its own: the CLI starts a process for each.
+            # Keep the token, because not every way to sign in does: the CLI starts a process for each token.
             self._given = self._provider()
         return str(self._given["token"])
 

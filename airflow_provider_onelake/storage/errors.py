@@ -1,4 +1,4 @@
-"""What stores say, as the package's own errors: what happened, where, what is safe, what to do."""
+"""Turns errors of stores into the package's own, which say what happened, where, what is safe and what to do."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from airflow_provider_onelake.exceptions import (
 )
 
 SIGN_IN_REFUSED = "SignInRefused"
-"""In the text of what a token provider raises: nobody will get a token this way."""
+"""A mark in the text of a token provider's error: the credentials were refused, and trying again changes nothing."""
 
 SIGN_IN_UNANSWERED = "SignInUnanswered"
-"""In the text of what a token provider raises: whoever gives tokens did not answer."""
+"""A mark in the text of a token provider's error: the service that gives tokens did not answer."""
 
 
 Doing = Literal["read", "write", "list", "delete"]
-"""What can be done to an object."""
+"""The operations on an object, as messages name them."""
 
 _S3_RIGHTS: dict[Doing, str] = {
     "read": "s3:GetObject",
@@ -36,14 +36,14 @@ _S3_RIGHTS: dict[Doing, str] = {
 
 
 class SignInError(RuntimeError):
-    """No token. It passes through obstore, which keeps the text only; the text begins with why."""
+    """There is no token. obstore keeps only the error's text, so the text begins with a mark that says why."""
 
 
-# What the operating system says through obstore when a disk is full or must not be written.
+# Error numbers of the operating system, which obstore passes on: the disk is full or read-only; a right is missing.
 _NO_ROOM = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 _NO_RIGHT = (errno.EACCES, errno.EPERM)
 _MISSING_STORES = ("NoSuchBucket", "ContainerNotFound", "FilesystemNotFound", "WorkspaceNotFound")
-# Refusals that S3 and Azure do not answer with 401 or 403; the first is of one object among several that are deleted.
+# Refused rights that S3 and Azure do not answer with 401 or 403. The first comes from a delete of several objects.
 _REFUSALS = (
     "(code: AccessDenied)",
     "ExpiredToken",
@@ -51,10 +51,11 @@ _REFUSALS = (
     "AuthorizationHeaderMalformed",
     "InvalidAuthenticationInfo",
 )
-# Wrong requests by their status that may be right the next time: S3 answers so when the connection was slow.
+# Answers whose status says that the request is wrong, though the same request may succeed later. S3 gives the first
+# ones when the connection was slow.
 _PASSING = ("RequestTimeout", "IncompleteBody", "PriorRequestNotComplete")
 _PASSING_STATUS = (404, 408, 425, 429)
-# A 409 says that something else is going on at this moment, such as another request. These last.
+# A 409 usually means a conflict that passes, such as another request at the same time. These conflicts do not pass.
 _LASTING_CONFLICTS = (
     "BlobImmutableDueToPolicy",
     "DirectoryIsNotEmpty",
@@ -67,9 +68,9 @@ _NAMES_ARE_OFF = "FriendlyNameSupportDisabled"
 _STATUS = re.compile(r"status code\W+(\d{3})")
 _SAFE = "What is staged or published stays, and nothing is done twice: try again, or clear this task."
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
-# Of what S3 and Blob storage answer, the part that is for people.
+# The part of an answer of S3 or Blob storage that is for people.
 _ANSWER = re.compile(r"<\?xml[^>]*>.*?<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>.*?</Error>")
-# The same of OneLake, which answers in JSON.
+# The same part of an answer of OneLake, which is JSON.
 _JSON_ANSWER = re.compile(
     r'\{\s*"error"\s*:\s*\{\s*"code"\s*:\s*"([^"]*)"\s*,\s*"message"\s*:\s*"((?:[^"\\]|\\.)*)".*\}'
 )
@@ -78,7 +79,7 @@ _QUERY = re.compile(r"(https?://[^\s?\"']+)\?[^\s\"')]+")
 
 
 def plain_text(error: Exception) -> str:
-    """Return what an error says, in one line, without inner structures, ids of requests and any URL's query.
+    """Return the text of an error in one line, without inner structures, ids of requests and queries of URLs.
 
     :param error: obstore's or deltalake's.
     """
@@ -93,10 +94,11 @@ def plain_text(error: Exception) -> str:
 def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read") -> OneLakeError:
     """Return the error of this package for one of obstore's or deltalake's.
 
-    :param error: what was raised.
-    :param path: of the object, relative to the table.
+    :param error: the error that was raised.
+    :param path: the object's path, relative to the table.
     :param name: what messages call the table.
-    :param doing: what was tried. To write and to list, nothing need have been there.
+    :param doing: the operation that failed. A write and a list need no object, so for them "not found" means that the
+        store itself is missing.
     """
     from obstore import exceptions
 
@@ -163,13 +165,13 @@ def _status(text: str) -> int | None:
 
 
 def _is_refused(status: int, answer: str) -> bool:
-    """Say whether an answer means that the same request will never be taken."""
+    """Say whether an answer means that the same request will never succeed."""
     if status == 409:
         return any(code in answer for code in _LASTING_CONFLICTS)
     return 400 <= status < 500 and status not in _PASSING_STATUS and not any(code in answer for code in _PASSING)
 
 
 def _is_there(text: str) -> bool:
-    # obstore takes every 409 for an object that exists; S3 and Azure also answer so when two requests meet, or when a
-    # container is being deleted.
+    # obstore takes every 409 to mean that the object exists. S3 and Azure also answer 409 when two requests meet, or
+    # when a container is being deleted.
     return _status(text) != 409 or "AlreadyExists" in text.partition("already exists")[2]

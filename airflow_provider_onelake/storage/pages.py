@@ -1,8 +1,8 @@
-"""Where a person looks at a table or a commit: pages of the stores' consoles, as far as an address alone leads there.
+"""Links to pages on which a person can look at a table or a commit, in the consoles of the stores.
 
-An address is formed, never asked for, so a link costs nothing and holds no secret. Where the table's address alone
-leads to no page (ADLS Gen2, whose portal goes by subscription; a OneLake item by its name, whose portal goes by GUIDs;
-a local disk), there is none, unless somebody says how it is formed.
+A link is computed from the table's address without any request, so it costs nothing and holds no secret. There is no
+link where the address is not enough: on ADLS Gen2, whose portal needs the subscription; for a OneLake item given by
+name, whose portal needs GUIDs; and on a local disk. A template can give a link there too.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
 
 _AWS_CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
-# Of a signed address, and what people call a secret in one of their own.
+# Names of query parameters that hold a secret: those of signed addresses, and common names for secrets.
 _SECRET = re.compile(
     r"(?i)[?&#;](?:[^=&#;]*(?:secret|token|passw|signature|credential|api[-_]?key|access[-_]?key)[^=&#;]*|sig)="
 )
 
 
 def table_page(address: TableAddress, template: str | None = None, region: str | None = None) -> str | None:
-    """Return the page of a table in its store's console.
+    """Return the address of a table's page in its store's console.
 
-    :param address: of the table.
-    :param template: an address of a page with names in braces: ``{table}`` (the address), ``{authority}`` (workspace,
-        container with account, or bucket), ``{path}`` below that, and ``{name}``, its last part. Default: what is known
-        of the kind of store.
-    :param region: of a bucket of AWS. Default: none is said.
-    :returns: the page; ``None`` where none is known.
-    :raises InvalidWriteError: the template is none, or would put a secret into a link.
+    :param template: the address of a page with names in braces: ``{table}`` (the table's address), ``{authority}``
+        (workspace, container with account, or bucket), ``{path}`` (the path below that) and ``{name}`` (its last part).
+        Default: the console of the kind of store, where it is known.
+    :param region: the region of a bucket of AWS. Default: the link names no region.
+    :returns: the page's address; ``None`` if none is known.
+    :raises InvalidWriteError: the template is malformed, or would put a secret into a link.
     """
     if template:
         return filled(template, _names(address))
@@ -52,16 +51,13 @@ def table_page(address: TableAddress, template: str | None = None, region: str |
 def commit_page(
     address: TableAddress, version: int, entry: str, template: str | None = None, region: str | None = None
 ) -> str | None:
-    """Return the page of a commit in its store's console.
+    """Return the address of a commit's page in its store's console.
 
-    :param address: of the table.
-    :param version: of the table.
     :param entry: the commit's entry in the log, relative to the table.
-    :param template: as for a table, with ``{version}`` and ``{entry}`` besides. Default: what is known of the kind of
-        store.
-    :param region: of a bucket of AWS. Default: none is said.
-    :returns: the page; ``None`` where none is known.
-    :raises InvalidWriteError: the template is none, or would put a secret into a link.
+    :param template: as in :func:`table_page`, with ``{version}`` and ``{entry}`` in addition.
+    :param region: the region of a bucket of AWS. Default: the link names no region.
+    :returns: the page's address; ``None`` if none is known.
+    :raises InvalidWriteError: the template is malformed, or would put a secret into a link.
     """
     if template:
         return filled(template, {**_names(address), "version": str(version), "entry": entry})
@@ -74,10 +70,10 @@ def commit_page(
 def filled(template: str, names: Mapping[str, str | None]) -> str | None:
     """Put values into the address of a page.
 
-    :param template: with names in braces.
-    :param names: what each stands for; values are percent-encoded.
-    :returns: the address; ``None`` where a value that it needs is not known.
-    :raises InvalidWriteError: it is no web address, has another name in braces, or holds a secret.
+    :param template: the address of a page with names in braces.
+    :param names: the value for each name; values are percent-encoded.
+    :returns: the address; ``None`` if a value that the template needs is not known.
+    :raises InvalidWriteError: the template is no web address, has an unknown name in braces, or holds a secret.
     """
     try:
         url = urlsplit(template)
@@ -88,7 +84,7 @@ def filled(template: str, names: Mapping[str, str | None]) -> str | None:
     if url.scheme not in ("http", "https") or not url.netloc:
         raise InvalidWriteError("The address of a page begins with https:// or http:// and a host.")
     if "@" in url.netloc or _SECRET.search(template):
-        # Not shown: it may be one.
+        # Do not show the template in the message: it may hold a secret.
         raise InvalidWriteError("The address of a page holds what looks like a secret, and whoever sees the task may.")
     if unknown := sorted({name for name, formatted in asked if name not in names or formatted}):
         raise InvalidWriteError(

@@ -1,4 +1,4 @@
-"""Whether a store can be written to safely, found out before Spark is asked: every problem at once."""
+"""Finds out, before Spark is asked, whether a store can be written to safely; reports every problem at once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
 
 SCRATCH = "_preflight"
-"""The directory below a table that gets scratch objects: readers and VACUUM pass over it."""
+"""The directory below a table for scratch objects. Readers and VACUUM ignore it because of the underscore."""
 
 _LOG_STORE = ("spark.delta.logStore.", "delta.logStore.", "spark.hadoop.delta.logStore.")
-# For each kind of store, log stores whose put lets a second commit of one version through.
+# By kind of store: Delta's log stores that let two commits of the same version succeed, and how that was seen.
 _UNSAFE = {
     "local": {"LocalLogStore": "two Spark processes claim most versions twice (measured: 2,399 of 2,500)"},
     "s3": {"S3SingleDriverLogStore": "with two drivers it loses commits and reports success (measured: 10 of 20)"},
@@ -33,9 +33,9 @@ def problems_of(store: Store, path: str, name: str) -> list[str]:
     """Try everything that a commit needs at a scratch path: create-only put, read, list, list from an offset, delete.
 
     :param store: rooted at the table or the lakehouse.
-    :param path: of the scratch object; nobody else's. It is gone afterwards.
+    :param path: the scratch object's path, which no other caller may use. The object is deleted afterwards.
     :param name: what messages call the store.
-    :returns: what does not work, for people; empty where all does.
+    :returns: the problems, as texts for people; empty if everything works.
     """
     found: list[str] = []
     try:
@@ -58,7 +58,7 @@ def problems_of(store: Store, path: str, name: str) -> list[str]:
     with _noting(found, f"{name} cannot be listed"):
         if not any(info.path == path for info in store.list(path.rpartition("/")[0])):
             found.append(f"{name} does not list what was just written.")
-        # All but the last character of the path: it sorts just before the object, so that nothing else is listed.
+        # Take the path without its last character as the offset: it sorts just before the object, so little is listed.
         elif not any(info.path == path for info in store.list(path.rpartition("/")[0], start_after=path[:-1])):
             found.append(
                 f"{name} lists nothing from an offset, where what was just written should be: whoever looks for new "
@@ -74,18 +74,20 @@ def problems_of(store: Store, path: str, name: str) -> list[str]:
 
 
 def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
-    """Put over an object that is there, and insist on being refused: every commit stands on it. One small request.
+    """Check, by one small request, that the store refuses a create-only put over an existing object.
+
+    The safety of every commit depends on that refusal.
 
     :param store: rooted at the table.
-    :param path: of an object that was put just now, and that may be lost.
-    :param data: other bytes than it has.
+    :param path: an object that was put just now, and that may be lost.
+    :param data: other bytes than the object has.
     :param name: what messages call the table.
-    :raises UnsafeStoreError: the put went through.
+    :raises UnsafeStoreError: the store did not refuse the put.
     """
     try:
         store.create(path, data)
     except (ObjectExistsError, TransientError):
-        # An answer that is lost proves nothing, and is no reason to fail either.
+        # A lost answer proves nothing, and is no reason to fail.
         return
     raise UnsafeStoreError(
         f"The store of {name} let a second create-only put through ({path}), so two writers could overwrite each "
@@ -99,12 +101,12 @@ def unsafe_log_stores(kind: Kind, settings: Mapping[str, str]) -> list[str]:
 
     Protocol: no Spark commit to the shared log.
 
-    Writers of this package do not commit by Spark, so they are safe whatever the log store is; other jobs of the same
-    Spark are not.
+    Writers of this package do not commit by Spark, so they are safe with every log store. Other jobs of the same Spark
+    are not.
 
-    :param kind: of the table's store.
-    :param settings: of the Spark application.
-    :returns: problems, for people.
+    :param kind: the kind of the table's store.
+    :param settings: the settings of the Spark application.
+    :returns: the problems, as texts for people.
     """
     chosen = {name: value.rpartition(".")[2] for name, value in settings.items() if name.startswith(_LOG_STORE)}
     return [

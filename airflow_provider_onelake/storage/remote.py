@@ -1,4 +1,4 @@
-"""obstore's stores for S3, OneLake and storage accounts."""
+"""Opens obstore's stores for S3, OneLake and storage accounts."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
 
 SILENCE = 20.0
-"""Seconds that a store may say nothing in the middle of a request."""
+"""Seconds without any data after which a request counts as unanswered."""
 
 _MOST_TRIES = 10_000
-# A create-only put that obstore repeats by itself meets its own object, and cannot be told from a lost race.
+# For create-only puts, obstore must not retry by itself: a repeated put would meet its own object, and we could not
+# tell that from a lost race.
 _ONCE: RetryConfig = {"max_retries": 0}
 
 
 def open_remote(
     address: TableAddress, credentials: Credentials | None, patience: float
 ) -> tuple[ObstoreStore, ObstoreStore, Callable[[str], None] | None]:
-    """Open a store: for requests that are tried again, for create-only puts, which are not, and for deletes.
+    """Open a table's store three times: with retries, without retries for create-only puts, and for deletes.
 
-    :param address: of the table.
-    :param credentials: of the same kind of store. Default: what the environment of this process offers.
+    :param credentials: for the same kind of store. Default: what the environment of this process offers.
     :param patience: seconds from the first try of a request after which it is not tried again.
-    :returns: obstore's store twice, and what deletes an object, ``None`` where obstore does.
+    :returns: obstore's store with retries, the same without, and a function that deletes an object, ``None`` where
+        obstore deletes.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
-    :raises CredentialsError: the credentials are another store's, or need an extra that is not installed.
+    :raises CredentialsError: the credentials are for another kind of store, or need an extra that is not installed.
     """
     if address.kind not in ("s3", "onelake", "adls"):
         raise UnsupportedStoreError(
@@ -55,7 +56,8 @@ def open_remote(
 
 
 def _again(patience: float) -> RetryConfig:
-    # obstore tries again after 5xx, 429, a refused or a dropped connection; after a time-out what is safe to repeat.
+    # obstore tries again after 5xx, 429 and a refused or dropped connection. After a time-out, it repeats only requests
+    # that are safe to repeat.
     return {
         "max_retries": _MOST_TRIES,
         "retry_timeout": timedelta(seconds=patience),
@@ -64,7 +66,7 @@ def _again(patience: float) -> RetryConfig:
 
 
 def _client(*, allow_http: bool) -> ClientConfig:
-    # The whole request may take long where an object is large, but never in silence.
+    # The request for a large object may take long in total, but it must never be silent for long.
     return {
         "allow_http": allow_http,
         "connect_timeout": timedelta(seconds=5),

@@ -1,4 +1,4 @@
-"""Credentials as obstore and deltalake take them: tokens are asked for when needed, never kept for a whole job."""
+"""Credentials as obstore and deltalake take them. A token is requested when needed and not kept for a whole job."""
 
 from __future__ import annotations
 
@@ -18,23 +18,21 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.credentials import Credentials
 
 SCOPE = "https://storage.azure.com/.default"
-"""What a token for OneLake and for storage accounts is asked for."""
+"""The scope of a token for OneLake and for storage accounts."""
 
-# What obstore calls whenever it needs a key or a token, and again before that expires.
+# obstore calls a provider whenever it needs a key or a token, and again before that expires.
 Provider = Callable[[], Any]
 
-# With which this process has got a token before: those of a few connections.
+# Credentials that have yielded a token in this process. For them, "no credential available" is a transient failure.
 _ANSWERED: set[Credentials] = set()
 
 _MOST_TRIES = "10000"
 
 
 def check_kind(address: TableAddress, credentials: Credentials | None) -> None:
-    """Refuse credentials of another kind of store.
+    """Refuse credentials for another kind of store than the table's.
 
-    :param address: of the table.
-    :param credentials: to reach it with.
-    :raises CredentialsError: they are another's.
+    :raises CredentialsError: the credentials are for another kind of store.
     """
     wanted = S3Credentials if address.kind == "s3" else AzureCredentials
     if credentials is not None and not isinstance(credentials, wanted):
@@ -42,9 +40,8 @@ def check_kind(address: TableAddress, credentials: Credentials | None) -> None:
 
 
 def s3_provider(credentials: S3Credentials) -> Provider | None:
-    """Return what gives S3 keys, and new ones before they expire; ``None`` for the store's own chain.
+    """Return a provider of S3 keys that renews them before they expire; ``None`` leaves it to the store's own chain.
 
-    :param credentials: of the connection.
     :raises CredentialsError: the extra ``s3`` is missing, or there is no such profile.
     """
     if credentials.role_arn is None and credentials.profile is None:
@@ -85,9 +82,8 @@ def s3_provider(credentials: S3Credentials) -> Provider | None:
 
 
 def azure_provider(credentials: AzureCredentials) -> Provider:
-    """Return what gives Azure keys or tokens, and new ones before they expire.
+    """Return a provider of Azure keys or tokens that renews them before they expire.
 
-    :param credentials: of the connection.
     :raises CredentialsError: the extra ``azure`` is missing, or azure-identity refuses a value.
     """
     if credentials.sign_in == "account_key":
@@ -109,13 +105,12 @@ def azure_provider(credentials: AzureCredentials) -> Provider:
 def deltalake_options(
     address: TableAddress, credentials: Credentials | None = None, patience: float | None = None
 ) -> dict[str, str]:
-    """Return the storage options of deltalake. They hold a key or token of now: ask again for every table opened.
+    """Return deltalake's storage options. They hold a key or token that will expire: call this for every table opened.
 
-    :param address: of the table.
-    :param credentials: of the connection. Default: what the environment offers.
-    :param patience: in seconds, as :func:`~airflow_provider_onelake.storage.stores.open_store` has it.
+    :param credentials: the connection's credentials. Default: what the environment offers.
+    :param patience: see :func:`~airflow_provider_onelake.storage.stores.open_store`.
     :raises CredentialsError: as for :func:`s3_provider` and :func:`azure_provider`.
-    :raises SignInError: no token was given.
+    :raises SignInError: the credentials yielded no token.
     """
     if address.kind == "local":
         return {}
@@ -163,7 +158,7 @@ def _azure_options(address: TableAddress, credentials: AzureCredentials) -> dict
 
 @lru_cache(maxsize=16)
 def _identity(credentials: AzureCredentials) -> Any:
-    """Return azure-identity's object. Kept, because it keeps its token for as long as that is valid."""
+    """Return azure-identity's credential object. Cache it, because it keeps its token for as long as that is valid."""
     try:
         from azure import identity
     except ImportError as error:
@@ -178,7 +173,7 @@ def _identity(credentials: AzureCredentials) -> Any:
                     str(tenant), str(client), str(credentials.client_secret), authority=authority
                 )
             case "workload_identity":
-                # Without these, what the cluster has put into the environment.
+                # If these are not given, azure-identity reads what the cluster has put into the environment.
                 given = {"tenant_id": tenant, "client_id": client}
                 return identity.WorkloadIdentityCredential(**{k: v for k, v in given.items() if v})
             case "managed_identity":
@@ -198,12 +193,13 @@ def _explained(
     silent: tuple[type[Exception], ...],
     nobody: tuple[type[Exception], ...],
 ) -> Provider:
-    """Return a provider whose error says whether trying again may help: obstore takes all of them for a refusal.
+    """Return a provider whose error says whether trying again may help; obstore takes every error for a refusal.
 
-    :param inner: gives a token.
-    :param credentials: that it is asked with.
+    :param inner: returns a token.
+    :param credentials: the credentials that ``inner`` uses.
     :param silent: errors of a request that got no answer.
-    :param nobody: errors that there was nobody to ask, which is for good unless somebody answered before.
+    :param nobody: errors that say that no source of tokens was found. They are permanent, unless these credentials have
+        yielded a token in this process before.
     """
 
     def ask() -> Any:

@@ -1,11 +1,12 @@
-"""What those who give tokens say: no for good, or not now."""
+"""Tells whether a failed request for a token was refused for good or may succeed later."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-# They may come without a status: botocore's codes, those of Entra for "try again", msal's word for an answer it kept.
+# Texts that mean "try again", because an error may come without a status: botocore's codes, Entra's codes, and the text
+# of msal for an answer that it kept.
 _BUSY = re.compile(
     r"Throttl|TooManyRequests|RequestLimitExceeded|BandwidthLimitExceeded|SlowDown|PriorRequestNotComplete"
     r"|RequestTimeout|IDPCommunicationError|AADSTS(?:90006|90024|90033|90055|50196)\b|HTTP Error: (?:429|5\d\d)\b"
@@ -14,11 +15,11 @@ _TOO_MANY, _SERVERS_FAULT = 429, 500
 
 
 def is_passing(error: BaseException, silent: tuple[type[BaseException], ...]) -> bool:
-    """Say whether a token may be given to whoever asks again later.
+    """Say whether asking for a token again later may succeed.
 
-    azure-identity makes a refusal of nearly everything, so the errors behind an error count too.
+    azure-identity turns nearly every failure into a refusal, so the causes of an error are examined too.
 
-    :param error: what asking for a token raised.
+    :param error: the error that asking for a token raised.
     :param silent: errors of a request that got no answer.
     """
     return any(
@@ -34,9 +35,9 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int:
-    """Return the status of the answer that an error is about, 0 where it is not known."""
+    """Return the HTTP status of the answer that caused an error; 0 if it is not known."""
     answer = getattr(error, "response", None)
     if isinstance(answer, dict):
-        # botocore's.
+        # The error is botocore's.
         return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     return int(getattr(answer, "status_code", None) or 0)

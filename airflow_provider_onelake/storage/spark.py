@@ -1,4 +1,4 @@
-"""What Spark needs to reach the same table: settings without a secret, secrets for its environment, and packages."""
+"""What Spark needs to reach a table: settings without secrets, environment variables with the secrets, and packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ S3_PACKAGES = (
 )
 AZURE_PACKAGES = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
 EXCLUDED = (f"{_AWS}:bundle",)
-"""What hadoop-aws asks for, 686 MB, and the parts named above replace."""
+"""The SDK bundle of 686 MB that hadoop-aws depends on. The smaller packages above replace it."""
 
 _SCALA = "2.13"
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
@@ -47,13 +47,15 @@ def delta_package() -> str:
 class SparkAccess:
     """How a Spark application reaches a table.
 
-    :param settings: Spark's, without any secret: they are shown in its UI and in its event log. Where a secret is
-        needed, they name a variable of the environment, which Hadoop looks up when it is needed.
-    :param environment: for the processes of the driver and of the executors. It holds the secrets.
-    :param packages: Maven coordinates, for ``spark.jars.packages``; what they pull in needlessly is excluded by the
-        settings.
-    :param sign_in: those of the settings that say how to sign in, each with the name that says it for all stores.
-    :param by_default: those of them that Hadoop need not be told: it looks at the environment, and elsewhere too.
+    :param settings: Spark's settings, without any secret, because Spark shows them in its UI and its event log. Where a
+        secret is needed, the setting names an environment variable, which Hadoop looks up when it needs the secret.
+    :param environment: environment variables for the driver and the executors. They hold the secrets.
+    :param packages: Maven coordinates for ``spark.jars.packages``; the settings exclude dependencies that are not
+        needed.
+    :param sign_in: the names of the settings that say how to sign in, each with the name of the general setting that
+        says the same for all stores.
+    :param by_default: the names in ``sign_in`` that may be left out, because Hadoop by itself looks at the environment,
+        and elsewhere too.
     """
 
     settings: Mapping[str, str] = attrs.field(factory=dict)
@@ -63,11 +65,11 @@ class SparkAccess:
     by_default: Collection[str] = ()
 
     def without_environment(self, conf: Mapping[str, str]) -> SparkAccess:
-        """Return what machines are given whose environment is not set from here.
+        """Return the access for machines whose environment we cannot set.
 
-        What names a variable of it must not stand in the way of an identity that they have of their own.
+        A setting that names an environment variable must not hide an identity that such a machine has of its own.
 
-        :param conf: what else Spark is told. Where it says how to sign in, nothing of it is said here.
+        :param conf: the user's own settings of Spark. If they say how to sign in, all sign-in settings are left out.
         """
         if not self.environment:
             return self
@@ -80,13 +82,12 @@ class SparkAccess:
 def spark_access(
     address: TableAddress, credentials: Credentials | None = None, patience: float | None = None
 ) -> SparkAccess:
-    """Return what Spark needs to reach a table as the committer does.
+    """Return what Spark needs to reach a table with the same credentials as the committer.
 
-    :param address: of the table.
-    :param credentials: of the same kind of store. Default: what the machines that Spark runs on offer.
-    :param patience: seconds for which Spark hangs on where a store does not answer, as the committer does. Default:
-        :data:`~airflow_provider_onelake.storage.stores.PATIENCE`. ABFS by itself hangs on for ten minutes.
-    :raises CredentialsError: the credentials are another store's, or of a kind that Spark cannot use.
+    :param credentials: for the same kind of store. Default: what the machines that Spark runs on offer.
+    :param patience: seconds for which Spark repeats a request to S3 that gets no answer. Default:
+        :data:`~airflow_provider_onelake.storage.stores.PATIENCE`. ABFS repeats a request for ten minutes by default.
+    :raises CredentialsError: the credentials are for another kind of store, or of a kind that Spark cannot use.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
     """
     if address.kind == "local":
@@ -109,7 +110,7 @@ def _s3(address: TableAddress, credentials: S3Credentials, patience: float) -> S
         "retry.limit": str(_s3a_retries(patience)),
         "connection.ssl.enabled": "false" if (credentials.endpoint or "").startswith("http://") else None,
     }
-    # The SDK's own classes read the environment of the process, which is where the keys are.
+    # The SDK's own classes read the keys from the environment of the process.
     base = None
     if credentials.access_key:
         base = f"{_AWS}.auth.credentials.EnvironmentVariableCredentialsProvider"
@@ -145,7 +146,8 @@ def _s3(address: TableAddress, credentials: S3Credentials, patience: float) -> S
 
 
 def _s3a_retries(patience: float) -> int:
-    # S3A's waits begin with half a second, and double. Its default, seven, is about a minute.
+    # S3A waits half a second before the first retry, and twice as long each time. Its default of seven retries takes
+    # about a minute.
     return max(1, math.ceil(math.log2(2 * patience + 1)))
 
 
@@ -155,7 +157,7 @@ def _azure(address: TableAddress, credentials: AzureCredentials) -> SparkAccess:
 
     def from_environment(variable: str, value: str | None) -> str:
         environment[variable] = str(value)
-        # Hadoop's own notation; Spark leaves it as it is, so that neither its UI nor its event log has the value.
+        # Hadoop resolves this notation. Spark does not, so neither its UI nor its event log shows the value.
         return f"${{env.{variable}}}"
 
     oauth: dict[str, str | None] | None = None
@@ -171,7 +173,7 @@ def _azure(address: TableAddress, credentials: AzureCredentials) -> SparkAccess:
                 "oauth2.client.endpoint": f"{credentials.authority}/{credentials.tenant_id}/oauth2/token",
             }
         case "workload_identity":
-            # On the machines of Spark; what is not given here, the cluster has put into their environment.
+            # Spark's machines sign in. The cluster has put the values that are not given here into their environment.
             oauth = {
                 "oauth.provider.type": f"{_OAUTH}.WorkloadIdentityTokenProvider",
                 "oauth2.client.id": credentials.client_id or "${env.AZURE_CLIENT_ID}",
@@ -196,7 +198,7 @@ def _azure(address: TableAddress, credentials: AzureCredentials) -> SparkAccess:
     sign_in = {f"spark.hadoop.{name}.{host}": f"spark.hadoop.{name}" for name in settings}
     if address.kind == "onelake" and credentials.endpoint is None:
         settings["fs.azure.account.hns.enabled"] = "true"
-    # Each for its own account, so that tables of several accounts can meet in one session.
+    # Name the host in each setting, so that tables of several accounts can be used in one session.
     return SparkAccess(
         {f"spark.hadoop.{name}.{host}": value for name, value in settings.items()},
         environment,

@@ -1,4 +1,4 @@
-"""The few operations of an object store that the protocol stands on, and obstore behind them.
+"""The few operations of an object store that the protocol needs, implemented by obstore.
 
 Every path is relative to the table's directory, with ``/`` between segments and none in front.
 """
@@ -36,7 +36,7 @@ class ObjectInfo:
     """What a listing says of one object.
 
     :param path: relative to the store's root.
-    :param size: in bytes.
+    :param size: the object's size in bytes.
     :param modified: the store's own time of the last write, in UTC: one clock for all writers.
     """
 
@@ -52,7 +52,7 @@ class Store(Protocol):
         """Return an object's content.
 
         :param path: relative to the root.
-        :raises ObjectNotFoundError: there is none.
+        :raises ObjectNotFoundError: there is no object at the path.
         :raises StoreUnavailableError: the store did not answer.
         """
 
@@ -60,7 +60,7 @@ class Store(Protocol):
         """Return an object's size and time.
 
         :param path: relative to the root.
-        :raises ObjectNotFoundError: there is none.
+        :raises ObjectNotFoundError: there is no object at the path.
         :raises StoreUnavailableError: the store did not answer.
         """
 
@@ -69,12 +69,12 @@ class Store(Protocol):
 
         :param path: relative to the root.
         :param data: the whole content.
-        :raises ObjectExistsError: an object is there: somebody else's, or this caller's own of another call.
+        :raises ObjectExistsError: an object is there already: another writer's, or this caller's from an earlier call.
         :raises StoreUnavailableError: the outcome is unknown.
         """
 
     def put(self, path: str, data: bytes) -> None:
-        """Put an object, over an existing one too.
+        """Put an object; replace an existing one.
 
         :param path: relative to the root.
         :param data: the whole content.
@@ -90,7 +90,7 @@ class Store(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Remove an object; that there is none is no error.
+        """Remove an object; it is no error if there is none.
 
         :param path: relative to the root.
         :raises StoreUnavailableError: the outcome is unknown.
@@ -98,17 +98,17 @@ class Store(Protocol):
 
 
 PATIENCE = 150.0
-"""Seconds for which a request that gets no answer is tried again, unless a connection says otherwise: an outage of two
-minutes is ridden out."""
+"""Seconds for which a request that gets no answer is tried again, unless a connection says otherwise. An outage of two
+minutes does no harm."""
 
-# Waits between the tries of a request that obstore does not repeat: the bound of the first, and of every later one.
+# For requests that obstore does not repeat by itself: the upper bounds, in seconds, of the first wait and of any wait.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
 class Tries:
-    """Waits between the tries of one request, longer each time, until patience has an end.
+    """Waits between the tries of one request, longer each time, until its time is up.
 
-    :param patience: in seconds.
+    :param patience: seconds from now after which there are no more tries.
     """
 
     def __init__(self, patience: float) -> None:
@@ -118,7 +118,7 @@ class Tries:
     def wait(self) -> bool:
         """Wait before another try.
 
-        :returns: whether there is to be one.
+        :returns: whether to try again; ``False``, at once, when the time is up.
         """
         if time.monotonic() >= self._deadline:
             return False
@@ -132,9 +132,9 @@ class ObjectStore:
 
     :param store: obstore's own store, rooted at the table's directory.
     :param name: what messages call it.
-    :param creating: obstore's store for create-only puts: one that never tries again by itself. Default: ``store``.
-    :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: none.
-    :param deleting: deletes an object, where obstore's way to do so is not the store's. Default: obstore does.
+    :param creating: obstore's store for create-only puts, which must not try again by itself. Default: ``store``.
+    :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: 0.
+    :param deleting: deletes an object, for a store that refuses obstore's way to delete. Default: obstore deletes.
     """
 
     def __init__(
@@ -173,9 +173,9 @@ class ObjectStore:
     def create(self, path: str, data: bytes) -> None:
         """See :meth:`Store.create`.
 
-        After an answer that was lost the put is tried again, still create-only, so that it lands once at most. Where an
-        object then stands there already, its bytes tell whether it is this one: whoever has to know that it was the one
-        puts bytes of its own, as every commit does (protocol: create-only).
+        If the answer is lost, the put is tried again, still create-only, so it takes effect at most once. If the second
+        try meets an object with the same bytes, the first try is taken to have succeeded. A caller that must know who
+        put the object needs unique bytes, as every commit has (protocol: create-only).
         """
         trying, again = Tries(self._patience), False
         while True:
@@ -206,7 +206,7 @@ class ObjectStore:
             ]
         except Exception as error:
             raise as_store_error(error, prefix, self._name, "list") from error
-        # Local disks list in any order; object stores in this one already.
+        # Local disks list in any order; object stores list in the order of the paths already.
         yield from sorted(found, key=lambda info: info.path)
 
     def delete(self, path: str) -> None:
@@ -241,18 +241,17 @@ class ObjectStore:
 def open_store(address: TableAddress, credentials: Credentials | None = None, patience: float | None = None) -> Store:
     """Open the store that holds a table.
 
-    Busy answers (429, 503) and lost ones are tried again, later each time, until patience has an end; a try that is at
-    work then, which may be silent for twenty seconds, is the last.
+    A request that gets a busy answer (429, 503) or none is tried again, with growing waits, for ``patience`` seconds. A
+    try that is running when they end is the last one, and may take twenty seconds more.
 
-    :param address: of the table.
-    :param credentials: of the same kind of store. Default: what the environment of this process offers.
+    :param credentials: for the same kind of store. Default: what the environment of this process offers.
     :param patience: seconds for which a request that gets no answer is tried again. Default: :data:`PATIENCE`.
     :returns: a store rooted at the table's directory; a local directory is made if there is none.
     :raises UnsupportedStoreError: this version does not write to that kind of store.
-    :raises CredentialsError: the credentials are another store's, or need an extra that is not installed.
-    :raises AddressError: a file stands where the address wants a directory.
-    :raises AccessDeniedError: the local directory must not be made.
-    :raises StoreFullError: the local directory cannot be made.
+    :raises CredentialsError: the credentials are for another kind of store, or need an extra that is not installed.
+    :raises AddressError: a file stands where the address names a directory.
+    :raises AccessDeniedError: this process has no right to make the local directory.
+    :raises StoreFullError: the local directory cannot be made for another reason, such as a full disk.
     """
     if address.kind == "local":
         return _open_local(address)

@@ -1,4 +1,4 @@
-"""Writers, reconcile and the gate behind them, as one step of a DAG."""
+"""The task group of a load: its writers, their reconciliation and the sensor behind it."""
 
 from __future__ import annotations
 
@@ -51,31 +51,34 @@ _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
 
 @attrs.define(repr=False, kw_only=True)
 class OneLakeWriteTaskGroup(TaskGroup):
-    """Writers of one table that run at the same time, and what settles them.
+    """Writers of one table that run at the same time, with the tasks that settle and check their load.
 
-    What is given here is the default of every ``OneLakeWriteOperator`` made inside the ``with`` block. At its end the
-    group adds ``reconcile`` behind them, and behind it ``committed``, a sensor that is done when the table shows what
-    they wrote, and ``optimize`` and ``vacuum``, where they are asked for.
+    The parameters are the defaults of every ``OneLakeWriteOperator`` that is made inside the ``with`` block. At the end
+    of the block, the group adds ``reconcile`` behind the writers. Behind it comes ``committed``, a sensor that succeeds
+    when the table shows the rows of the writers, then ``optimize`` and ``vacuum`` if you ask for them.
 
-    The group's id is part of the writers' identity in the table's log: with another id, a rerun writes again.
+    The group's id is part of the writers' identity in the table's log. If you change it, a rerun writes again.
 
-    :param group_id: of the task group.
-    :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all of these up to
-        ``deferrable``; templates are rendered there.
-    :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
-    :param on_missing_writer: see there.
-    :param pool: Airflow's pool for the writers that name none: its slots are how many of them run at once, over all
-        runs, scheduled or of a backfill, and all DAGs that name it. It must be there, or they wait for ever, and only
-        their pages in the UI say why. Default: ``default_pool``.
-    :param outlets: assets that the load updates; see there.
-    :param committed: whether to add the sensor. Default: yes.
-    :param committed_timeout: how long the sensor waits. Default: 1 hour.
-    :param optimize: whether to compact, at the end, the partitions that the run touched, where that pays; or parameters
-        of the :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator` that does it. Appended rows
-        that were compacted can no longer be taken back (``on_rerun="replace"``). What stands behind the group waits for
-        this task and for ``vacuum``, and does not run where one fails, though all rows are committed. Default: no.
-    :param vacuum: whether to vacuum the table after that; or parameters of the
-        :class:`~airflow_provider_onelake.operators.vacuum.OneLakeVacuumOperator` that does it. Default: no.
+    :param group_id: the id of the task group. Not templated.
+    :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all parameters
+        from here to ``deferrable``. The operators render the templates of the parameters that are templated there.
+    :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
+        ``last_writer_wins`` (templated).
+    :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
+        Default: ``publish_others`` (templated).
+    :param pool: Airflow's pool for the writers that name no pool. Its slots limit how many of them run at once, over
+        all runs, backfills and DAGs that use the pool. The pool must exist: else the writers wait for ever, and only
+        their pages in the UI say why. Default: ``default_pool``. Not templated.
+    :param outlets: assets that the load updates; see
+        :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default: none. Not templated.
+    :param committed: whether to add the sensor. Default: yes. Not templated.
+    :param committed_timeout: a ``timedelta``, how long the sensor waits. Default: 1 hour. Not templated.
+    :param optimize: whether to compact at the end the partitions that the run touched, if that pays; or a dict of
+        parameters for that :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`. After that,
+        ``on_rerun="replace"`` can no longer take the run's appended rows back. Tasks behind the group wait for this
+        task and for ``vacuum``, and do not run if one of them fails, although all rows are committed. Default: no.
+    :param vacuum: whether to vacuum the table after that; or a dict of parameters for that
+        :class:`~airflow_provider_onelake.operators.vacuum.OneLakeVacuumOperator`. Default: no.
     """
 
     table: str
@@ -123,16 +126,16 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     @property
     def write_defaults(self) -> dict[str, Any]:
-        """What the writers inside take where they are not given it themselves.
+        """The defaults of the writers in the group.
 
-        Not Airflow's ``default_args``: those would reach every operator in the group that has a ``table`` or ``mode``.
+        They are not Airflow's ``default_args``, which would apply to every operator with a ``table`` or a ``mode``.
         """
         return {name: getattr(self, name) for name in _FOR_WRITERS if getattr(self, name) is not None}
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Add what settles the writers, and close the group."""
+        """Add the tasks behind the writers, and close the group."""
         try:
             if exc_type is None:
                 self._add_reconcile()
@@ -144,10 +147,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
         if not writers:
             raise InvalidWriteError(f"The task group {self.group_id} has no OneLakeWriteOperator in it.")
         for task in writers:
-            # Set here, as a mapped task asks its default_args only, and those would reach what is no writer too.
+            # Set the pool here: a mapped task takes it only from default_args, which would apply to other tasks too.
             if self.pool is not None and task.pool == _NO_POOL:
                 task.pool = self.pool
-        # A writer that differs in one of these would be settled by the wrong rules.
+        # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
         for task in writers:
             check_mapped_key(task)
             for name in ("table", "publish", "on_conflict", "onelake_conn_id"):

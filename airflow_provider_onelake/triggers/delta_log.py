@@ -21,39 +21,44 @@ if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
 
 IN_FLIGHT = 200
-"""Versions that a watcher reads beyond what Airflow has confirmed: so many it may repeat after a crash."""
+"""The most versions that a watcher reads beyond the last one that Airflow confirmed. A crash may repeat as many."""
 
 _WATERMARK = "delta_log_seen"
 _A_POLL = 100
 _KEEP_SECONDS = 10.0
-# Polls from one complaint to the next, at most: an hour, by the default interval.
+# The most polls between two warnings of the same trouble: one hour with the default interval.
 _RAREST = 720
 
 
 class DeltaLogTrigger(BaseEventTrigger):
-    """Fire an asset's event for every commit to a table, in order, none skipped: for an ``AssetWatcher``.
+    """Fire an asset's event for every commit to a table, in order and without gaps. Use it in an ``AssetWatcher``.
 
-    The last version that Airflow has in its database is kept in the asset's state store, so that a triggerer that
-    starts again goes on from there. Where it died between the two, events come again: ``assets.commits`` drops what
-    was seen (``docs/events.md``). With it goes a digest of the version's log entry: a table that was made again has
-    another one and is followed from its first version, and one that was away goes on. All watchers of a table in a
-    triggerer share one poll, whatever they filter by.
+    The watermark is the last version whose event Airflow has in its database. It is kept in the asset's state store, so
+    a triggerer that starts again continues there. If the triggerer dies before the watermark is stored, events come
+    twice, and ``assets.commits`` drops the repeated ones (``docs/events.md``). The watermark includes a digest of the
+    version's log entry. A table that was made again has another digest, and is followed from its first version. A table
+    that was only away has the same digest, and the watcher continues. All watchers of a table in one triggerer share
+    one poll, whatever their filters.
 
-    A store that does not answer is asked again; a table that does not exist is waited for. Versions that were cleaned
-    up before they were seen are named in the log and in the next event (``missed``), and it goes on from what exists.
+    If a store does not answer, the trigger asks again. If the table does not exist, the trigger waits. If versions were
+    cleaned up before the trigger saw them, the trigger logs them, names them in the next event (``missed``), and
+    continues with the first version that exists.
 
     :param table: an address, or a path in the connection's lakehouse.
-    :param onelake_conn_id: the connection. Default: ``onelake_default``.
-    :param operation: only commits of this operation, or of one of these, as the log spells them: ``WRITE``, ….
-    :param partition: only commits that add or remove rows where this predicate on partition columns holds.
-    :param writer: only commits with a ``txn`` of this application id; ``*`` stands for anything:
-        ``onelake/prod/taxi/load/*`` for what the write group ``load`` of the DAG ``taxi`` of the namespace ``prod``
-        commits, ``onelake/*/2019-01-01T00:00:00+00:00/*`` for a run.
-    :param data_change_only: leave out commits that change no rows, such as compaction's. Default: no.
-    :param after: the last version already seen, for a watcher that starts for the first time. Default: the version
-        that the table has then.
-    :param asset: the name of the asset. Needed only where two assets have equal watchers, which are one to Airflow.
-    :param poll_interval: between two looks, in seconds. Default: 5.
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param operation: one operation, or several, as the log spells them (``WRITE``, …). Only their commits become
+        events. Default: all operations.
+    :param partition: a predicate on partition columns. Only commits that add or remove rows where it holds become
+        events. Default: all commits.
+    :param writer: an application id, where ``*`` stands for any text. Only commits with such a ``txn`` become events:
+        ``onelake/prod/taxi/load/*`` for the write group ``load`` of the DAG ``taxi`` of the namespace ``prod``,
+        ``onelake/*/2019-01-01T00:00:00+00:00/*`` for a run. Default: all commits.
+    :param data_change_only: whether to leave out commits that change no rows, such as compaction's. Default: no.
+    :param after: the last version already seen, for a watcher that starts for the first time. Default: the table's
+        version at that time.
+    :param asset: the name of the asset. Needed only if two assets have equal watchers, because Airflow runs equal
+        watchers as one. Default: the watcher's only asset.
+    :param poll_interval: seconds between two polls. Default: 5.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         self._confirmed = 0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes this trigger again in the triggerer."""
+        """Return the class path and the arguments from which the triggerer makes this trigger again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -98,7 +103,7 @@ class DeltaLogTrigger(BaseEventTrigger):
 
     @property
     def watermark(self) -> str:
-        """The key in the asset's state store: another table, connection or filter is another watcher."""
+        """The watermark's key in the asset's state store. Another table, connection or filter has another key."""
         _, kwargs = self.serialize()
         mine = [
             kwargs[name]
@@ -107,23 +112,23 @@ class DeltaLogTrigger(BaseEventTrigger):
         return f"{_WATERMARK}.{hashlib.sha256(json.dumps(mine).encode()).hexdigest()[:16]}"
 
     def shared_stream_key(self) -> Hashable:
-        """Return what the watchers that share one poll have in common."""
+        """Return the key that is equal for all watchers that share one poll."""
         return ("onelake", self.onelake_conn_id, self.table, self.poll_interval)
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
-        """Make the poll that they share.
+        """Make the feed that the watchers share.
 
-        Airflow tells a producer, and nothing else, when events are in its database.
+        It is a producer, because Airflow tells only producers when events are in its database.
 
-        :param kwargs: what one of them serialises.
+        :param kwargs: the arguments that one of the watchers serialises.
         """
         return feed_of(kwargs)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Read on at every poll.
+        """Turn each poll into events for the commits that this watcher has not read yet.
 
-        :param shared_stream: of polls.
+        :param shared_stream: the polls.
         :returns: the events.
         """
         seen = self._kept = await self._watermark()
@@ -150,7 +155,7 @@ class DeltaLogTrigger(BaseEventTrigger):
                         yield event
                     seen = poll.reached[self.keep] = Seen(found.commit.version, found.commit.digest)
             except OneLakeError as error:
-                # The next poll tries again from here.
+                # The next poll tries the same version again.
                 where = "" if seen is None else f"after version {seen.version}: "
                 message = f"{self.table}: {where}{type(error).__name__}: {error}"
                 if trouble.is_due(message):
@@ -161,7 +166,7 @@ class DeltaLogTrigger(BaseEventTrigger):
                     poll.feed.hurry()
 
     async def _place(self, poll: Poll, seen: Seen | None, making: int | None) -> Seen:
-        """Say where to go on in a table that was not looked at before, or was made again."""
+        """Return the version to continue after, at the watcher's first poll or when the table was made again."""
         if seen is None:
             version = poll.head if self.after is None else self.after
             self._confirmed = version
@@ -187,9 +192,9 @@ class DeltaLogTrigger(BaseEventTrigger):
         return Seen(-1)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follow the log alone, where the triggerer shares nothing.
+        """Follow the log alone, for a triggerer that does not share streams.
 
-        Then an event counts as taken when the next one is asked for.
+        An event then counts as taken when Airflow asks for the next one.
 
         :returns: the events.
         """
@@ -203,18 +208,19 @@ class DeltaLogTrigger(BaseEventTrigger):
             yield event
 
     async def keep(self, seen: Seen) -> None:
-        """Keep the last version that Airflow has.
+        """Store the watermark.
 
-        :param seen: it.
+        :param seen: the last version whose event Airflow has in its database.
         """
         if seen == self._kept or self.asset_state_store is None:
             return
         version = seen.version
         try:
-            # While a triggerer stops, nobody may answer any more.
+            # While the triggerer stops, Airflow may no longer answer, so limit the wait.
             await asyncio.wait_for(self._store().aset(self.watermark, attrs.asdict(seen)), _KEEP_SECONDS)
         except Exception as error:
-            # Raised, it would end the poll of all watchers; the next poll keeps it, or the events come again.
+            # Do not raise: that would end the poll of all watchers. The next poll stores the watermark, or after a
+            # crash the events come again.
             self.log.warning("%s: version %d could not be kept as seen: %r", self.table, version, error)
         else:
             self._kept, self._confirmed = seen, version
@@ -226,7 +232,7 @@ class DeltaLogTrigger(BaseEventTrigger):
             most = min(most, self._confirmed + IN_FLIGHT)
         while cursor < most and (found := await feed.read(cursor + 1)) is not None:
             if found.making != poll.making:
-                # The table was made again since this poll; the next one says where to go on.
+                # The table was made again since this poll. The next poll finds the version to continue after.
                 return
             cursor = found.commit.version
             if found.missed is not None:
@@ -254,11 +260,11 @@ class DeltaLogTrigger(BaseEventTrigger):
                 kept = await self._store().aget(self.watermark)
             except InvalidWriteError as error:
                 self.log.error("%s", error)  # noqa: TRY400
-                # A triggerer starts a watcher that failed again at once.
+                # Wait first, because the triggerer restarts a failed watcher at once.
                 await asyncio.sleep(LONGEST_PAUSE)
                 raise
             except Exception as error:
-                # To begin anywhere else would lose commits.
+                # Ask until the watermark is read: to begin at another version would lose commits.
                 self.log.warning("%s: what was seen cannot be read: %r; asking again", self.table, error)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
@@ -280,7 +286,7 @@ class DeltaLogTrigger(BaseEventTrigger):
 
 
 class _Trouble:
-    """What holds a watcher up, said at the first poll that meets it, and then again, ever more rarely."""
+    """Decides when to log a watcher's trouble: at the first poll that meets it, then more and more rarely."""
 
     def __init__(self) -> None:
         self._message: str | None = None
@@ -298,7 +304,7 @@ class _Trouble:
 
 
 class _OfOneAsset:
-    """The state store of the only asset of a watcher."""
+    """The state store of a watcher that has one asset only."""
 
     def __init__(self, store: Any, table: str) -> None:
         self._accessors = store

@@ -1,4 +1,4 @@
-"""The trigger behind a writer whose driver is a cluster's."""
+"""The trigger behind a deferred writer whose driver runs on a cluster."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.spool import Exchange
 
 LONGEST_LOOK = 600.0
-"""Seconds after which the task itself asks the cluster whether its driver still lives."""
+"""Seconds after which the trigger wakes the task, which then asks the cluster whether its driver still lives."""
 
 
 class DriverTrigger(BaseTrigger):
     """Wait in the triggerer for the verdict of a driver that stages rows.
 
-    Only the table's store is asked: the triggerer needs no access to the cluster. So a driver that died without a
-    verdict is found by the task, which is woken after a while in any case.
+    The trigger asks only the table's store, because the triggerer may have no access to the cluster. It cannot see that
+    a driver died without a verdict, so it wakes the task after ``seconds`` in any case, and the task asks the cluster.
 
     :param table: an address, or a path in the connection's lakehouse.
     :param attempt: id of the attempt whose rows are staged.
     :param onelake_conn_id: the connection of the lakehouse.
-    :param spark_conn_id: the connection of Spark, for a driver that is to be killed.
-    :param seconds: after which the task is woken without a verdict. Default: 600.
-    :param poll_interval: between two looks, in seconds. Default: 5.
+    :param spark_conn_id: the connection of Spark. It is used only to kill the driver.
+    :param seconds: seconds after which the task is woken without a verdict. Default: 600.
+    :param poll_interval: seconds between two looks at the store. Default: 5.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class DriverTrigger(BaseTrigger):
         self.poll_interval = poll_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes this trigger again in the triggerer."""
+        """Return the class path and the arguments from which the triggerer makes this trigger again."""
         names = ("table", "attempt", "onelake_conn_id", "spark_conn_id", "seconds", "poll_interval")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the verdict.
 
-        :returns: one event: ``{"reason": …, "attempt": …}``; the task finds the verdict itself.
+        :returns: one event, ``{"reason": …, "attempt": …}``. The task reads the verdict itself.
         """
         deadline = time.monotonic() + self.seconds
         exchange = await self._exchange()
@@ -77,7 +77,7 @@ class DriverTrigger(BaseTrigger):
         yield TriggerEvent({"reason": reason, "attempt": self.attempt})  # type: ignore[no-untyped-call]
 
     async def on_kill(self) -> None:
-        """Kill the driver of a task that somebody ended while it was deferred."""
+        """Kill the driver of a task that a user ended while the task was deferred."""
         exchange = await self._exchange()
 
         def kill() -> None:

@@ -1,8 +1,8 @@
 """One poll of a table's log for all its watchers in a triggerer.
 
-Airflow runs one producer for all triggers with one ``shared_stream_key``. Here what is shared is a *poll*: the newest
-version, and the way to read any version at or below it, each read once for all. So a watcher that joins late, or that
-was away, catches up from its own watermark, and the poll need not begin where the slowest of them is.
+Airflow runs one producer for all triggers with the same ``shared_stream_key``. The producer shares a *poll*: the newest
+version, and the feed that reads any version at or below it, each once for all watchers. So a watcher that joins late or
+was away catches up from its own watermark, and the poll does not have to begin at the slowest watcher.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 LONGEST_PAUSE = 60.0
-"""Seconds between two looks at a store that does not answer."""
+"""The longest pause, in seconds, before a store that does not answer is asked again."""
 
 # After so many polls the log is listed, to tell "not yet" from "gone" (protocol: log gap).
 _LIST_EVERY = 20
-# While a watcher has more to read than it may take at once.
+# The pause, in seconds, while a watcher has more to read than it may read in one poll.
 _HURRIED_PAUSE = 0.2
 
 _ASK_ANEW = (AccessDeniedError, CredentialsError, StoreNotFoundError)
@@ -51,10 +51,11 @@ _ASK_ANEW = (AccessDeniedError, CredentialsError, StoreNotFoundError)
 
 @attrs.frozen
 class Seen:
-    """How far a watcher came.
+    """How far a watcher has read.
 
-    :param version: the last one that it read; -1 before the first.
-    :param digest: of that version's entry, by which a table that was made again is told apart; ``None`` if unknown.
+    :param version: the last version that the watcher read; -1 before the first.
+    :param digest: the digest of that version's log entry. A table that was made again has another digest.
+        ``None`` if unknown.
     """
 
     version: int
@@ -66,12 +67,11 @@ Keep = Callable[[Seen], Awaitable[None]]
 
 @attrs.define
 class Poll:
-    """What Airflow hands from the producer to every watcher, and back to the producer when it is settled.
+    """One poll. Airflow hands it from the producer to every watcher, and back when its events are in the database.
 
-    :param feed: that it comes from.
-    :param head: the newest version, -1 without a table.
-    :param making: counts how often the table was made again since the feed began.
-    :param reached: how far each watcher has read, by what keeps its watermark.
+    :param head: the newest version; -1 if there is no table.
+    :param making: how often the table was made again since the feed began.
+    :param reached: how far each watcher has read, by the method that keeps the watcher's watermark.
     """
 
     feed: LogFeed
@@ -80,7 +80,7 @@ class Poll:
     reached: dict[Keep, Seen] = attrs.field(factory=dict)
 
     async def keep(self) -> None:
-        """Let each watcher keep how far it came; to be called once Airflow has its events."""
+        """Let each watcher store its watermark. Call this only once Airflow has the poll's events in its database."""
         for keep, seen in list(self.reached.items()):
             await keep(seen)
 
@@ -89,10 +89,9 @@ class Poll:
 class Found:
     """A commit that was read.
 
-    :param commit: of the table.
-    :param making: of the table that it belongs to, see :class:`Poll`.
-    :param missed: the first and the last version that should have come before it and are no longer in the log.
-    :param unreadable: why the entry cannot be read, where that is so; the commit is an empty one then.
+    :param making: which making of the table the commit belongs to, see :class:`Poll`.
+    :param missed: the first and the last of the versions before the commit that are no longer in the log.
+    :param unreadable: why the log entry cannot be read. The commit is then empty.
     """
 
     commit: Commit
@@ -105,8 +104,7 @@ class LogFeed(SharedStreamProducer):
     """Polls one table's log.
 
     :param table: an address, or a path in the connection's lakehouse.
-    :param onelake_conn_id: the connection.
-    :param poll_interval: between two looks, in seconds.
+    :param poll_interval: seconds between two polls.
     """
 
     def __init__(self, table: str, onelake_conn_id: str, poll_interval: float) -> None:
@@ -114,21 +112,22 @@ class LogFeed(SharedStreamProducer):
         self.onelake_conn_id = onelake_conn_id
         self.poll_interval = poll_interval
         self._log: DeltaLog | None = None
-        # Threads of several watchers must not be in one log at the same time.
+        # Watchers read in threads, and two threads must not use one log at the same time.
         self._reading = asyncio.Lock()
         self._hurry = asyncio.Event()
         self._head = -1
-        # The newest entry when the feed last made sure that the table is the one that it knows.
+        # The newest entry at the last poll that checked that the table is still the same. If its digest changes, the
+        # table was made again.
         self._anchor: Seen | None = None
         self._making = 0
         self._strange: int | None = None
-        # The first look lists the log.
+        # The first poll lists the log.
         self._looks = _LIST_EVERY
 
     async def open_stream(self) -> AsyncIterator[tuple[Poll, Poll]]:
         """Poll for ever.
 
-        :returns: each poll twice: for the watchers, and for :meth:`advance`.
+        :returns: pairs of the same poll: Airflow hands one to the watchers, and the other to :meth:`advance`.
         """
         pause = self.poll_interval
         while True:
@@ -151,25 +150,24 @@ class LogFeed(SharedStreamProducer):
             await asyncio.sleep(min(_HURRIED_PAUSE, self.poll_interval))
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Let the watchers keep how far they came: Airflow says that their events are in its database.
+        """Let the watchers store their watermarks. Airflow calls this when their events are in its database.
 
-        A poll that one watcher failed in is passed over: the next one says how far the others came.
+        A poll in which a watcher failed is skipped: the next poll has the watermarks of the other watchers.
 
-        :param batch: polls, in order.
+        :param batch: the polls, in order.
         """
         for item in batch:
             if item.outcome.failed == 0:
                 await item.broker_payload.keep()
 
     def hurry(self) -> None:
-        """Poll again soon: a watcher has more to read than it took."""
+        """Poll again soon, because a watcher has not read up to the newest version."""
         self._hurry.set()
 
     async def read(self, version: int) -> Found | None:
-        """Read a version at or below the head, or the first one after it that is still there.
+        """Read a version at or below the head. If it is gone, read the first later version that the log still has.
 
-        :param version: wanted.
-        :returns: the commit; ``None`` where it and what follows is gone.
+        :returns: the commit; ``None`` if this version and all later ones are gone.
         :raises TransientError: the store does not answer.
         """
 
@@ -184,10 +182,9 @@ class LogFeed(SharedStreamProducer):
         return await self._locked(look)
 
     async def digest(self, version: int) -> tuple[str | None, int]:
-        """Say which entry a version has.
+        """Return the digest of a version's log entry.
 
-        :param version: of the table.
-        :returns: the entry's digest, ``None`` where it is not there; and how often the table was made again by then.
+        :returns: the digest, or ``None`` if there is no entry; and how often the table has been made again.
         :raises TransientError: the store does not answer.
         """
 
@@ -197,18 +194,17 @@ class LogFeed(SharedStreamProducer):
         return await self._locked(look)
 
     async def describe(self, found: Found, wanted: CommitFilter) -> dict[str, Any] | None:
-        """Describe a commit as an event carries it, in a thread: the store may have to be asked.
+        """Describe a commit for an event. This runs in a thread, because it may read from the store.
 
-        What cannot be judged is told, with what is known of it: rather an event too many than one too few.
+        If the filter cannot decide on a commit, the commit becomes an event: one too many is better than one too few.
 
-        :param found: the commit.
-        :param wanted: by the watcher.
-        :returns: plain JSON; ``None`` where the watcher is not to be told of it.
+        :param wanted: the watcher's filter.
+        :returns: plain JSON; ``None`` if the watcher's filter leaves the commit out.
         :raises InvalidWriteError: the watcher's predicate is no predicate on partition columns.
         """
 
         def look() -> dict[str, Any] | None:
-            # As a load's event calls the table, so that a commit that both tell of is known to be one.
+            # Name the table as a load's event does, so that readers recognise one commit that comes in both events.
             table = self._known_log().table
             missed = list(found.missed) if found.missed is not None else None
             if found.unreadable is not None:
@@ -235,7 +231,7 @@ class LogFeed(SharedStreamProducer):
         try:
             return self._partitioning().names
         except TerminalError:
-            # A log that cannot be read from its beginning: the commit itself can.
+            # There is no snapshot, because the log cannot be read from its beginning. The commit itself can be read.
             return {}
 
     def _partitioning(self) -> Partitioning:
@@ -249,7 +245,7 @@ class LogFeed(SharedStreamProducer):
         due = self._looks >= _LIST_EVERY
         if not due and not self._is_there(self._head + 1):
             return self._head
-        # What comes next may belong to another table by now, whose entries up to here are others.
+        # The table may have been made again: entry N+1 may not continue the N entries that we cached.
         if due or self._head < 0 or not self._is_the_same():
             self._list()
         if self._head >= 0:
@@ -262,7 +258,8 @@ class LogFeed(SharedStreamProducer):
         self._looks = 0
         log = self._known_log()
         if self._head < 0 or self._head not in log.versions_after(self._head - 1) or not self._is_the_same():
-            # The first look, or the table is gone, or back, or was made again: entries that are known may be others'.
+            # This is the first poll, or the table went away, came back or was made again. Drop the cached entries,
+            # which may belong to the table before.
             self._log = log = type(log)(log.store, log.table, log.clock)
             self._head = log.newest_listed()
             if self._head >= 0 and not self._is_the_same():
@@ -274,7 +271,7 @@ class LogFeed(SharedStreamProducer):
         log = self._known_log()
         digest = type(log)(log.store, log.table, log.clock).digest(self._anchor.version)
         if digest is None:
-            # Cleaned up, if it is older than what is there.
+            # The entry is gone. If it is older than the head, it may have been cleaned up from the same table's log.
             return self._anchor.version < self._head
         return digest == self._anchor.digest
 
@@ -295,10 +292,10 @@ class LogFeed(SharedStreamProducer):
         return None if commit is None else Found(commit, self._making)
 
     def _is_there(self, version: int) -> bool:
-        """Say whether a version is there to be told of.
+        """Say whether a version is there and can become an event.
 
-        One whose entry cannot be read is, once there is a later one: who committed that could read it. As long as it
-        is the newest, it is waited for, as it may be half written, or be mended.
+        A version whose entry we cannot read counts only once there is a later one, because the later committer could
+        read it. As the newest version it may be half written, or may still be repaired, so we wait.
         """
         log = self._known_log()
         try:
@@ -331,14 +328,13 @@ async def open_log(table: str, onelake_conn_id: str) -> DeltaLog:
     """Open a table's log without blocking the event loop.
 
     :param table: an address, or a path in the connection's lakehouse.
-    :param onelake_conn_id: the connection.
-    :raises ConnectionUnavailableError: Airflow does not give the connection.
-    :raises TerminalError: what the connection says is wrong.
+    :raises ConnectionUnavailableError: Airflow does not return the connection.
+    :raises TerminalError: the connection's fields are wrong.
     """
     try:
         hook = await OneLakeHook.from_async(onelake_conn_id)
     except Exception as error:
-        # Airflow says "not defined" also of a connection that it could not ask its API for.
+        # Airflow also says "not defined" when its API server did not answer, so take the error as one that may pass.
         raise ConnectionUnavailableError(
             f"Airflow does not give the connection {onelake_conn_id!r} ({type(error).__name__}): it is not defined, or "
             "the API server or the secrets backend did not answer."
@@ -349,6 +345,6 @@ async def open_log(table: str, onelake_conn_id: str) -> DeltaLog:
 def feed_of(kwargs: Mapping[str, Any]) -> LogFeed:
     """Make the feed of a trigger.
 
-    :param kwargs: what the trigger serialises.
+    :param kwargs: the arguments that the trigger serialises.
     """
     return LogFeed(kwargs["table"], kwargs["onelake_conn_id"], kwargs["poll_interval"])

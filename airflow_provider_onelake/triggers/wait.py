@@ -17,21 +17,21 @@ from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, open_log
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
 
-# A connection that nobody defined is said after about two minutes, by the default interval.
+# With the default interval, a connection that is not defined fails the sensor after about two minutes.
 _MORE_TRIES = 5
 
 
 class DeltaLogWaitTrigger(BaseTrigger):
-    """Follow a table's log in the triggerer until what is awaited has happened; then fire once, and end.
+    """Follow a table's log in the triggerer until the condition is met; then fire one event and end.
 
-    The event is ``{"status": "met", …}``, or ``{"status": "error", "message": …}`` for what a person has to look at. A
-    store that does not answer is asked again; a table that does not exist is waited for.
+    The event is ``{"status": "met", …}``, or ``{"status": "error", "message": …}`` if a person has to act. If a store
+    does not answer, the trigger asks again. If the table does not exist, the trigger waits.
 
     :param table: an address, or a path in the connection's lakehouse.
-    :param onelake_conn_id: the connection. Default: ``onelake_default``.
-    :param after: the last version already seen. Default: the version of now.
-    :param poll_interval: between two looks, in seconds. Default: 5.
-    :param awaited: one thing, see :class:`~airflow_provider_onelake.following.watch.Awaited`.
+    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``.
+    :param after: the last version already seen. Default: the table's version when the trigger starts.
+    :param poll_interval: seconds between two polls. Default: 5.
+    :param awaited: the one condition, as a field of :class:`~airflow_provider_onelake.following.watch.Awaited`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
         self.awaited = Awaited(**awaited)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what makes this trigger again in the triggerer."""
+        """Return the class path and the arguments from which the triggerer makes this trigger again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -63,7 +63,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Follow the log.
+        """Follow the log until the condition is met.
 
         :returns: one event.
         """

@@ -1,8 +1,8 @@
-"""Cluster mode: what a kind of cluster is told of a job, and what it is asked of the driver that it became.
+"""Cluster mode: how each kind of cluster takes a job, and how it answers questions about the job's driver.
 
-A driver of which nobody knows how the cluster calls it, since its submitter died, is looked for by what was known
-before it was submitted: a tag of YARN's, the name of a pod. A standalone master has nothing of the kind; there the
-driver itself says which one it is, in the job's :class:`~airflow_provider_onelake.engines.submit.spool.Exchange`.
+If a submitter dies, it may never have learnt its driver's id. The driver is then found by a name that was chosen before
+the submission: a tag on YARN, a pod's name on Kubernetes. A standalone master knows no such name. There the driver
+itself writes its id into the job's :class:`~airflow_provider_onelake.engines.submit.spool.Exchange`.
 """
 
 from __future__ import annotations
@@ -34,53 +34,49 @@ _HTTP_ERROR, _HTTP_NOT_FOUND = 400, 404
 
 
 class Cluster(Protocol):
-    """A kind of cluster: what it is told, and what it is asked."""
+    """A kind of cluster: how a job is submitted to it, and how its drivers are found and ended."""
 
     def files(self) -> Mapping[str, bytes]:
-        """Return the job's code by name, as far as the cluster takes it from the table's store."""
+        """Return the files of the job's code, by name, that the cluster reads from the table's store."""
 
     def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
-        """Return what the hook needs for a submission, and ``application``.
+        """Return the hook's arguments for a submission, and ``application``.
 
-        :param exchange: of the job.
         :param package: the jobs' zip, as a local file.
         """
 
     def check(self) -> None:
-        """Ask whether drivers can be found again at all, before one is submitted.
+        """Check before a submission that drivers of this cluster can be found again.
 
-        :raises SparkSetUpError: they cannot.
+        :raises SparkSetUpError: drivers cannot be found again.
         :raises SparkUnavailableError: the cluster does not answer.
         """
 
     def find(self, exchange: Exchange) -> str | None:
-        """Look for a job's driver, however it was submitted.
+        """Look for a job's driver on the cluster.
 
-        :param exchange: of the job.
-        :returns: its id; ``None`` where there is none yet, or the cluster cannot be asked that.
+        :returns: the driver's id; ``None`` if there is no driver yet, or if the cluster cannot look for drivers.
         :raises SparkUnavailableError: the cluster does not answer.
         """
 
     def is_over(self, driver: str) -> bool:
-        """Say whether a driver has ended, or is not known any more.
+        """Return whether a driver has ended, or is no longer known to the cluster.
 
-        :param driver: its id.
         :raises SparkUnavailableError: the cluster does not answer.
         """
 
     def kill(self, driver: str) -> None:
         """End a driver.
 
-        :param driver: its id.
         :raises SparkUnavailableError: the cluster does not answer.
         """
 
 
 @attrs.frozen
 class Standalone:
-    """Spark's own cluster. It takes drivers in Python only by a detour: their JVM is Spark's runner of Python.
+    """Spark's standalone cluster. It takes only JARs as drivers, so the driver is the JVM class that runs Python.
 
-    :param endpoint: of the master's REST server.
+    :param endpoint: the address of the master's REST server.
     """
 
     endpoint: str
@@ -107,7 +103,7 @@ class Standalone:
             self._ask("GET", "status", "none")
         except SparkUnavailableError as error:
             if isinstance(error.__cause__, httpx.TimeoutException):
-                # Somebody is there, and busy: that passes.
+                # The server accepts connections but is busy, which is transient.
                 raise
             raise SparkSetUpError(
                 f"The REST server of Spark's master does not answer at {self.endpoint}, and without it a driver cannot "
@@ -116,7 +112,7 @@ class Standalone:
             ) from error
 
     def find(self, exchange: Exchange) -> str | None:
-        """See :meth:`Cluster.find`: the master answers for ids only, and gives them itself."""
+        """See :meth:`Cluster.find`. The master assigns the ids itself, and answers only questions about an id."""
         return None
 
     def is_over(self, driver: str) -> bool:
@@ -125,7 +121,7 @@ class Standalone:
         if said.get("success"):
             return said.get("driverState") in ("FINISHED", "KILLED", "FAILED", "ERROR")
         if said.get("message"):
-            # A master that stands by, or recovers, knows no driver yet: nobody may take that for an end.
+            # A standby or recovering master knows no driver yet, so do not take this answer for the driver's end.
             raise SparkUnavailableError(f"Spark's master at {self.endpoint} cannot say: {str(said['message'])[:200]}")
         return True
 
@@ -156,10 +152,10 @@ class Standalone:
 
 @attrs.frozen
 class Yarn:
-    """YARN: an application is found by a tag that it is submitted with.
+    """YARN, where an application is found by a tag that is submitted with it.
 
-    :param manager: the ResourceManager; ``None`` where the connection names none.
-    :param tags: further ones, with commas between.
+    :param manager: the ResourceManager; ``None`` if the connection names none.
+    :param tags: further tags, with commas between.
     """
 
     manager: ResourceManager | None
@@ -171,7 +167,7 @@ class Yarn:
 
     def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
         """See :meth:`Cluster.options`."""
-        # Local files: spark-submit itself puts them where YARN's containers find them.
+        # Name local files, because spark-submit itself uploads them for YARN's containers.
         return {
             "application": str(MAIN_FILE),
             "py_files": str(package),
@@ -184,7 +180,7 @@ class Yarn:
 
     def check(self) -> None:
         """See :meth:`Cluster.check`."""
-        # Also that it answers, and how it wants to be signed in to.
+        # Ask for any tag, to prove that the ResourceManager answers and accepts the sign-in.
         self._manager().find("onelake")
 
     def find(self, exchange: Exchange) -> str | None:
@@ -210,9 +206,9 @@ class Yarn:
 
 @attrs.frozen
 class Kubernetes:
-    """Kubernetes: a driver is a pod, whose name is known before it is submitted.
+    """Kubernetes, where a driver is a pod with a name that is chosen before the submission.
 
-    :param namespace: of the pods.
+    :param namespace: the namespace of the pods.
     """
 
     namespace: str | None
@@ -272,7 +268,7 @@ class Kubernetes:
 
 
 def _jar() -> str:
-    # A standalone cluster takes nothing by another name; Python runs a zip by any.
+    # A standalone cluster takes only files that end with .jar. Python runs a zip with any name.
     return str(Path(job_package().name).with_suffix(".jar"))
 
 
@@ -281,10 +277,8 @@ def _name_of(exchange: Exchange) -> str:
 
 
 def cluster_of(hook: SubmitHook, target: SubmitTarget) -> Cluster | None:
-    """Return the cluster that drivers run on, ``None`` where the driver is a child of the task.
+    """Return the cluster that drivers run on, or ``None`` if the driver is a child of the task.
 
-    :param hook: of the connection.
-    :param target: what the connection says.
     :raises InvalidWriteError: the connection's master has no cluster mode.
     """
     if not hook.in_cluster_mode:
@@ -304,10 +298,10 @@ def cluster_of(hook: SubmitHook, target: SubmitTarget) -> Cluster | None:
 
 
 def access_in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAccess:
-    """Return what a cluster's driver is given: no environment, as all ways to it lead over a command line.
+    """Return the access for a cluster's driver, without environment variables: they would be on a command line.
 
-    :param access: that the connection of the lakehouse gives.
-    :param conf: of the Spark connection, whose word on signing in counts first.
+    :param access: what the connection of the lakehouse gives.
+    :param conf: settings of the Spark connection. Its settings for signing in count first.
     """
     if access.environment:
         log.warning(

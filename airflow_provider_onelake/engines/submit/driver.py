@@ -1,4 +1,4 @@
-"""The driver that one job became on a cluster: looked for, asked, given up, killed."""
+"""The driver of one job on a cluster: how it is found, asked, given up and killed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ log = logging.getLogger(__name__)
 
 @attrs.frozen
 class Driver:
-    """A job's driver, whether or not anybody has heard of it yet.
+    """A job's driver, whether or not its id is known yet.
 
-    :param cluster: that it runs on.
-    :param exchange: of the job.
     :param where: the master, for the log.
     """
 
@@ -30,10 +28,10 @@ class Driver:
     where: str
 
     def learn(self, known: str | None = None) -> str | None:
-        """Return its id: as its submitter was told, as it says itself, or as the cluster knows it.
+        """Return the driver's id: from the submission, from the exchange, or from the cluster.
 
-        :param known: from the submission. Default: nothing.
-        :returns: ``None`` where nobody has heard of it.
+        :param known: the id that the submission returned. Default: none.
+        :returns: the id; ``None`` while it is unknown.
         :raises SparkUnavailableError: the cluster does not answer.
         """
         told = None if known else self.exchange.driver
@@ -44,7 +42,7 @@ class Driver:
         return found
 
     def at_work(self) -> bool:
-        """Say of a driver that is not over whether it is known which one it is, and it has said nothing else so far.
+        """Return whether a driver that is not over has a known id and has written no result and no error yet.
 
         :raises StoreUnavailableError: the store did not answer.
         """
@@ -53,12 +51,12 @@ class Driver:
         return silent and self.exchange.driver is not None
 
     def is_over(self) -> bool:
-        """Say whether there is nothing to wait for: it has ended, or it is given up and will do nothing.
+        """Return whether the driver has ended, or is given up and will do nothing.
 
         :raises TransientError: the store or the cluster does not answer.
         """
         verdict = self.exchange.verdict
-        # A failed driver may be started again by its cluster, a finished one needs no cluster any more.
+        # A result ends the wait. An error does not, because the cluster may start a failed driver again.
         if verdict is not None and verdict.result is not None:
             return True
         driver = self.learn()
@@ -67,9 +65,9 @@ class Driver:
         return (self.exchange.withdrawn or self.exchange.unseen) and self.give_up()
 
     def give_up(self) -> bool:
-        """Take its plan back, so that it does nothing when it starts after all.
+        """Take the driver's plan back, so that the driver does nothing if it still starts.
 
-        :returns: whether it had not started.
+        :returns: whether the driver had not started.
         :raises StoreUnavailableError: the store did not answer.
         """
         given_up = self.exchange.withdraw()
@@ -83,12 +81,12 @@ class Driver:
         return given_up
 
     def kill(self) -> bool:
-        """End it, also where it has not started yet; best effort.
+        """Try to end the driver, also if it has not started yet.
 
-        :returns: whether the store and the cluster took the order; else the driver may work on.
+        :returns: whether the store and the cluster took the order. If not, the driver may go on.
         """
         done = True
-        # The plan first: one that its cluster starts again, or late, then has nothing to do.
+        # Take the plan back first: a driver that the cluster starts late, or again, then finds nothing to do.
         for step in (self.exchange.withdraw, self._kill):
             try:
                 step()

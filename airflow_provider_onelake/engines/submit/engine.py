@@ -1,8 +1,8 @@
-"""spark-submit: every job is a Spark application of its own, on whatever master the connection names.
+"""The spark-submit engine: each job is its own Spark application, on the master that the connection names.
 
-In client mode (and with a local master) the driver is a child of the task, and plan and verdict are files beside it.
-In cluster mode the driver is the cluster's: it outlives the task, plan and verdict go through the table's store, and
-:mod:`~airflow_provider_onelake.engines.submit.clusters` finds it again.
+In client mode, and with a local master, the driver is a child of the task, and plan and verdict are local files. In
+cluster mode the driver runs on the cluster and outlives the task. Plan and verdict then go through the table's store,
+and :mod:`~airflow_provider_onelake.engines.submit.clusters` finds the driver again.
 """
 
 from __future__ import annotations
@@ -49,22 +49,23 @@ _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
 _PATIENCE = 15
 _STOP_SECONDS = 8
-# Its verdict would be in the very store that it does not reach.
+# A driver that does not reach the table's store cannot write its verdict there, so point to the cluster's log.
 _SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
 
 
 class SubmitEngine:
     """Runs jobs by ``spark-submit``, each as an application of its own.
 
-    :param target: what the connection says.
-    :param timeout: in seconds, after which a job is stopped. Default: never.
-    :param access: to the table's store. Default: Spark needs nothing for it.
-    :param store: opens the table's store, by which a driver in cluster mode is talked to. Default: none, so cluster
+    :param target: the settings of the Spark connection.
+    :param timeout: seconds after which a job is stopped. Default: never.
+    :param access: what Spark needs to reach the table's store. Default: nothing.
+    :param store: opens the table's store, through which plan and verdict go in cluster mode. Default: none, so cluster
         mode is refused.
-    :param leave: called in cluster mode when a job that stages is the cluster's, with its attempt and the seconds that
-        it may go on for; it may raise, to be called again later by staging or settling the same job. Default: the
-        engine waits.
-    :param seen: told of a job's application when its driver has ended: its own UI has too. Default: nobody.
+    :param leave: called in cluster mode while the driver of a staging job runs, with the attempt and the seconds that
+        are left. It may raise to leave the wait to others; staging or settling the same job then attaches to the driver
+        again. Default: the engine waits.
+    :param seen: called with a job's application when its driver has ended. The driver's own UI has then ended too.
+        Default: no call.
     :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
     """
 
@@ -102,11 +103,11 @@ class SubmitEngine:
 
     @property
     def outlives_the_task(self) -> bool:
-        """Whether a driver goes on when the task's worker dies."""
+        """Whether drivers go on after the task's worker has died."""
         return self._cluster is not None
 
     def analyze(self, job: StageJob) -> Analysis:
-        """Tell what the job would write; see :meth:`Engine.analyze`.
+        """Return what the job would write; see :meth:`Engine.analyze`.
 
         :param job: its ``buffer_uri`` is not used.
         """
@@ -136,24 +137,13 @@ class SubmitEngine:
         return SparkResult(engine=self.name, **self._run(job.doing, job))
 
     def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
-        """Return the attempts of a task whose jobs may still be at work; see :meth:`DurableEngine.left_at_work`.
-
-        :param table_uri: of the table, as Spark addresses it.
-        :param owner: whose work it is.
-        :param doing: what the jobs do.
-        """
+        """Return the attempts of a task whose jobs may still run; see :meth:`DurableEngine.left_at_work`."""
         if self._cluster is None:
             return []
         return [found.attempt for found in Exchange.owned(self._open_store(), table_uri, owner, doing)]
 
     def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-        """Bring what an earlier attempt left at work to its end; see :meth:`DurableEngine.settle`.
-
-        :param table_uri: of the table, as Spark addresses it.
-        :param attempt: the earlier one's id.
-        :param doing: what its job does.
-        :param wanted: whether what it does is of use.
-        """
+        """End the job that an earlier attempt left running; see :meth:`DurableEngine.settle`."""
         if self._cluster is None:
             return
         exchange = Exchange.at(self._open_store(), table_uri, attempt, doing)
@@ -175,7 +165,7 @@ class SubmitEngine:
             log.info("Spark at %s: the driver of attempt %s is killed: nobody wants it any more", self._where, attempt)
             driver.kill()
             if exchange.driver is not None:
-                # Until it is gone: a kill is an order, and may have got lost.
+                # Wait until the driver is gone, because the order to kill it may have got lost.
                 self._wait(driver, leaving=False, wanted=False)
         self._raise_if_ended(what)
         self._driver = None
@@ -203,7 +193,7 @@ class SubmitEngine:
 
     def _attached(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
         """Run a job whose driver is a child of this process."""
-        # Nobody else may read it: a plan holds the options of the source.
+        # A temporary directory is private to this user: a plan may hold secrets in the options of its source.
         with tempfile.TemporaryDirectory(prefix="onelake-") as home:
             package, verdict = job_package(), Path(home, "verdict.json")
             plan, alive = Path(home, "plan.json"), Path(home, "alive")
@@ -217,7 +207,7 @@ class SubmitEngine:
             return load_verdict(verdict.read_bytes()) if verdict.exists() else None, said
 
     def _clustered(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
-        """Run a job whose driver is the cluster's; where this attempt has submitted it before, only wait."""
+        """Run a job whose driver runs on the cluster. If this attempt has submitted it before, only wait for it."""
         assert self._cluster is not None
         check_plan(job)
         exchange, said = Exchange.of(self._open_store(), job, kind), None
@@ -235,7 +225,7 @@ class SubmitEngine:
             if known is not None:
                 driver.learn(known)
             if self._ended is not None:
-                # Whoever ended it did not know the driver yet.
+                # stop() or the timer ran before the driver was known, so kill the driver here.
                 self._kill(driver)
         self._wait(driver, leaving=kind == StageJob.doing)
         verdict = exchange.verdict
@@ -244,7 +234,7 @@ class SubmitEngine:
         return verdict, said
 
     def _came_to_nothing(self, driver: Driver) -> bool:
-        """Say of a submission that failed whether it left no driver, and leaves none from now on."""
+        """Return whether a failed submission has left no driver, and no driver of it can start any work later."""
         try:
             return driver.learn() is None and driver.give_up()
         except TransientError as error:
@@ -252,11 +242,11 @@ class SubmitEngine:
             return False
 
     def _found_by_another_try(self, kind: str, job: StageJob) -> Verdict | None:
-        """Return what another try of the task found out, or still does, if it asked the same."""
+        """Return the verdict of another try of the same analysis, and wait for it if that try still runs."""
         for exchange in Exchange.owned(self._open_store(), job.table_uri, job.owner, kind):
             if exchange.attempt == job.attempt:
                 continue
-            # A source without a fingerprint may be another by now (protocol: same source).
+            # Without a fingerprint, the source may have changed since (protocol: same source).
             same = bool(job.fingerprint) and exchange.does_work_of(kind, job.as_dict())
             self._settle(exchange, kind, wanted=same)
             verdict = exchange.verdict
@@ -266,7 +256,7 @@ class SubmitEngine:
         return None
 
     def _submit_to(self, cluster: Cluster, exchange: Exchange, job: SparkJob) -> tuple[str | None, str | None]:
-        """Submit a job; return what was said where that failed, and the driver where its id is known at once."""
+        """Submit a job. Return the error text of a failed submission, and the driver's id if it is known at once."""
         with tempfile.TemporaryDirectory(prefix="onelake-") as home:
             package = Path(home, job_package().name)
             package.write_bytes(job_package().content)
@@ -285,7 +275,7 @@ class SubmitEngine:
             self._process = None
 
     def _wait(self, driver: Driver, *, leaving: bool, wanted: bool = True) -> None:
-        """Wait until a driver has ended, or is given up; or leave that to others as soon as it is known to work."""
+        """Wait until a driver has ended or is given up. With `leaving`, hand the wait over once the driver works."""
         missed, pause = 0, _POLL_SECONDS
         while self._ended is None:
             try:
@@ -293,7 +283,7 @@ class SubmitEngine:
                     return
                 left = None if self._timeout is None else self._timeout - driver.exchange.age
                 if left is not None and left <= 0:
-                    # It began in another process, so this one's timer is not all.
+                    # An earlier process may have submitted the job, so this process's timer is not enough.
                     self._end("expired")
                     return
                 if leaving and self._leave is not None and driver.at_work():
@@ -314,13 +304,13 @@ class SubmitEngine:
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """Let a job run for as long as it may."""
+        """Run a block with a fresh end state, under the engine's timeout."""
         self._wake.clear()
         self._end_done.clear()
         self._ended = None
         self._may_work_on = False
         if self._stopped:
-            # Just now, so this job's way out may be missed: take it from here.
+            # stop() ran after the check above and before this job could see it, so end the job here.
             self._end("stopped")
         timer = threading.Timer(self._timeout, self._end, ["expired"]) if self._timeout is not None else None
         try:
@@ -341,7 +331,7 @@ class SubmitEngine:
             log.info("Stopping spark-submit for %s", self._where)
             process.stop()
         if driver is not None:
-            # In a thread, as this may be a signal handler, and the cluster may not answer.
+            # Use a thread: this may be a signal handler, and the cluster may not answer.
             killer = threading.Thread(target=self._kill, args=[driver], name="kill-driver", daemon=True)
             killer.start()
             killer.join(_STOP_SECONDS)
@@ -354,7 +344,7 @@ class SubmitEngine:
     def _raise_if_ended(self, what: str) -> None:
         if self._ended is None:
             return
-        # The process may end with the task, and whoever kills the driver with it.
+        # Another thread is killing the driver. Wait for it, or this process may exit first.
         self._end_done.wait(2 * _STOP_SECONDS)
         doubt = f"could not be ended for certain and may go on at {self._where}, where a retry finds it"
         became = doubt if self._may_work_on else "was ended"

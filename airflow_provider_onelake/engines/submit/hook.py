@@ -1,8 +1,8 @@
-"""The Spark provider's hook for one application, and all that is used of it beside what it documents.
+"""The Spark provider's hook for one application, with the only uses of its private attributes.
 
-Two of its attributes have a leading underscore, and there is no other way to what they say: where a connection leads
-(``_connection``), and the process that it started (``_submit_sp``), which it would stop without its children. They are
-read here and nowhere else, so that a version of the provider that has others says so by name.
+We need two of them: ``_connection``, the resolved fields of the connection, and ``_submit_sp``, the process that the
+hook started, because the hook itself would stop it without its children. Read them only here, so that a version of the
+provider without them fails with a clear message.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class SubmitHook:
 
     @property
     def master(self) -> str:
-        """The master, as ``spark-submit`` is told."""
+        """The master that ``spark-submit`` is given."""
         return str(self._resolved("master"))
 
     @property
     def in_cluster_mode(self) -> bool:
-        """Whether the driver is the cluster's."""
+        """Whether the driver runs on the cluster."""
         return bool(self._resolved("deploy_mode") == "cluster")
 
     @property
@@ -56,7 +56,7 @@ class SubmitHook:
 
     @property
     def rest_endpoint(self) -> str | None:
-        """The REST server of a standalone master, where drivers run on its cluster."""
+        """The address of a standalone master's REST server, in cluster mode."""
         return self._resolved("rest_endpoint") or None
 
     @property
@@ -71,7 +71,7 @@ class SubmitHook:
 
     @property
     def process(self) -> Any:
-        """The process of the script, ``None`` before it is started."""
+        """The process of the script; ``None`` before it is started."""
         return self._private("_submit_sp")
 
     def submit(self, application: str, **popen: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""What a submitted job takes along, and what it brings back: code as one zip, a plan, a verdict."""
+"""The files of a submitted job: its code as one zip, the plan that it reads, and the verdict that it writes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class JobPackage:
 @functools.cache
 def job_package() -> JobPackage:
     """Return the code of all jobs as one zip, whose bytes depend on the code only."""
-    # Instead of the package's own __init__: on Spark there is nothing of the package but its jobs.
+    # Use an empty __init__ instead of the package's own: the zip has only the jobs of the package.
     files = {f"{_PACKAGE}/__init__.py": b"", "__main__.py": _MAIN.encode()}
     files |= {f"{_PACKAGE}/spark_jobs/{path.name}": path.read_bytes() for path in MAIN_FILE.parent.glob("*.py")}
     content = io.BytesIO()
@@ -68,9 +68,9 @@ def dump_plan(kind: str, job: Mapping[str, Any]) -> bytes:
 
 @attrs.frozen
 class Verdict:
-    """What a driver says of its job; of a driver that only says where it is, neither of both.
+    """The verdict of a driver. It has neither result nor error while the driver has written only its id.
 
-    :param driver: which driver said so, as its cluster calls it; ``None`` where that is plain.
+    :param driver: the driver's id on its cluster, in the verdict that a driver writes when it begins; else ``None``.
     :param result: what the job returned.
     :param error: why there is no result.
     :param starting: whether Spark itself could not be started.
@@ -86,7 +86,7 @@ def load_verdict(content: bytes) -> Verdict:
     """Read a verdict.
 
     :param content: as ``spark_jobs.main`` wrote it.
-    :raises SparkJobError: it is none of this version of the package.
+    :raises SparkJobError: this version of the package cannot read the verdict.
     """
     try:
         said = json.loads(content)

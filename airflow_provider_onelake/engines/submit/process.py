@@ -1,4 +1,4 @@
-"""One ``spark-submit`` as a child of the task: started by the Spark provider's hook, stopped with all its children."""
+"""A ``spark-submit`` process of the task. The Spark provider's hook starts it; we stop it with all its children."""
 
 from __future__ import annotations
 
@@ -31,13 +31,10 @@ _LONGEST = 3000
 
 
 class SubmitProcess:
-    """A ``spark-submit`` in a process group of its own.
-
-    :param hook: with the job's settings.
-    """
+    """A ``spark-submit`` in its own process group."""
 
     driver: str | None = None
-    """On a standalone cluster in cluster mode, which driver it became, once :meth:`run` has returned."""
+    """The driver's id once :meth:`run` has returned, on a standalone cluster in cluster mode."""
 
     def __init__(self, hook: SubmitHook) -> None:
         self.hook = hook
@@ -45,12 +42,12 @@ class SubmitProcess:
         self._stopping = threading.Event()
 
     def run(self, application: str, environment: Mapping[str, str]) -> str | None:
-        """Run it to its end; its output goes to the task's log.
+        """Run the process to its end. Its output goes to the task's log.
 
         :param application: script or JAR.
         :param environment: further variables of the process.
-        :returns: the last of its output where it failed, else ``None``.
-        :raises SparkSetUpError: it cannot be started.
+        :returns: the end of the output if the process failed, else ``None``.
+        :raises SparkSetUpError: the process cannot be started.
         """
         from airflow.providers.common.compat.sdk import AirflowException
 
@@ -68,11 +65,11 @@ class SubmitProcess:
         return None
 
     def stop(self) -> None:
-        """Stop it, if need be by force. Returns within about eight seconds, from a signal handler too."""
+        """Stop the process, if needed by force. This returns within about eight seconds, also in a signal handler."""
         if self._stopping.is_set():
             return
         self._stopping.set()
-        # In a thread, as a signal handler may have interrupted the main thread where it starts the process.
+        # Use a thread: this may be a signal handler that interrupted the main thread while it started the process.
         stopped = threading.Event()
         threading.Thread(target=self._stop, args=(stopped,), name="stop-spark", daemon=True).start()
         stopped.wait(_TERM_SECONDS + _KILL_SECONDS)
@@ -80,17 +77,17 @@ class SubmitProcess:
     def _stop(self, stopped: threading.Event) -> None:
         process = self._process(_START_SECONDS)
         if process is not None:
-            # Not the script's pid alone: the JVM and its Python are in its group.
+            # Signal the process group: the JVM and its Python belong to it.
             for how, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
                 if not _signal_group(process.pid, how) or self._gone(process, seconds):
                     break
         stopped.set()
 
     def _process(self, seconds: float) -> Any:
-        """Return the process, which may only be starting, ``None`` where there is none any more."""
+        """Return the process, and wait for it if it is just starting; ``None`` if it has ended."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self.ended.is_set():
-            # Not by the hook's own way to kill, which leaves the script's children alive.
+            # Do not use the hook's own way to kill the process: it leaves the script's children alive.
             if self.hook.process is not None:
                 return self.hook.process
             time.sleep(_POLL_SECONDS)
@@ -109,10 +106,7 @@ class SubmitProcess:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep a file locked for as long as this process lives and the block lasts.
-
-    :param path: of the file, which is made.
-    """
+    """Create a file and keep it locked until the block ends or this process dies."""
     with path.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

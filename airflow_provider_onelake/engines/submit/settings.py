@@ -1,4 +1,4 @@
-"""Which Spark a connection of the type ``spark`` stands for, and the ``spark-submit`` that reaches it."""
+"""The settings of a connection of the type ``spark``, and the environment of its ``spark-submit``."""
 
 from __future__ import annotations
 
@@ -29,49 +29,50 @@ _EXTENSIONS = "spark.sql.extensions"
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 _EXCLUDES = "spark.jars.excludes"
 _REDACTION = "spark.redaction.regex"
-# Spark's own, with what it forgets: keys of storage accounts.
+# Spark's own pattern of secrets, extended by the keys of storage accounts.
 _TELLING = r"(?i)secret|passw|token|access[.]?key|account[.]?key|[.]sas[.]"
-# And all that executors are given by their environment: the values are the lakehouse's.
+# Also hide the executors' environment variables, because their values come from the lakehouse's connection.
 _HIDDEN = rf"{_TELLING}|^spark[.]executorEnv[.]"
 
 _SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # Its carriage returns make one endless line of a task's log.
+    # The progress bar's carriage returns would make one endless line in the task's log.
     "spark.ui.showConsoleProgress": "false",
-    # All that a driver prints goes into the task's log: hundreds of lines for a job of a second.
+    # A driver's output goes into the task's log. At the level INFO, a short job prints hundreds of lines.
     "spark.log.level": "WARN",
 }
 
-# Settings that look like a secret, and only say where one is, or how one is asked for.
+# Settings whose names look like a secret, but which say only where a secret is or how to get it.
 _NO_SECRET = re.compile(
     r"(?i)secretKeyRef[.]|[.]secrets[.]|kerberos[.]tokenSecret[.]|(?:file|provider|type|regex|enabled)$"
 )
 _PATH = re.compile(r"(?:[\w+-]+:)?/|[.]/")
-# Variables of processes, whose names are written otherwise.
+# Settings that set environment variables, whose names follow another style.
 _VARIABLES = re.compile(r"^spark[.](?:executorEnv|yarn[.]appMasterEnv|kubernetes[.]driverEnv)[.](.+)$")
 _TELLING_VARIABLE = r"(?i)secret|passw|token|access_?key|account_?key|(?:^|_)(?:key|sas)(?:_|$)"
-# Inside a value: properties of a JVM, options of a program; an address with a password.
+# Secrets inside a value: JVM properties and program options, and an address with a password.
 _OPTIONS = re.compile(r"(?:-D|--)([\w.-]+)[=\s]+(\S+)")
 _PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
-# Names of environment variables whose values must not be read.
+# Names of environment variables whose values must not be shown.
 _SECRET_NAMES = re.compile(r"(?i)secret|password|token|key|sas")
-# What Airflow is told by its environment is none of Spark's business: keys, connections.
+# Airflow's own environment variables hold keys and connections, so they are not passed to Spark.
 _AIRFLOWS = ("AIRFLOW__", "AIRFLOW_CONN_", "AIRFLOW_VAR_", "_AIRFLOW_")
 
 
 @attrs.frozen
 class SubmitTarget:
-    """What a connection of the type ``spark`` says, in the Spark provider's fields and in three of ours.
+    """The settings of a connection of the type ``spark``: the Spark provider's fields, and three of ours.
 
-    Ours are in the extra: ``conf``, Spark's settings as a mapping; ``jars`` and ``packages``, which take the place of
-    what is fetched otherwise: Delta Lake, and what the table's store needs. An empty one says that Spark has them.
+    Our fields are in the connection's extra. ``conf`` has Spark's settings as a mapping. ``jars`` and ``packages``
+    replace the packages that a job asks for by default: Delta Lake, and those of the table's store. An empty one means
+    that Spark has them already.
 
     :param conn_id: the connection.
     :param conf: settings of every job.
     :param jars: paths or addresses. Default: none.
-    :param packages: Maven coordinates. Default, where there are no ``jars``: Delta Lake and the store's.
-    :param resource_manager: address of YARN's. Default: none.
+    :param packages: Maven coordinates. Default, without ``jars``: Delta Lake and the packages of the store.
+    :param resource_manager: the address of YARN's ResourceManager. Default: none.
     """
 
     conn_id: str
@@ -147,7 +148,7 @@ class SubmitTarget:
                 **further,
             )
         except (NameError, RuntimeError) as error:
-            # As it says that the Kubernetes provider is not installed.
+            # The hook raises these if the Kubernetes provider is not installed.
             raise SparkSetUpError(
                 f"The connection {self.conn_id} is for Spark on Kubernetes, and this worker lacks "
                 f"apache-airflow-providers-cncf-kubernetes. Install it; nothing was staged. ({error})"
@@ -156,9 +157,9 @@ class SubmitTarget:
 
 
 def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a ``spark-submit``: the worker's, without what is Airflow's own or Spark Connect's.
+    """Return the environment of a ``spark-submit``: the worker's, without the variables of Airflow and Spark Connect.
 
-    Where the worker has no Spark of its own, pip's ``pyspark`` is one.
+    If the worker has no other Spark, the ``pyspark`` that pip installed is used.
 
     :param binary: name of the script.
     :param further: variables to add.
@@ -169,7 +170,7 @@ def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]
     if home := env.get("SPARK_HOME"):
         env["PATH"] = f"{home}/bin:{env.get('PATH', '')}"
     elif pip is not None and Path(shutil.which(binary) or sys.executable).parent == Path(sys.executable).parent:
-        # pip's script beside the interpreter would look for Spark by whichever python3 comes first on PATH.
+        # pip's own script looks for Spark with the first python3 on PATH, which may be another one. So name its home.
         env["SPARK_HOME"], env["PATH"] = str(pip), f"{pip}/bin:{env.get('PATH', '')}"
     if shutil.which(binary, path=env.get("PATH")) is None:
         raise SparkSetUpError(
@@ -181,18 +182,14 @@ def child_environment(binary: str, further: Mapping[str, str]) -> dict[str, str]
 
 
 def secrets(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of an environment that nobody may read, the longest first.
-
-    :param environment: of a process.
-    """
+    """Return the secret values of an environment, the longest first."""
     return sorted((v for name, v in environment.items() if v and _SECRET_NAMES.search(name)), key=len, reverse=True)
 
 
 def check_plan(job: SparkJob) -> None:
-    """Refuse a secret in a job that goes through the table's store: whoever reads the table can read it there.
+    """Refuse a secret in the plan of a job in cluster mode, because every reader of the table can read the plan.
 
-    :param job: for a driver in cluster mode.
-    :raises InvalidWriteError: an option of its source, or a setting of its session, looks like one.
+    :raises InvalidWriteError: an option of the job's source, or a setting of its session, looks like a secret.
     """
     options = job.as_dict().get("source", {}).get("options") or {}
     if found := _telling({**job.session, **{str(name): str(value) for name, value in options.items()}}):
@@ -211,10 +208,7 @@ def _pip_spark() -> Path | None:
 
 
 def _telling(settings: Mapping[str, str]) -> list[str]:
-    """Return the names of settings or options that look like a secret, or whose value holds one.
-
-    :param settings: of Spark, or options of a source.
-    """
+    """Return the names of settings or options that look like a secret, or whose value holds one."""
     return [key for key, value in settings.items() if _is_secret(key, value)]
 
 

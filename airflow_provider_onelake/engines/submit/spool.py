@@ -1,15 +1,15 @@
-"""The directory in the table's store by which a job's submitter and its driver on a cluster talk.
+"""The directory in the table's store through which a submitter and its driver on a cluster exchange messages.
 
     staged/jobs/<attempt>/<what it does>/submission.json    the claim: whose it is, which driver it became
     staged/jobs/<attempt>/<what it does>/plan.json          what to do: without it, a driver does nothing
     staged/jobs/<attempt>/<what it does>/verdict.json       which driver it is, then how it went
 
-A worker that died leaves it behind, and the next try reads it. It is removed when the job's verdict was read; of a job
-that nobody asked for any more, VACUUM removes it as any file that the table does not name.
+If a worker dies, it leaves the directory behind, and the next try reads it. The directory is removed when the job's
+verdict has been read. If no try reads the verdict, VACUUM removes the files, because the table does not name them.
 
-The plan is a ticket. A driver says which one it is *before* it reads the plan; whoever gives up a driver that nobody
-has heard of takes the plan back *before* looking for a word of it once more. So either the driver is heard of, or it
-finds no plan: work is never done twice, however long a submission was on its way.
+The plan is a ticket. A driver writes its id *before* it reads the plan. A submitter that gives up an unknown driver
+takes the plan back *before* it looks for the driver's id once more. So either the submitter finds the id, or the driver
+finds no plan. Work is never done twice, however long a submission takes to arrive.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PLAN, VERDICT, SUBMISSION = "plan.json", "verdict.json", "submission.json"
 
 _UNSEEN_SECONDS = 180
-# What differs between two tries of the same work.
+# The fields of a job that differ between two tries of the same work.
 _OF_A_TRY = ("attempt", "buffer_uri")
 
 
@@ -42,9 +42,9 @@ _OF_A_TRY = ("attempt", "buffer_uri")
 class Exchange:
     """One job's directory.
 
-    :param store: rooted at the table.
-    :param path: relative to the table.
-    :param uri: as Spark addresses it.
+    :param store: a store rooted at the table.
+    :param path: the directory, relative to the table.
+    :param uri: the directory's address for Spark.
     """
 
     store: Store
@@ -53,34 +53,21 @@ class Exchange:
 
     @classmethod
     def of(cls, store: Store, job: SparkJob, kind: str) -> Exchange:
-        """Return a job's.
-
-        :param store: rooted at the table.
-        :param job: that is submitted.
-        :param kind: what it does.
-        """
+        """Return the exchange of a job."""
         return cls.at(store, job.table_uri, job.attempt, kind)
 
     @classmethod
     def at(cls, store: Store, table_uri: str, attempt: str, kind: str) -> Exchange:
-        """Return that of an attempt.
-
-        :param store: rooted at the table.
-        :param table_uri: of the table, as Spark addresses it.
-        :param attempt: its id.
-        :param kind: what its job does.
-        """
+        """Return the exchange of an attempt's job."""
         path = f"{JOBS}/{attempt}/{kind}"
         return cls(store, path, f"{table_uri}/{path}")
 
     @classmethod
     def owned(cls, store: Store, table_uri: str, owner: str, kind: str) -> list[Exchange]:
-        """Return those of all tries of a task whose verdict nobody has read, in one listing.
+        """Return the exchanges of all tries of a task whose verdicts are not read yet, with one listing.
 
-        :param store: rooted at the table.
-        :param table_uri: of the table, as Spark addresses it.
-        :param owner: as the jobs say; nothing is found for an empty one.
-        :param kind: what the jobs do.
+        :param owner: the ``owner`` of the jobs. An empty one finds nothing.
+        :param kind: the kind of the jobs.
         """
         if not owner:
             return []
@@ -95,29 +82,25 @@ class Exchange:
         return self.path.split("/")[-2]
 
     def address(self, name: str) -> str:
-        """Return an object's address, for Spark.
-
-        :param name: of the object.
-        """
+        """Return the address of an object in the directory for Spark."""
         return f"{self.uri}/{name}"
 
     def send(
         self, kind: str, fields: Mapping[str, Any], files: Mapping[str, bytes] | None = None, owner: str = ""
     ) -> bool:
-        """Claim the submission, and write what the driver needs.
+        """Claim the submission, and write the files that the driver needs.
 
-        :param kind: what the job does.
-        :param fields: of the job.
-        :param files: by name, of the job's code. Default: none.
-        :param owner: whose work it is, for :meth:`owned`.
-        :returns: whether it is the caller's to submit; another execution of the attempt may have done so.
+        :param fields: the job's fields.
+        :param files: the files of the job's code, by name. Default: none.
+        :param owner: the job's owner, for :meth:`owned`.
+        :returns: whether the caller is to submit the job. If not, another execution of the attempt has claimed it.
         """
         try:
-            # Bytes of its own: of two executions with an answer that was lost, both would take equal ones for theirs.
+            # Make the bytes of each claim different: after a lost answer, equal bytes would look like one's own claim.
             claim = {"owner": owner, "claim": uuid.uuid4().hex}
             self.store.create(f"{self.path}/{SUBMISSION}", json.dumps(claim).encode())
         except ObjectExistsError:
-            # Not a file more: the plan may have been taken back.
+            # Write no file: the plan may have been taken back, and must not be there again.
             return False
         for name, content in {**(files or {}), PLAN: dump_plan(kind, fields)}.items():
             self.store.put(f"{self.path}/{name}", content)
@@ -125,40 +108,33 @@ class Exchange:
 
     @property
     def submitted(self) -> bool:
-        """Whether somebody claimed the submission."""
+        """Whether the submission has been claimed."""
         return self._get(SUBMISSION) is not None
 
     @property
     def owner(self) -> str:
-        """Whose work it is."""
+        """The job's owner."""
         return str(self._submission.get("owner") or "")
 
     @property
     def driver(self) -> str | None:
-        """The driver, as whoever submitted it knew it, or as it says itself; ``None`` while neither does."""
+        """The driver's id, written by the submitter or by the driver itself; ``None`` while neither has written it."""
         known: str | None = self._submission.get("driver")
         return known or (verdict.driver if (verdict := self.verdict) else None)
 
     def remember(self, driver: str) -> None:
-        """Write down which driver it became.
-
-        :param driver: its id.
-        """
+        """Write down the id of the job's driver."""
         self._note(driver=driver)
 
     def does_work_of(self, kind: str, fields: Mapping[str, Any]) -> bool:
-        """Say whether the plan that was sent is that of a job, whichever try's. One that was taken back is none.
-
-        :param kind: what the job does.
-        :param fields: of the job.
-        """
+        """Return whether the plan in the directory is for the same work as a job. A plan taken back never is."""
         sent = self._get(PLAN)
         return sent is not None and _work(sent) == _work(dump_plan(kind, fields))
 
     def withdraw(self) -> bool:
         """Take the plan back, so that a driver that starts from now on does nothing.
 
-        :returns: whether that is certain. Else a driver has spoken up, and may have read the plan before.
+        :returns: whether that is certain. If not, a driver has written its id, and may have read the plan before.
         :raises StoreUnavailableError: the store did not answer.
         """
         self.store.delete(f"{self.path}/{PLAN}")
@@ -172,12 +148,12 @@ class Exchange:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the driver says, ``None`` before it says anything.
+        """The driver's verdict; ``None`` until the driver has written one.
 
-        :raises SparkJobError: it is none of this version of the package.
+        :raises SparkJobError: another version of the package wrote the verdict.
         """
         content = self._get(VERDICT)
-        # Hadoop writes in place where a store has no other way, so half of one may be there for a moment.
+        # On some stores Hadoop writes in place, so for a moment half a verdict may be there. Ignore it.
         return load_verdict(content) if content is not None and _is_whole(content) else None
 
     @property
@@ -188,17 +164,17 @@ class Exchange:
 
     @property
     def unseen(self) -> bool:
-        """Whether the submission is so old that a driver of which nobody has heard is given up."""
+        """Whether the submission is so old that a driver without an id is given up."""
         return self.age > _UNSEEN_SECONDS
 
     def clear(self) -> None:
-        """Remove all of it; best effort, as VACUUM takes what is left."""
+        """Remove the directory, as far as possible. VACUUM removes what is left."""
         with contextlib.suppress(Exception):
-            # In the order of their names: the plan before the claim.
+            # The listing is sorted by name, so the plan is deleted before the claim.
             for info in list(self.store.list(self.path)):
                 self.store.delete(info.path)
-            # Hadoop leaves empty objects on Azure that stand for the directories of what a driver wrote. The attempt's
-            # may hold another job: whether a store deletes what is in a directory too, is not left to the store.
+            # On Azure, Hadoop leaves an empty object for each directory that a driver wrote to. The attempt's directory
+            # may hold another job, and a store may delete a directory with its content, so delete only empty ones.
             for directory in (self.path, self.path.rpartition("/")[0]):
                 if not any(True for _ in self.store.list(directory)):
                     self.store.delete(directory)

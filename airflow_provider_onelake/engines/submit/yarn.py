@@ -1,4 +1,4 @@
-"""YARN's ResourceManager by its REST API: applications are found by a tag, asked and killed.
+"""A client of the REST API of YARN's ResourceManager: it finds applications by a tag, asks for them and kills them.
 
 https://hadoop.apache.org/docs/stable/hadoop-yarn/hadoop-yarn-site/ResourceManagerRest.html
 """
@@ -12,7 +12,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import SparkSetUpError, SparkUnavailableError
 
-# To connect, and to read, in seconds.
+# Seconds to connect, and seconds to read.
 _TIMEOUT = (5, 30)
 _OVER = ("FINISHED", "FAILED", "KILLED")
 _HTTP_NOT_FOUND = 404
@@ -23,21 +23,21 @@ _HTTP_ERROR = 400
 class ResourceManager:
     """The ResourceManager of a cluster.
 
-    :param address: of its web application; without a scheme it is ``http``.
-    :param kerberos: whether it asks for a Kerberos ticket.
+    :param address: the address of its web application. Without a scheme, ``http`` is used.
+    :param kerberos: whether requests need a Kerberos ticket.
     """
 
     address: str
     kerberos: bool = False
 
     def find(self, tag: str) -> str | None:
-        """Return the application with a tag, one that is at work rather than one that has ended.
+        """Return an application with a tag. One that still runs comes before one that has ended.
 
-        :param tag: which YARN keeps in lower case.
+        :param tag: the tag. YARN keeps tags in lower case.
         :raises SparkUnavailableError: the ResourceManager does not answer.
         """
         said = self._ask("GET", f"?applicationTags={tag.lower()}") or {}
-        # Without any application it says null.
+        # If there is no application, YARN answers null.
         found = sorted((said.get("apps") or {}).get("app") or (), key=lambda app: app["state"] in _OVER)
         return str(found[0]["id"]) if found else None
 
@@ -59,7 +59,7 @@ class ResourceManager:
         self._ask("PUT", f"/{application}/state", json={"state": "KILLED"})
 
     def _ask(self, method: str, what: str, **body: Any) -> dict[str, Any] | None:
-        """Return the answer, ``None`` where there is no such application."""
+        """Return the answer, or ``None`` if there is no such application."""
         import requests
 
         try:

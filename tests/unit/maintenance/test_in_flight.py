@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from airflow_provider_onelake.commit.policy import Policy
@@ -16,6 +19,7 @@ from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writ
 from airflow_provider_onelake.staging.buffers import close
 from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
 from tests.support.clocks import HeldClock
@@ -123,6 +127,18 @@ def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_c
         Committer(log).publish([stage(log, writer_spec(writer, mode=Mode.OVERWRITE_PARTITIONS), {month: [2]})])
     assert look(log).loads == frozenset()
     claim(log.store, writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS, generation=2))
+    assert look(log).loads == {LOAD.id}
+
+
+def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_was_cleaned_up(log: DeltaLog) -> None:
+    spec = writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS)
+    path = stage(log, spec, {"2019-01": [2]}).path
+    close(log.store, path, {"reason": "by hand"})
+    for version in (1, 0):
+        log.store.delete(f"{path}/{version_path(version)}")
+    assert look(log).loads == frozenset()
+    os.utime(Path(log.table, path, CLOSED), (time.time() - 60,) * 2)
+    claim(log.store, attrs.evolve(spec, generation=2))
     assert look(log).loads == {LOAD.id}
 
 
