@@ -59,15 +59,6 @@ class Waits:
         """Whether the budget is used up."""
         return self._waited >= self._backoff.budget
 
-    def wait_or_raise(self, trouble: Exception) -> None:
-        """Wait before the next attempt, or raise an error where the budget is used up.
-
-        :param trouble: the error, which made the wait necessary.
-        """
-        if self.exhausted:
-            raise trouble
-        self.wait()
-
     def wait(self) -> None:
         """Wait before the next attempt."""
         self._count += 1

@@ -1,17 +1,19 @@
-"""The checks before buffers are put into a table: one function each, repeated on every new snapshot.
+"""The checks before buffers are put into a table: one function each.
 
-In the order in which :mod:`~airflow_provider_onelake.commit.publish` runs them, with the rule that each one keeps:
+In the order in which :mod:`~airflow_provider_onelake.commit.publish` runs them on every new snapshot, with the rule
+that each one keeps. What cannot have changed since the last attempt is not asked again: markers after the first put, 5
+and 6 under the same definition of the table, 10 where the live files are known.
 
-1. :func:`is_in_table`, :func:`is_done`: is the writer's work in the table already, or newer work of the same writer?
-   (generation, skip only what is there)
-2. a marker: was the buffer set aside? (publishing closes)
+1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
+2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
+   the table, or all that a skipping rerun may ask for? (generation, skip only what is there)
 3. ``Buffer.check_age``: could a VACUUM take its files? (young)
 4. :func:`check_no_path_twice` (no path twice)
 5. :func:`check_definition`: would the table read its files rightly? (compatible definition)
 6. :func:`~airflow_provider_onelake.commit.batch.place`: do all rows lie where the writer expects them? (typed partition
    values)
-7. :func:`stale_reads`: is the table still what the writer read? (reads its target)
-8. :func:`check_winners_known`: does the log still have every winner? (known winners)
+7. :func:`check_winners_known`: does the log still have every winner? (known winners)
+8. :func:`stale_reads`: is the table still what the writer read? (reads its target)
 9. :func:`check_others_rows_apart`: can the rows of the load's other writers be told from the rows that the batch
    replaces? (whole writes)
 10. :func:`check_paths_relative`, and a second opinion on the live files (verbatim remove)
@@ -167,7 +169,7 @@ def stale_reads(buffers: Iterable[Buffer], winners: Iterable[Commit]) -> list[Co
     rows.
 
     :param buffers: to publish.
-    :param winners: every commit since the read versions, except those of colleagues and the batch's own.
+    :param winners: every commit since the read versions, except those of colleagues.
     """
     read_at = min((buffer.read_version for buffer in buffers if buffer.reads_target), default=None)
     if read_at is None:

@@ -59,6 +59,7 @@ def create_table(
     :raises InvalidWriteError: a partition column does not exist or is nested, or there is no other column.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
+    :raises CommitContentionError: others keep creating and dropping the table; calling again carries on.
     """
     transactions = Transactions(log, random or Random())  # noqa: S311 - ids, not secrets
     return transactions.commit(_NewTable(transactions, schema_json, partition_by, properties or {}))
@@ -120,22 +121,24 @@ class _NewTable(Proposal[Snapshot]):
         check_supported(protocol, metadata, log.table)
         return protocol, metadata
 
-    def committed(self, version: int, tally: Tally) -> Snapshot:
-        """Return the table's snapshot."""
-        created = self._log.snapshot()
-        assert created is not None
-        return created
+    def committed(self, version: int, tally: Tally) -> None:
+        """Look once more: the table is what stands in the log by then."""
 
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
-        """Leave the creation to a retry.
+        """Return the table that another writer has created, or leave the creation to a retry.
 
         :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
         :raises StoreUnavailableError: the store did not answer.
-        :raises CommitContentionError: every put met another's version 0, but no table was there when we read again.
+        :raises CommitContentionError: another's version 0 was there for the last put, and is gone again.
         """
-        raise trouble or CommitContentionError(
-            f"{self._log.table} was not created: each of {tally.attempts} puts of its version 0 met another's, and no "
-            "table was there to be read afterwards. Somebody keeps dropping it; a retry carries on."
+        if trouble is not None:
+            raise trouble
+        created = self._log.snapshot()
+        if created is not None:
+            return created
+        raise CommitContentionError(
+            f"{self._log.table} was not created: {tally.lost_races} of {tally.attempts} puts of its version 0 met "
+            "another's, and now there is no table. Somebody keeps dropping it; a retry carries on."
         )
 
 

@@ -108,15 +108,12 @@ class _NewColumns(Proposal[Snapshot]):
         self._names = ", ".join(field["name"] for field in new)
         return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now()))
 
-    def committed(self, version: int, tally: Tally) -> Snapshot:
-        """Return the snapshot with the new columns.
+    def committed(self, version: int, tally: Tally) -> None:
+        """Look once more: another engine may have dropped a column since.
 
         :param version: in which they were added.
         """
         logger.info("%s: version %d adds the columns %s", self._log.table, version, self._names)
-        newest = self._log.snapshot()
-        assert newest is not None
-        return newest
 
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
         """Leave it to a retry.
@@ -126,8 +123,8 @@ class _NewColumns(Proposal[Snapshot]):
         :raises StoreUnavailableError: the store did not answer the last put.
         """
         raise trouble or CommitContentionError(
-            f"{self._log.table}: the columns {self._names} were not added, as each of {tally.attempts} puts met "
-            "another's commit and the budget is used up. Nothing was changed; a retry carries on."
+            f"{self._log.table}: the columns {self._names} were not added, as {tally.lost_races} of {tally.attempts} "
+            "puts met another's commit and the budget is used up. Nothing was changed; a retry carries on."
         )
 
 

@@ -168,7 +168,7 @@ class _Publishing(Proposal[Publication]):
         )
         settled = settle(contest, self._policy or Policy.FAIL)
         removed = settled.still_removed(removable, snapshot.partitioning)
-        entry = build_entry(batch, snapshot, removed, settled, view.txn_id, now)
+        entry = build_entry(batch, snapshot, removed, settled, view.txn_id, self._log.clock.now())
         self._put = (batch, entry, tuple(settled.settlements))
         return Put(entry.actions)
 

@@ -111,12 +111,13 @@ class Proposal(ABC, Generic[_T]):
     def decide(self, view: View) -> Put | _T:
         """Say what to put on a snapshot, or how the transaction ends without a put.
 
-        The loop calls this again, with a newer view, after every put that lost its race or got no answer.
+        The loop calls this again after every put that lost its race, and after every request that got no answer; the
+        view is then the newest.
         """
 
     @abstractmethod
-    def committed(self, version: int, tally: Tally) -> _T:
-        """Return the result once the last :class:`Put` stands in the log.
+    def committed(self, version: int, tally: Tally) -> _T | None:
+        """Return the result once a :class:`Put` stands in the log; ``None`` to decide once more, on what is there then.
 
         :param version: the version of that put.
         """
@@ -166,6 +167,7 @@ class _Transaction(Generic[_T]):
         # The log's last snapshot may be hours old, as Spark worked since: the table may have been made again.
         self._log.doubt()
         self._txn_id = random_id(means.random)
+        self._known: set[int] = set()
         self._winners: list[Commit] = []
         self._searched = 0
         self._complete = True
@@ -189,9 +191,11 @@ class _Transaction(Generic[_T]):
                 trouble = error
             else:
                 if version is not None:
-                    return self._committed(version)
+                    ended = self._committed(version)
                 if ended is not None:
                     return ended
+                if version is not None:
+                    continue
             if self._waits.exhausted:
                 return self._proposal.give_up(self._tally(), trouble)
             self._waits.wait()
@@ -202,8 +206,9 @@ class _Transaction(Generic[_T]):
         self._take_in(snapshot)
         news, self._searched = self._winners[self._searched :], len(self._winners)
         mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
-        if mine is not None:
-            # The proposal's last put: while this version was free, every attempt decided on the snapshot before it.
+        if mine is not None and mine.version not in self._known:
+            # The answer to the put was lost. While this version was free, every attempt decided on the snapshot before
+            # it, so the proposal's last put was for this version.
             return mine.version, None
         view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
         decided = self._proposal.decide(view)
@@ -235,7 +240,8 @@ class _Transaction(Generic[_T]):
             self._complete = False
         self._seen = snapshot.version
 
-    def _committed(self, version: int) -> _T:
+    def _committed(self, version: int) -> _T | None:
+        self._known.add(version)
         result = self._proposal.committed(version, self._tally())
         if self._means.after_commit is not None:
             try:

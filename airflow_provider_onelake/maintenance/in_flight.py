@@ -25,7 +25,7 @@ from airflow_provider_onelake.exceptions import (
     LogGapError,
 )
 from airflow_provider_onelake.staging.buffers import closed, read_open_buffer
-from airflow_provider_onelake.staging.claims import app_id_of
+from airflow_provider_onelake.staging.claims import claimant
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.layout import (
     by_writer,
@@ -112,7 +112,7 @@ class WritersInFlight:
 
     def _load(self, directory: str) -> str | None:
         if directory not in self._load_of:
-            writer = _claimant(self._log, self._claims[directory])
+            writer = claimant(self._log.store, self._claims[directory])
             self._load_of[directory] = writer.load.id if writer is not None else None
         return self._load_of[directory]
 
@@ -144,7 +144,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
             mark.skipped and mark.generation == generation for mark in marks
         ):
             continue
-        writer = known.get(directory) or _claimant(log, newest.path)
+        writer = known.get(directory) or claimant(log.store, newest.path)
         if writer is None or snapshot.txns.get(writer.app_id, 0) >= generation:
             continue
         ended = set(closed_in(objects))
@@ -178,7 +178,7 @@ def _is_of(log: DeltaLog, path: str, generation: int) -> bool:
     try:
         return read_open_buffer(log.store, path).spec.generation == generation
     except (BufferIncompleteError, BufferInvalidError):
-        # The marker names no writer, and clean_up has deleted the log. All that is known is that the buffer was closed
+        # The marker names no writer, and the log is gone or damaged. All that is known is that the buffer was closed
         # after this generation was claimed.
         return True
 
@@ -198,8 +198,3 @@ def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
         # The range does not fit the table's partitioning any more, so the write may replace anything.
         where = None
     yield Formed(buffer.read_version, where)
-
-
-def _claimant(log: DeltaLog, claim: str) -> WriterIdentity | None:
-    app_id = app_id_of(log.store, claim)
-    return WriterIdentity.from_app_id(app_id) if app_id is not None else None

@@ -24,13 +24,13 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.layout import claim_path, numbered
 from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.staging.identity import WriterIdentity
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.storage.stores import Store
 
@@ -241,8 +241,8 @@ def standing(store: Store, identity: WriterIdentity) -> Standing:
     return Standing(newest, any(one.skipped and one.generation == newest for one in found))
 
 
-def app_id_of(store: Store, path: str) -> str | None:
-    """Return the app id of the writer whose claim lies at a path, or ``None`` where there is none.
+def claimant(store: Store, path: str) -> WriterIdentity | None:
+    """Return the writer whose claim lies at a path, or ``None`` where there is none.
 
     :param path: of the claim, relative to the table.
     :raises BufferInvalidError: the claim is damaged, so its writer is not known.
@@ -253,12 +253,14 @@ def app_id_of(store: Store, path: str) -> str | None:
         return None
     except (ValueError, RecursionError):
         said = None
-    if not isinstance(said, Mapping) or not isinstance(said.get("app_id"), str):
+    app_id = said.get("app_id") if isinstance(said, Mapping) else None
+    writer = WriterIdentity.from_app_id(app_id) if isinstance(app_id, str) else None
+    if writer is None:
         raise BufferInvalidError(
             f"The claim {path} is damaged, so nobody knows which writer it is of. Nothing was changed. If no writer of "
             "that directory is at work, delete the file; else clear the writer, which claims its key anew."
         )
-    return str(said["app_id"])
+    return writer
 
 
 def _read(store: Store, identity: WriterIdentity, generation: int) -> Claim:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit.create import _NewTable, create_table
 from airflow_provider_onelake.commit.mapping import fields_within
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
@@ -73,6 +75,13 @@ def test_a_lost_answer_is_settled_by_looking_for_the_table(log: DeltaLog, effect
 def test_a_store_that_does_not_answer_is_said_in_its_own_words(log: DeltaLog) -> None:
     with pytest.raises(StoreUnavailableError, match="no answer"):
         create_table(through(AnswerLost(log.store, effect=False, times=10**6), log, HeldClock()), SCHEMA, ["month"])
+
+
+def test_who_loses_the_last_race_for_the_table_finds_it(log: DeltaLog) -> None:
+    """The budget is used up with the put that met another's table."""
+    held = LoserHeld(log.store, lambda: create_table(through(log.store, log), SCHEMA, ["month"]))
+    late = Transactions(through(held, log), backoff=Backoff(budget=0.0))
+    assert late.commit(_NewTable(late, SCHEMA, ["month"], {})).version == 0
 
 
 def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> None:

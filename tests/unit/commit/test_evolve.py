@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,10 +24,20 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
-from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table, stage, writer_spec
+from tests.support.tables import (
+    change_metadata,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    stage,
+    writer_spec,
+)
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 
@@ -176,10 +187,33 @@ def test_it_gives_up_when_others_are_always_first(log: DeltaLog) -> None:
     clock = HeldClock()
     others = [lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 50
     held = through(LoserHeld(log.store, *others), log, clock)
-    with pytest.raises(CommitContentionError, match=r"columns note were not added, as each of \d+ puts met another's"):
+    with pytest.raises(CommitContentionError, match=r"columns note were not added, as \d+ of \d+ puts met another's"):
         add_columns(held, rows(("note", "string")), random=Random(1), backoff=Backoff(budget=2.0))
     assert sum(clock.sleeps) < 4
     assert len(schema_of(log)) == 2
+
+
+def test_a_column_that_somebody_drops_right_after_the_put_is_added_again(log: DeltaLog) -> None:
+    before = schema_of(log)
+    dropped: list[int] = []
+
+    def drop(snapshot: Snapshot, version: int) -> None:
+        if not dropped:
+            dropped.append(version)
+            change_metadata(log, schemaString=json.dumps(struct(*before)))
+
+    snapshot = add_columns(log, rows(("note", "string")), after_commit=drop)
+    assert (dropped, snapshot.version) == ([1], 3)
+    assert "note" in columns(snapshot.metadata)
+
+
+def test_a_table_that_somebody_drops_right_after_the_put_is_said_to_be_gone(log: DeltaLog) -> None:
+    def drop(snapshot: Snapshot, version: int) -> None:
+        shutil.rmtree(Path(log.table, "_delta_log"))
+        log.doubt()
+
+    with pytest.raises(TableNotFoundError):
+        add_columns(log, rows(("note", "string")), after_commit=drop)
 
 
 def test_a_store_that_does_not_answer_is_said_so(log: DeltaLog) -> None:

@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
+from airflow_provider_onelake.exceptions import BufferInvalidError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
@@ -120,6 +121,13 @@ def test_a_writer_that_has_only_claimed_its_key_is_in_flight(log: DeltaLog) -> N
         f"{spec.identity.directory}/_claim-1.json", json.dumps({"task": "t", "app_id": spec.identity.app_id}).encode()
     )
     assert look(log).loads == {LOAD.id}
+
+
+@pytest.mark.parametrize("said", [{"task": "t"}, {"task": "t", "app_id": 7}, {"task": "t", "app_id": "onelake/cut"}])
+def test_a_claim_that_does_not_name_a_writer_is_damaged(log: DeltaLog, said: dict[str, Any]) -> None:
+    log.store.create(f"{writer_spec().identity.directory}/_claim-1.json", json.dumps(said).encode())
+    with pytest.raises(BufferInvalidError, match="nobody knows which writer"):
+        look(log)
 
 
 def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed(log: DeltaLog) -> None:
