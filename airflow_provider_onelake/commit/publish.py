@@ -290,7 +290,7 @@ class _Publishing(Proposal[Publication]):
         if trouble is not None:
             raise trouble
         raise CommitContentionError(
-            f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of writers {self._names} met another's "
+            f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's "
             f"commit, and the budget of {self._committer.backoff.budget:g} s is used up. Nothing was lost: the buffers "
             "stay, and clearing this task or reconcile publishes them without running Spark again."
         )

@@ -29,7 +29,7 @@ class Replaced:
     def __init__(self, log: DeltaLog, cross_check: CrossCheck | None) -> None:
         self._log = log
         self._cross_check = cross_check
-        self._live: tuple[tuple[Buffer, ...], int, LiveFiles] | None = None
+        self._live: tuple[tuple[Buffer, ...], LiveFiles] | None = None
 
     def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[dict[str, Any]]:
         """Return the raw ``add`` actions of the files that the batch removes, without colleagues' files.
@@ -69,17 +69,15 @@ class Replaced:
     def _live_files(self, batch: Batch, view: View) -> LiveFiles:
         snapshot = view.snapshot
         if self._live is not None and self._live[0] == batch.buffers:
-            _, version, files = self._live
-            for commit in view.winners:
-                if commit.version > version:
-                    files.apply(commit)
-        else:
-            read = read_partition(batch.mode, snapshot.partitioning)
-            files = self._log.live_files(lambda add: batch.replaces(read(add["partitionValues"])), snapshot.version)
-            check_paths_relative(files, self._log.table)
-            if self._cross_check is not None:
-                self._cross_check(snapshot.version, snapshot.partitioning, batch.replaces, files)
-        self._live = (batch.buffers, snapshot.version, files)
+            files = self._live[1]
+            files.follow(view.winners)
+            return files
+        read = read_partition(batch.mode, snapshot.partitioning)
+        files = self._log.live_files(lambda add: batch.replaces(read(add["partitionValues"])), snapshot.version)
+        check_paths_relative(files, self._log.table)
+        if self._cross_check is not None:
+            self._cross_check(snapshot.version, snapshot.partitioning, batch.replaces, files)
+        self._live = (batch.buffers, files)
         return files
 
     def _check_never_there(self, batch: Batch, snapshot: Snapshot) -> None:

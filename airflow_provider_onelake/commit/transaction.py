@@ -190,12 +190,10 @@ class _Transaction(Generic[_T]):
                 self._unanswered += 1
                 trouble = error
             else:
-                if version is not None:
-                    ended = self._committed(version)
+                if version is not None and (ended := self._committed(version)) is None:
+                    continue
                 if ended is not None:
                     return ended
-                if version is not None:
-                    continue
             if self._waits.exhausted:
                 return self._proposal.give_up(self._tally(), trouble)
             self._waits.wait()

@@ -176,6 +176,7 @@ class DeltaLog:
         version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted, keep))
         for commit in self.commits_between(version, until):
             files.apply(commit)
+        files.version = until
         return files
 
     def _load(self) -> Snapshot | None:

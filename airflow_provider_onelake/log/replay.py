@@ -237,6 +237,8 @@ class LiveFiles:
         self._wanted = wanted
         self._keep = keep
         self._files: dict[FileKey, dict[str, Any]] = {}
+        self.version = -1
+        """The version of the table at which these files are live."""
 
     def load(self, adds: Iterable[Mapping[str, Any]]) -> None:
         """Take in the files of a checkpoint.
@@ -256,6 +258,16 @@ class LiveFiles:
         for add in commit.adds:
             if self._wanted(add):
                 self._files[file_key(add)] = self._keep(add)
+        self.version = commit.version
+
+    def follow(self, commits: Iterable[Commit]) -> None:
+        """Take in those of some commits that are newer.
+
+        :param commits: in the order of versions, up to the wanted one, without a gap after this version.
+        """
+        for commit in commits:
+            if commit.version > self.version:
+                self.apply(commit)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self._files.values())

@@ -109,7 +109,7 @@ class _Compaction(Proposal[Publication]):
         self._rewrite = rewrite
         self._groups = {group.partition: group for group in rewrite.groups}
         self._dropped: list[Dropped] = []
-        self._live: tuple[int, LiveFiles] | None = None
+        self._live: LiveFiles | None = None
         self._put: tuple[Rewritten, ...] = ()
         self.name = f"compaction {shadow.path}"
         self.read_version = shadow.snapshot.version
@@ -187,20 +187,15 @@ class _Compaction(Proposal[Publication]):
                     break
 
     def _live_files(self, view: View) -> LiveFiles:
-        snapshot = view.snapshot
         if self._live is not None:
-            version, live = self._live
-            for commit in view.winners:
-                if commit.version > version:
-                    live.apply(commit)
-        else:
-            split, touched = snapshot.partitioning, frozenset(self._groups)
-            live = self._log.live_files(
-                lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version
-            )
-            if self._publisher.cross_check is not None:
-                self._publisher.cross_check(snapshot.version, split, lambda partition: partition in touched, live)
-        self._live = (snapshot.version, live)
+            self._live.follow(view.winners)
+            return self._live
+        snapshot = view.snapshot
+        split, touched = snapshot.partitioning, frozenset(self._groups)
+        live = self._log.live_files(lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version)
+        if self._publisher.cross_check is not None:
+            self._publisher.cross_check(snapshot.version, split, touched.__contains__, live)
+        self._live = live
         return live
 
     def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:

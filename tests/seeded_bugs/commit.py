@@ -327,8 +327,8 @@ BUGS = [
     Bug(
         "files that were added in the race are forgotten",
         "commit.replaced",
-        "                if commit.version > version:\n                    files.apply(commit)\n",
-        "                pass\n",
+        "            files.follow(view.winners)\n",
+        "",
         ("commit/test_publish.py::test_of_the_files_added_in_the_race_none_is_forgotten",),
     ),
     # -- reconcile -----------------------------------------------------------------------------------------------------

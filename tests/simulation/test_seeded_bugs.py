@@ -39,7 +39,7 @@ BUGS = [
     # The check of paths would refuse a second put of the same buffer.
     pytest.param([NO_TXN_CHECK, NO_PATH_CHECK], "sets the txn|was in the table before|times", id="txn-check-dropped"),
     pytest.param(
-        [Change(Replaced, "_live_files", {"files.apply(commit)": "pass"})],
+        [Change(Replaced, "_live_files", {"files.follow(view.winners)": "pass"})],
         "removes",
         id="winners-remove-ignored",
     ),
