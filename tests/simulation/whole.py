@@ -145,9 +145,9 @@ class WholeWrites:
             for other in versions.commits[: commit.read + 1]:
                 if other.generations.get(identity.app_id) != there:
                     continue
-                buffer = next(r["buffer"] for r in other.records if r["app_id"] == identity.app_id)
-                # What a compaction has moved, nobody can tell any more.
-                met = {f.partition for path, f in versions.live.items() if path.startswith(f"{buffer}/")}
+                # Rows of an older generation count too: a newer one without rows leaves them where they are. What a
+                # compaction has moved, nobody can tell any more.
+                met = {f.partition for path, f in versions.live.items() if path.startswith(f"{identity.directory}/")}
                 if met & commit.ranges:
                     partitions = met & commit.ranges
                     found[other.version] = _Rival(other, frozenset(partitions), vague=bool(newer))
