@@ -36,6 +36,7 @@ from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed
 from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.published import Publishing
 
 logger = logging.getLogger(__name__)
 
@@ -270,7 +271,8 @@ class _Publishing(Proposal[Publication]):
         batch, entry, settlements = self._put
         for record in entry.writers:
             try:
-                close(self._log.store, record.buffer, {"version": version, "writer": record.to_json()})
+                marker = Publishing(version, record).marker(batch.buffers[0].table_id)
+                close(self._log.store, record.buffer, marker)
             except OneLakeError as error:
                 # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
                 # txn is what counts; the marker only saves reading the log.

@@ -62,7 +62,7 @@ class SameLoad:
             return None
         key = (writer.app_id, generation)
         if key not in self._known:
-            self._known[key] = find_published(self._log, writer, generation, snapshot.version)
+            self._known[key] = find_published(self._log, writer, generation, snapshot)
         return self._known[key]
 
 

@@ -183,9 +183,9 @@ def _with_live_files(log: DeltaLog, snapshot: Snapshot, compactions: Collection[
 
 def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None:
     """Write the marker that a committer could not write, if the log still says where the rows are."""
-    found = find_published(log, spec.identity, spec.generation, snapshot.version)
+    found = find_published(log, spec.identity, spec.generation, snapshot)
     if found is not None and found.record.buffer == path:
-        close(log.store, path, {"version": found.version, "writer": found.record.to_json()})
+        close(log.store, path, found.marker(snapshot.table_id))
 
 
 def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, WriteSpec | None]:

@@ -200,7 +200,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE:
             files_to_take_back(log, spec.identity, stored, snapshot)
         return None
-    found = find_published(log, spec.identity, stored, snapshot.version)
+    found = find_published(log, spec.identity, stored, snapshot)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
     if found is None and (fmt := _strange_format(log, spec, stored, snapshot)) is not None:

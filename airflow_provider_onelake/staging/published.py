@@ -40,6 +40,9 @@ UNDOING = (
 )
 """Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
+_BRINGING_BACK = ("RESTORE", "CLONE")
+"""Of these operations, the ones that may bring back rows that an older commit had."""
+
 # Each commit costs a request to the store, so a load is not followed through all commits of many months.
 _MOST_FOLLOWED = 1000
 
@@ -55,20 +58,30 @@ class Publishing:
     version: int
     record: PublishedWriter
 
+    def marker(self, table_id: str) -> dict[str, Any]:
+        """Return what the marker of the writer's buffer says.
 
-def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Publishing | None:
+        :param table_id: of the table whose version it is: a table that is made again counts from 0 again.
+        """
+        return {"version": self.version, "table": table_id, "writer": self.record.to_json()}
+
+
+def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Publishing | None:
     """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
 
     :param generation: to look for.
-    :param newest: the table's newest version.
+    :param snapshot: the newest of the table.
     """
     for marker in markers(log.store, identity.directory):
         if marker.get("version") is None or "writer" not in marker:
             continue
         record = PublishedWriter.from_json(marker["writer"])
-        if (record.app_id, record.generation) == (identity.app_id, generation):
-            return Publishing(int(marker["version"]), record)
-    version = newest
+        if (record.app_id, record.generation) != (identity.app_id, generation):
+            continue
+        found = Publishing(int(marker["version"]), record)
+        if marker.get("table") == snapshot.table_id or _is_logged(log, found):
+            return found
+    version = snapshot.version
     while version >= 0 and (commit := log.commit(version)) is not None:
         if commit.txns.get(identity.app_id) == generation:
             for writer in commit.writers:
@@ -78,12 +91,22 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, new
     return None
 
 
-def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
+def _is_logged(log: DeltaLog, found: Publishing) -> bool:
+    """Say whether the log has a publishing. A table that was dropped and made again has another log.
+
+    A marker lies beside the table, so it may be older than the table.
+    """
+    commit = log.commit(found.version)
+    return commit is not None and commit.txns.get(found.record.app_id) == found.record.generation
+
+
+def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot, operations: Sequence[str] = UNDOING) -> str | None:
     """Say what took published rows back without taking back their ``txn``, or ``None``.
 
     Protocol: skip only what is there.
 
     :param found: where the rows were published.
+    :param operations: that count.
     """
     try:
         since = log.commits_between(found.version, snapshot.version)
@@ -95,7 +118,7 @@ def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
             "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
             "nobody knows which, so look before you append"
         )
-    undoing = next((commit for commit in since if commit.operation in UNDOING), None)
+    undoing = next((commit for commit in since if commit.operation in operations), None)
     return f"{undoing.operation} in version {undoing.version} took its rows back" if undoing is not None else None
 
 
@@ -196,7 +219,7 @@ def files_to_take_back(
     :returns: the raw ``add`` actions; empty where that generation had no rows.
     :raises RerunRefusedError: a file is gone or has a deletion vector, or the log does not say which files they were.
     """
-    found = find_published(log, identity, generation, snapshot.version)
+    found = find_published(log, identity, generation, snapshot)
     if found is None:
         raise _refused(log, identity, generation, snapshot, "neither a marker nor the log says which files they are")
     prefix = f"{found.record.buffer}/"
@@ -209,7 +232,7 @@ def files_to_take_back(
     elif found.record.rows is None or total_rows(live) != found.record.rows:
         reason = f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
         raise _refused(log, identity, generation, snapshot, reason)
-    if not live and (why := undone(log, found, snapshot)):
+    if not live and (why := undone(log, found, snapshot, _BRINGING_BACK)):
         # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
         # generation, which this one had taken back.
         raise _refused(log, identity, generation, snapshot, why)
