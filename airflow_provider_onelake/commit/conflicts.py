@@ -11,13 +11,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.actions import Add, DataFile, Remove, object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -164,11 +163,8 @@ def winner_replaced_range(
     :param range_: tells which partitions the winner replaced, whatever was in them.
     """
     own = {partition for placed in batch.placed for partition in placed.inside}
-    touched = {
-        partitioning.partition(file["partitionValues"])
-        for file in (*winner.adds, *winner.removes)
-        if partitioning.named_by(file)
-    }
+    files: list[Add | Remove] = [*winner.adds, *winner.removes]
+    touched = {partitioning.partition(file["partitionValues"]) for file in files if partitioning.named_by(file)}
     for partition in sorted(own - touched, key=_order):
         covered = range_(partition)
         if batch.replaces(partition) and covered is not False:
@@ -251,14 +247,14 @@ class Origins:
         for commit in commits:
             self._take_in(commit)
 
-    def is_new(self, file: Mapping[str, Any]) -> bool:
+    def is_new(self, file: DataFile) -> bool:
         """Say whether a file holds rows of later winners only.
 
         :param file: a live ``add``.
         """
         return object_path(file) in self._new
 
-    def is_mixed(self, file: Mapping[str, Any]) -> bool:
+    def is_mixed(self, file: DataFile) -> bool:
         """Say whether a compaction put rows of later winners and older ones into one file.
 
         :param file: a live ``add``.
@@ -277,7 +273,7 @@ class Origins:
             else:
                 self._compacted(path, self._inputs(commit, add))
 
-    def _inputs(self, commit: Commit, add: Mapping[str, Any]) -> set[str]:
+    def _inputs(self, commit: Commit, add: Add) -> set[str]:
         partition = self._read(add["partitionValues"])
         return {
             object_path(file)

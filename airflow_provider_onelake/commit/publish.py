@@ -32,6 +32,7 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     StoreUnavailableError,
 )
+from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, close, closed
@@ -217,7 +218,7 @@ class _Publishing(Proposal[Publication]):
             "No policy settles this."
         )
 
-    def _rivals(self, batch: Batch, view: View, removable: Sequence[dict[str, Any]]) -> list[Commit]:
+    def _rivals(self, batch: Batch, view: View, removable: Sequence[Add]) -> list[Commit]:
         """Return the commits of rivals, in the order in which their writes count.
 
         Commits of colleagues, and earlier commits of these writers, are no rivals. Another writer of the load is a

@@ -40,7 +40,7 @@ from airflow_provider_onelake.log.actions import Action, dump_actions, version_p
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +48,6 @@ logger = logging.getLogger(__name__)
 AfterCommit = Callable[[Snapshot, int], None]
 
 _T = TypeVar("_T")
-
-NO_TABLE = Snapshot(-1, {}, {}, {})
-"""The snapshot that a proposal which creates a table decides on."""
 
 
 @attrs.frozen

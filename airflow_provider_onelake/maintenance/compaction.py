@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.actions import is_absolute, row_count
+from airflow_provider_onelake.log.actions import Add, is_absolute, row_count
 from airflow_provider_onelake.log.partitions import (
     FarTime,
     Partition,
@@ -108,7 +108,7 @@ class Group:
 
     partition: Partition
     name: str
-    inputs: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+    inputs: tuple[Add, ...] = attrs.field(repr=False)
     expected: int
     reason: str
 
@@ -170,10 +170,10 @@ def selection(
 
 
 def plan(
-    files: Iterable[Mapping[str, Any]],
+    files: Iterable[Add],
     snapshot: Snapshot,
     terms: Terms,
-    why_needed: Callable[[Mapping[str, Any]], str | None] = lambda file: None,
+    why_needed: Callable[[Add], str | None] = lambda file: None,
 ) -> Plan:
     """Decide which files are worth rewriting.
 
@@ -182,7 +182,7 @@ def plan(
     :returns: what to rewrite, which may be nothing.
     """
     target, split = terms.size_for(snapshot), snapshot.partitioning
-    by_partition: dict[Partition, list[Mapping[str, Any]]] = {}
+    by_partition: dict[Partition, list[Add]] = {}
     for file in files:
         by_partition.setdefault(split.partition(file["partitionValues"]), []).append(file)
     groups: list[Group] = []
@@ -190,7 +190,7 @@ def plan(
     sorted_by_us = bool(terms.zorder_by) or snapshot.clustered
     for partition, present in by_partition.items():
         name = split.describe(partition)
-        free: list[Mapping[str, Any]] = []
+        free: list[Add] = []
         kept: dict[str, int] = {}
         for file in present:
             reason = _why_kept(file, partition, split) or why_needed(file)
@@ -208,7 +208,7 @@ def plan(
     return Plan(tuple(groups), tuple(left_out), target, terms.zorder_by)
 
 
-def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tuple[list[Mapping[str, Any]], str]:
+def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list[Add], str]:
     deleted = [file for file in files if deleted_share(file) >= terms.min_deleted]
     # Two files of half the target or more may not fit into one file of the target, so such a file is large enough.
     others = {file["path"] for file in deleted}
@@ -234,7 +234,7 @@ def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int)
     return [], f"{found} small files, and it takes {terms.min_files}"
 
 
-def _unordered(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tuple[list[Mapping[str, Any]], str] | None:
+def _unordered(files: list[Add], terms: Terms, target: int) -> tuple[list[Add], str] | None:
     """Return all files if enough bytes lie outside the largest run of files sorted together, else ``None``."""
     if len(files) < 2:
         return None
@@ -250,7 +250,7 @@ def _unordered(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tup
     return files, f"{share:.0%} of its bytes lie outside the sort order"
 
 
-def _cube(file: Mapping[str, Any], terms: Terms) -> str | None:
+def _cube(file: Add, terms: Terms) -> str | None:
     """Return the run that a file was sorted in, or ``None``."""
     tags = file.get("tags") or {}
     if not terms.zorder_by:
@@ -268,7 +268,7 @@ def zorder_tag(zorder_by: Sequence[str], run: str) -> str:
     return json.dumps({"by": [name.lower() for name in zorder_by], "run": run})
 
 
-def deleted_share(file: Mapping[str, Any]) -> float:
+def deleted_share(file: Add) -> float:
     """Return the share of a file's rows that its deletion vector hides.
 
     :param file: an ``add``.
@@ -281,7 +281,7 @@ def deleted_share(file: Mapping[str, Any]) -> float:
     return gone / (left + gone) if left + gone else 0.0
 
 
-def _why_kept(file: Mapping[str, Any], partition: Partition, split: Partitioning) -> str | None:
+def _why_kept(file: Add, partition: Partition, split: Partitioning) -> str | None:
     if is_absolute(file["path"]):
         return "its path is absolute, as shallow clones have it"
     if row_count(file) is None:
@@ -293,7 +293,7 @@ def _why_kept(file: Mapping[str, Any], partition: Partition, split: Partitioning
     return None
 
 
-def _expected(files: Iterable[Mapping[str, Any]], target: int) -> int:
+def _expected(files: Iterable[Add], target: int) -> int:
     """Return how many files Spark makes of these: it fills one file after another, with the smallest first."""
     bins, room = 0, 0
     for size in sorted(int(file["size"]) for file in files):
@@ -303,7 +303,7 @@ def _expected(files: Iterable[Mapping[str, Any]], target: int) -> int:
     return bins
 
 
-def _order(file: Mapping[str, Any]) -> tuple[int, str]:
+def _order(file: Add) -> tuple[int, str]:
     return int(file["size"]), file["path"]
 
 

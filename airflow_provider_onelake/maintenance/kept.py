@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import attrs
@@ -26,7 +26,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     VacuumRefusedError,
 )
-from airflow_provider_onelake.log.actions import is_absolute, object_path
+from airflow_provider_onelake.log.actions import Add, DataFile, is_absolute, object_path
 from airflow_provider_onelake.maintenance.shadow import deletion_vector_path
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def files_of(log: DeltaLog, version: int) -> LiveFiles:
         ) from error
 
 
-def lost_files(files: Iterable[Mapping[str, Any]], present: Collection[str]) -> list[str]:
+def lost_files(files: Iterable[Add], present: Collection[str]) -> list[str]:
     """Return the files of a version that are not in the store; files outside of the table are not looked for.
 
     :param files: bodies of ``add`` actions.
@@ -144,7 +144,7 @@ def lost_files(files: Iterable[Mapping[str, Any]], present: Collection[str]) -> 
     return sorted(lost)
 
 
-def referenced(files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def referenced(files: Iterable[DataFile]) -> Iterator[str]:
     """Yield every path that files may have in the store, with their deletion vectors; too many rather than too few.
 
     :param files: bodies of ``add``, ``remove`` or ``cdc`` actions.

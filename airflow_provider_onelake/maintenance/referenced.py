@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, VacuumRefusedError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Remove, of_kind, version_path
 from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
 from airflow_provider_onelake.maintenance.kept import referenced
 from airflow_provider_onelake.storage.clock import instant_of
@@ -86,11 +86,11 @@ class Named:
         snapshot = self._snapshot
         alive = set(referenced(self._log.live_files(lambda add: True, snapshot.version)))
         since = before - _CLOCKS_DIFFER
-        removes = []
+        removes: list[Remove] = []
         after = -1
         for checkpoint in self._files.checkpoints:
             try:
-                removes = [body for _, body in read_checkpoint(self._log.store, checkpoint, ["remove"])]
+                removes = [action["remove"] for action in read_checkpoint(self._log.store, checkpoint, ["remove"])]
             except CorruptLogError as error:
                 logger.warning("%s: a checkpoint is passed over: %s", self._log.table, error)
                 continue

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, StagedRecord, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
 from airflow_provider_onelake.staging.buffers import close
 from airflow_provider_onelake.staging.layout import attempt_directory, is_staged, marker_path
@@ -193,7 +193,7 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, Wri
     try:
         actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
         infos = of_kind(actions, "commitInfo")
-        record: dict[str, Any] = (infos[0].get(STAGED) if infos else None) or {}
+        record: StagedRecord = (infos[0].get(STAGED) if infos else None) or {}
         if record.get("format") != FORMAT:
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
         if COMPACTION in record:

@@ -6,17 +6,17 @@ Protocol: skip only what is there, take back whole.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
-from airflow_provider_onelake.log.actions import object_path, total_rows
+from airflow_provider_onelake.log.actions import Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.staging.buffers import markers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -195,7 +195,7 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
     return Fate.DELETED, "changed or deleted"
 
 
-def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Partitioning) -> set[str]:
+def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> set[str]:
     """Return the files into which a commit wrote rows of the files that it took."""
     rewrites = not commit.writers and commit.operation not in ("WRITE", *UNDOING)
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
@@ -206,9 +206,7 @@ def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Par
     return {object_path(add) for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions}
 
 
-def files_to_take_back(
-    log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot
-) -> list[dict[str, Any]]:
+def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> list[Add]:
     """Return the live files of what a writer appended before, for a rerun that replaces it (protocol: take back whole).
 
     All of these files must be live and as they were. After an UPDATE, a DELETE or a compaction, the writer's rows are
