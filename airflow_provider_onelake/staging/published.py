@@ -58,7 +58,7 @@ class Publishing:
     version: int
     record: PublishedWriter
 
-    def marker(self, table_id: str) -> dict[str, Any]:
+    def marker(self, table_id: str) -> dict[str, object]:
         """Return what the marker of the writer's buffer says.
 
         :param table_id: of the table whose version it is: a table that is made again counts from 0 again.
