@@ -23,6 +23,16 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 
 # Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
+# Operations that leave nothing of what was in the table before. The ones that give the table another definition are seen
+# here only where a RESTORE has brought the old definition back since: else the buffers do not fit the table any more.
+_REPLACING_ALL = (
+    "TRUNCATE",
+    "CREATE OR REPLACE TABLE",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE AS SELECT",
+    "REPLACE TABLE AS SELECT",
+    "CLONE",
+)
 # Tells whether a winner replaced whatever was in a partition; ``None`` where the log does not say.
 _Range = Callable[[Partition], bool | None]
 
@@ -180,7 +190,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
         if winner.staged.get("mode") == "overwrite_partitions":
             return with_files.__contains__
         texts = [str(text) for text in winner.staged.get("replaces", ())]
-    elif winner.operation == "TRUNCATE":
+    elif winner.operation in _REPLACING_ALL:
         return lambda _: True
     elif winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
         return lambda _: False

@@ -223,6 +223,10 @@ class WholeWrites:
             after = frozenset(rival.commit.version for rival in rivals[:end])
             before = frozenset(rival.commit.version for rival in later)
             candidates.append(attrs.evolve(whole, after=after, before=before))
+        if any(commit.together and rival.commit.plan is commit.plan for rival in rivals[ends[0] :]):
+            # Writers of a load published together spare one another. But a reconciliation that knew of fewer of them
+            # takes those it did not know for others.
+            candidates.append(Candidate(_NOTHING, commit.version - 1))
         if not candidates:
             fail(f"{refused}, and nobody knows what it would have done to its rows")
         self._counters["replaced"] += bool(rivals[: ends[-1]])
