@@ -23,8 +23,8 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 
 # Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
-# Operations that leave nothing of what was in the table before. The ones that give the table another definition are seen
-# here only where a RESTORE has brought the old definition back since: else the buffers do not fit the table any more.
+# Operations that leave nothing of what was in the table before. Those that give the table another definition are seen
+# here only where a RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
 _REPLACING_ALL = (
     "TRUNCATE",
     "CREATE OR REPLACE TABLE",
