@@ -72,7 +72,8 @@ def test_the_errors_page_has_every_error() -> None:
 
 
 # "(protocol: young)", also over two lines of a comment or of a docstring, or as a sentence of its own.
-CITED = re.compile(r"(?:\(p|\bP)rotocol:\s([\w\s,-]+)[).]")
+# A name in parentheses begins with a small letter; an annotation, "(protocol: Protocol)", does not.
+CITED = re.compile(r"(?:\(p(?=rotocol:\s[a-z])|\bP)rotocol:\s([\w\s,-]+)[).]")
 SOURCES = [
     path for room in ("airflow_provider_onelake", "include", "tests", "dags") for path in (ROOT / room).rglob("*.py")
 ]
