@@ -15,10 +15,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlparse
 
-from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.base import (
+    Analysis,
+    Engine,
+    OptimizeJob,
+    Seen,
+    SparkJob,
+    SparkResult,
+    StageJob,
+    StageResult,
+    Surroundings,
+    VacuumJob,
+)
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
-from airflow_provider_onelake.engines.jobs import Seen, SparkJob, SparkResult
-from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
@@ -32,6 +41,7 @@ from airflow_provider_onelake.spark_jobs import vacuum as vacuum_job
 from airflow_provider_onelake.spark_jobs.application import driver_ui, lasting_ui
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -45,7 +55,7 @@ _QUIET_SECONDS = 5
 _RETRY_MILLISECONDS = 250
 
 
-class ConnectEngine:
+class ConnectEngine(Engine):
     """Runs jobs on a Spark Connect server, each in an isolated session.
 
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
@@ -56,6 +66,7 @@ class ConnectEngine:
     """
 
     name = "connect"
+    takes_functions = True
 
     def __init__(
         self,
@@ -76,6 +87,13 @@ class ConnectEngine:
         self._seen = seen
         self._running: _Running | None = None
         self._stopped = False
+
+    @classmethod
+    def of(cls, connection: Connection, around: Surroundings) -> ConnectEngine:
+        """Make the engine of a connection of the type ``spark_connect``; see :meth:`Engine.of`."""
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+        return cls(SparkConnectHook(connection.conn_id).get_connection_url(), around.timeout, seen=around.seen)
 
     def analyze(self, job: StageJob) -> Analysis:
         """Tell what the job would write; see :meth:`Engine.analyze`.

@@ -28,7 +28,7 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoun
 from airflow_provider_onelake.staging.layout import JOBS
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.jobs import SparkJob
+    from airflow_provider_onelake.engines.base import SparkJob
     from airflow_provider_onelake.storage.stores import Store
 
 PLAN, VERDICT, SUBMISSION = "plan.json", "verdict.json", "submission.json"

@@ -102,7 +102,7 @@ def test_an_application_that_waits_in_its_queue_since_its_worker_died_is_waited_
             says(store, job, result=RESULT)
 
     yarn.when_asked = ask
-    on_yarn().settle(job.table_uri, "a1", "staging", wanted=True)
+    on_yarn().wait_for(job.table_uri, "a1", "staging")
     assert asked == ["ACCEPTED"] * 3
     assert not submit_there.calls
 
@@ -112,7 +112,7 @@ def test_an_application_that_nobody_wrote_down_is_killed_by_its_tag(
 ) -> None:
     submitted(store, job)
     yarn.tag = TAG
-    on_yarn().settle(job.table_uri, "a1", "staging", wanted=False)
+    on_yarn().kill(job.table_uri, "a1", "staging")
     assert yarn.state == "KILLED"
 
 
