@@ -21,6 +21,7 @@ from airflow_provider_onelake.exceptions import (
     SparkUnavailableError,
     StoreFullError,
     UnsupportedFeatureError,
+    causes_of,
 )
 from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, HADOOP, S3_PACKAGES, delta_package
 
@@ -237,12 +238,8 @@ def _conditions(error: BaseException, texts: list[str]) -> Iterator[tuple[str, s
 
 def _texts(error: BaseException) -> Iterator[str]:
     """Yield the text of an error and of its causes, in Python and in the JVM."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    for cause in causes_of(error):
         yield from _own_texts(cause)
-        cause = cause.__cause__ or cause.__context__
 
 
 def _own_texts(error: BaseException) -> Iterator[str]:
