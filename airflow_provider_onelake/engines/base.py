@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.spark import SparkAccess
     from airflow_provider_onelake.storage.stores import Store
 
+ANALYSING = "analysing"
+"""The kind of a job that tells what another job would write."""
+
 ONLY_CONNECT = (
     "A function that makes a data frame (@task.onelake_write) runs in the task, which needs a connection of the type "
     "'spark_connect'. Elsewhere say it in SQL: OneLakeWriteOperator(source=…, steps={…}). Nothing was staged."
@@ -352,6 +355,51 @@ class Engine(Protocol):
         :raises OneLakeError: that is not known now.
         """
         return True
+
+
+class SparkEngine(Engine):
+    """An engine that runs the functions of ``spark_jobs``, each by the kind of its job."""
+
+    name: ClassVar[str]
+
+    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        """Run one job on Spark.
+
+        :param kind: a key of ``spark_jobs.main.JOBS``.
+        :param job: what the function reads.
+        :returns: what the function returned, and ``session_id`` if there is one.
+        :raises OneLakeError: as for :meth:`Engine.stage`.
+        """
+        raise NotImplementedError
+
+    def analyze(self, job: StageJob) -> Analysis:
+        """Return what the job would write; see :meth:`Engine.analyze`."""
+        found = self.run(ANALYSING, job)
+        return Analysis(found["schema_json"], found["input_files"], found["reads_target"])
+
+    def stage(self, job: StageJob) -> StageResult:
+        """Append the job's rows to its buffer; see :meth:`Engine.stage`."""
+        if job.buffer_uri is None:
+            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
+        return StageResult(engine=self.name, **self.run(job.doing, job))
+
+    def optimize(self, job: OptimizeJob) -> SparkResult:
+        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`."""
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
+
+    def vacuum(self, job: VacuumJob) -> SparkResult:
+        """Delete files that the table no longer names; see :meth:`Engine.vacuum`."""
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Refuse a time-out that is not above 0.
+
+    :param timeout: seconds; ``None`` for none.
+    :raises InvalidWriteError: the time-out is not above 0.
+    """
+    if timeout is not None and timeout <= 0:
+        raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
 
 
 def _check_file_size(target_file_size: int | None) -> None:

@@ -16,16 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.engines.base import (
+    ANALYSING,
     ONLY_CONNECT,
-    Analysis,
-    Engine,
-    OptimizeJob,
+    SparkEngine,
     SparkJob,
-    SparkResult,
     StageJob,
-    StageResult,
     Surroundings,
-    VacuumJob,
+    check_timeout,
 )
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.submit.clusters import access_in_cluster, cluster_of
@@ -54,7 +51,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_ANALYSING = "analysing"
 _POLL_SECONDS = 1.0
 _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
@@ -64,7 +60,7 @@ _STOP_SECONDS = 8
 _SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
 
 
-class SubmitEngine(Engine):
+class SubmitEngine(SparkEngine):
     """Runs jobs by ``spark-submit``, each as an application of its own.
 
     :param target: the settings of the Spark connection.
@@ -78,8 +74,7 @@ class SubmitEngine(Engine):
     def __init__(self, target: SubmitTarget, around: Surroundings) -> None:
         from airflow.sdk.log import mask_secret
 
-        if around.timeout is not None and around.timeout <= 0:
-            raise InvalidWriteError(f"timeout={around.timeout!r}: seconds, above 0.")
+        check_timeout(around.timeout)
         self._target = target
         self._around = around
         self._timeout = around.timeout
@@ -105,36 +100,6 @@ class SubmitEngine(Engine):
     def of(cls, connection: Connection, around: Surroundings) -> SubmitEngine:
         """Make the engine of a connection of the type ``spark``; see :meth:`Engine.of`."""
         return cls(SubmitTarget.of(connection), around)
-
-    def analyze(self, job: StageJob) -> Analysis:
-        """Return what the job would write; see :meth:`Engine.analyze`.
-
-        :param job: its ``buffer_uri`` is not used.
-        """
-        return Analysis(**self._run(_ANALYSING, job))
-
-    def stage(self, job: StageJob) -> StageResult:
-        """Append the job's rows to its buffer; see :meth:`Engine.stage`.
-
-        :param job: with a ``buffer_uri``.
-        """
-        if job.buffer_uri is None:
-            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
-        return StageResult(engine=self.name, **self._run(job.doing, job))
-
-    def optimize(self, job: OptimizeJob) -> SparkResult:
-        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`.
-
-        :param job: of one compaction.
-        """
-        return SparkResult(engine=self.name, **self._run(job.doing, job))
-
-    def vacuum(self, job: VacuumJob) -> SparkResult:
-        """Delete files that the table no longer names; see :meth:`Engine.vacuum`.
-
-        :param job: of one table.
-        """
-        return SparkResult(engine=self.name, **self._run(job.doing, job))
 
     def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
         """Return the attempts of a task whose jobs may still run; see :meth:`Engine.left_at_work`."""
@@ -192,7 +157,8 @@ class SubmitEngine(Engine):
         self._stopped = True
         self._end("stopped")
 
-    def _run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        """Submit one job and wait for its driver; see :meth:`SparkEngine.run`."""
         what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
         if self._stopped:
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
@@ -229,7 +195,7 @@ class SubmitEngine(Engine):
         check_plan(job)
         exchange, said = Exchange.of(self._open_store(), job, kind), None
         self._cluster.check()
-        if kind == _ANALYSING and isinstance(job, StageJob):
+        if kind == ANALYSING and isinstance(job, StageJob):
             found = self._found_by_another_try(kind, job)
             if found is not None:
                 return found, None

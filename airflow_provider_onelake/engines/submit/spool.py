@@ -81,6 +81,11 @@ class Exchange:
         """Id of the attempt that submitted."""
         return self.path.split("/")[-2]
 
+    @property
+    def name(self) -> str:
+        """The name by which a cluster finds the job's driver."""
+        return "-".join(("onelake", *self.path.split("/")[-2:]))
+
     def address(self, name: str) -> str:
         """Return the address of an object in the directory for Spark."""
         return f"{self.uri}/{name}"
