@@ -100,7 +100,7 @@ class Writing:
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, key, buffer.path)
             if buffer.spec.attempt == spec.attempt:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
-                self.task.settle(spec.attempt, StageJob.doing, wanted=True)
+                self.task.wait_for_job(spec.attempt, StageJob.doing)
         else:
             staged = self.task.engine().stage(self._job(spec, buffer=decision.path, evolves=evolves))
             self.task.check_not_stopped()
