@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, RowsOutside
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.actions import Add, total_rows
 from airflow_provider_onelake.log.partitions import (
@@ -19,7 +20,6 @@ from airflow_provider_onelake.log.partitions import (
 )
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.spec import Mode, RowsOutside
 
 
 @attrs.define(slots=False, frozen=True)

@@ -83,7 +83,7 @@ _ADVICE = (
         r"NoAuthWithAWSException|KeyProviderException|No AWS Credentials",
         (
             "It has no credentials for the table's store. Start it with the settings and the environment that "
-            "OneLakeHook().spark_access(table) names, or with an identity of its own."
+            "OneLakeHook().table(…).spark_access() names, or with an identity of its own."
         ),
     ),
     (

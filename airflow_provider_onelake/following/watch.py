@@ -140,7 +140,7 @@ class LogWatch:
 
     def _start(self) -> None:
         self._started = True
-        snapshot = self.log.snapshot()
+        snapshot = self.log.snapshot_or_none()
         if snapshot is None:
             return
         self.cursor = snapshot.version
@@ -178,9 +178,7 @@ class LogWatch:
         adds = [add for add in commit.adds if add.get("dataChange", True)]
         if not adds:
             return False
-        snapshot = self.log.snapshot()
-        assert snapshot is not None
-        split = snapshot.partitioning
+        split = self.log.snapshot().partitioning
         predicate = predicate_on(text, split, self._predicates)
         # A partition for which the predicate cannot be decided does not end the wait.
         return any(predicate.judge(split.partition(add["partitionValues"])) is True for add in adds)

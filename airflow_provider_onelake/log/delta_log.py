@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError, TableNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import Commit, digest_of
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
@@ -55,7 +55,19 @@ class DeltaLog:
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> Snapshot:
+        """Return the newest snapshot.
+
+        :raises TableNotFoundError: there is no table.
+        :raises LogGapError: a version is missing while a later one exists.
+        :raises CorruptLogError: an entry cannot be read.
+        """
+        snapshot = self.snapshot_or_none()
+        if snapshot is None:
+            raise TableNotFoundError(f"There is no Delta table at {self.table}.")
+        return snapshot
+
+    def snapshot_or_none(self) -> Snapshot | None:
         """Return the newest snapshot, or ``None`` where there is no table yet.
 
         :raises LogGapError: a version is missing while a later one exists.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -36,7 +37,6 @@ from airflow_provider_onelake.staging.layout import (
     opened_in,
     writer_directory,
 )
-from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:

@@ -204,7 +204,7 @@ class DeltaLogSensor(BaseSensorOperator):
             fresher_than=_seconds(self.fresher_than),
         )
         after = _number("after", self.after) if seen is None else int(seen)
-        return LogWatch(hook.delta_log(self.table), awaited, after)
+        return LogWatch(hook.table(self.table).log, awaited, after)
 
     def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
         if self.writers is None:

@@ -95,7 +95,7 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
     """
     check_age(older_than)
     listing = list(log.store.list(STAGED_DIRECTORY))
-    snapshot = log.snapshot()
+    snapshot = log.snapshot_or_none()
     if snapshot is None:
         return []
     cleaned = []

@@ -223,7 +223,7 @@ class LogFeed(SharedStreamProducer):
     def _partitioning(self) -> Partitioning:
         from airflow_provider_onelake.log.partitions import Partitioning
 
-        snapshot = self._known_log().snapshot()
+        snapshot = self._known_log().snapshot_or_none()
         return Partitioning({}) if snapshot is None else snapshot.partitioning
 
     def _look(self) -> int:

@@ -22,9 +22,8 @@ def make_room(conn_id: str) -> str:
     :param conn_id: of the connection.
     :returns: its name.
     """
-    hook = OneLakeHook(conn_id)
-    address = hook.address("Tables/any")
-    credentials = hook.credentials(address)
+    table = OneLakeHook(conn_id).table("Tables/any")
+    address, credentials = table.address, table.credentials
     if isinstance(credentials, S3Credentials):
         _make_bucket(credentials, address.authority)
     elif isinstance(credentials, AzureCredentials):

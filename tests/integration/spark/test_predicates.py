@@ -286,7 +286,6 @@ def make(spark: SparkSession, table: Path) -> tuple[Partitioning, dict[int, Part
     spark.sql(f"INSERT INTO delta.`{table}` {' UNION ALL '.join(selects)}")
     log = local_log(table)
     snapshot = log.snapshot()
-    assert snapshot is not None
     adds = log.live_files(lambda _: True, snapshot.version)
     return snapshot.partitioning, {
         json.loads(add["stats"])["minValues"]["id"]: snapshot.partitioning.partition(add["partitionValues"])

@@ -22,9 +22,9 @@ from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators._outlets import tell_outlets
 from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.table import Table
 from airflow_provider_onelake.triggers import delta_log, feed
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from tests.support.contexts import connect
@@ -171,7 +171,7 @@ async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both
     triggerer = Triggerer(database, trips=watcher(after=0))
     await triggerer.until(lambda: len(database.events) >= 1)
     await triggerer.crash()
-    log, told = OneLakeHook().delta_log("trips"), SimpleNamespace()
+    log, told = OneLakeHook().table("trips").log, SimpleNamespace()
     outcome = WriterOutcome(writer="w", status="published", version=1, rows_published=1)
     report = Report(load="l", table=log.table, outcomes=(outcome,), missing=())
     by_load = table_asset("trips", "by load")
@@ -460,11 +460,11 @@ async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, mon
     make_table(tmp_path / "trips")
     append(tmp_path, 3)
     opened: list[str] = []
-    open_log, get = OneLakeHook.delta_log, ObjectStore.get
+    open_table, get = OneLakeHook.table, ObjectStore.get
 
-    def opening(self: OneLakeHook, table: str) -> DeltaLog:
-        opened.append(table)
-        return open_log(self, table)
+    def opening(self: OneLakeHook, name: str) -> Table:
+        opened.append(name)
+        return open_table(self, name)
 
     def refusing(self: ObjectStore, path: str) -> bytes:
         # The key that the first connection has was taken back; the second time, while a commit is read.
@@ -472,7 +472,7 @@ async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, mon
             raise AccessDeniedError("the key is no more")
         return get(self, path)
 
-    monkeypatch.setattr(OneLakeHook, "delta_log", opening)
+    monkeypatch.setattr(OneLakeHook, "table", opening)
     monkeypatch.setattr(ObjectStore, "get", refusing)
     database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))

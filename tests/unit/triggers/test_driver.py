@@ -231,7 +231,7 @@ def test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left(
 
     def stopped(context: Any) -> None:
         task.on_kill()
-        task.check_not_stopped()
+        task.spark.check_not_stopped()
 
     monkeypatch.setattr(OneLakeWriteOperator, "execute", lambda self, context: stopped(context))
     with pytest.raises(AirflowException, match="stopped"):
