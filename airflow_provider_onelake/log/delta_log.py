@@ -328,11 +328,7 @@ class DeltaLog:
         return self._listed(None, until)
 
     def _listed(self, start_after: str | None, until: int | None) -> LogFiles:
-        listing = self.store.list(LOG_DIRECTORY, start_after=start_after)
-        if until is None:
-            return LogFiles.of(listing)
-        end = version_path(until + 1).removesuffix(".json")
-        return LogFiles.of(info for info in listing if info.path < end)
+        return LogFiles.of(self.store.list(LOG_DIRECTORY, start_after=start_after), until)
 
     def _last_checkpoint_hint(self) -> int | None:
         try:

@@ -13,7 +13,8 @@ import pytest
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partitioning, typed_value
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.values import typed_value
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.spec import Mode, RowsOutside
 from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
