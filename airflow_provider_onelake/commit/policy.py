@@ -18,7 +18,8 @@ from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins,
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.published import UNDOING
 
 

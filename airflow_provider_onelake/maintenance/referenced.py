@@ -51,8 +51,7 @@ class Named:
         self._log = log
         self._snapshot = snapshot
         entries = [info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/")]
-        end = version_path(snapshot.version + 1).removesuffix(".json")
-        self._files = LogFiles.of(info for info in entries if info.path < end)
+        self._files = LogFiles.of(entries, snapshot.version)
         self._modified = {info.path: info.modified for info in entries}
 
     def check_reaches(self, limits: Iterable[Limit], by_property: datetime) -> list[str]:

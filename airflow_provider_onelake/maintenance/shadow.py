@@ -40,7 +40,7 @@ from airflow_provider_onelake.log.actions import (
     version_path,
 )
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
-from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import check_files, closed, twin_metadata
 from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.storage.clock import milliseconds

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.values import Partition
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:

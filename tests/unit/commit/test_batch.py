@@ -14,7 +14,8 @@ from airflow_provider_onelake.choices import Mode, RowsOutside
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partitioning, typed_value
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.values import typed_value
 from airflow_provider_onelake.staging.buffers import Buffer
 from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
 

@@ -20,9 +20,10 @@ from airflow_provider_onelake.commit.policy import Contest, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Action
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
-from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.spec import WriteSpec
