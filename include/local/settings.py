@@ -10,7 +10,7 @@ import tempfile
 from base64 import urlsafe_b64encode
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -31,20 +31,12 @@ TRIPS_POOL = {
     "include_deferred": True,
 }
 
-# Taken when free. The environment variable LOCAL_<NAME>_PORT chooses another one; then it must be free.
-_PORTS = {
-    "api": 8080,
-    "connect": 15002,
-    "spark_ui": 4040,
-    "postgres": 5442,
-    "worker_logs": 8793,
-    "trigger_logs": 8794,
-}
-
 
 @attrs.frozen
 class Ports:
-    """TCP ports of a stack on 127.0.0.1.
+    """TCP ports of a stack on 127.0.0.1; the usual ones are taken when they are free.
+
+    The environment variable ``LOCAL_<NAME>_PORT`` chooses another one; then it must be free.
 
     :param api: Airflow's web UI and API.
     :param connect: Spark Connect.
@@ -54,12 +46,12 @@ class Ports:
     :param trigger_logs: Airflow's server of the logs of running triggers.
     """
 
-    api: int
-    connect: int
-    spark_ui: int
-    postgres: int
-    worker_logs: int
-    trigger_logs: int
+    api: int = 8080
+    connect: int = 15002
+    spark_ui: int = 4040
+    postgres: int = 5442
+    worker_logs: int = 8793
+    trigger_logs: int = 8794
 
 
 @attrs.frozen
@@ -128,7 +120,7 @@ class Settings:
         return self.state / "airflow-passwords.json"
 
 
-def from_environment(**changes: object) -> Settings:
+def from_environment(**changes: Any) -> Settings:
     """Return the settings that the environment variables ask for.
 
     ``LOCAL_STATE``, ``LOCAL_DAGS``, ``LOCAL_LAKEHOUSE``, ``LOCAL_JARS``, ``LOCAL_PARALLELISM``, ``LOCAL_SPARK_SLOTS``,
@@ -136,19 +128,19 @@ def from_environment(**changes: object) -> Settings:
 
     :param changes: fields of :class:`Settings` that win.
     """
-    env = os.environ
-    state = Path(env.get("LOCAL_STATE") or REPOSITORY / ".local").absolute()
-    found: dict[str, object] = {
-        "state": state,
-        "dags": Path(env.get("LOCAL_DAGS") or REPOSITORY / "dags").absolute(),
-        "lakehouse": Path(env.get("LOCAL_LAKEHOUSE") or state / "lakehouse").absolute(),
-        "jars": Path(env.get("LOCAL_JARS") or REPOSITORY / ".local").absolute(),
-        "parallelism": int(env.get("LOCAL_PARALLELISM") or 6),
-        "spark_slots": int(env.get("LOCAL_SPARK_SLOTS") or 4),
-        "spark_memory": env.get("LOCAL_SPARK_MEMORY") or "2g",
-        "any_port": env.get("LOCAL_ANY_PORT") == "1",
-    }
-    return Settings(**{**found, **changes})  # type: ignore[arg-type]
+    env = {name: value for name, value in os.environ.items() if value}
+    state = Path(env.get("LOCAL_STATE", REPOSITORY / ".local")).absolute()
+    asked = Settings(
+        state=state,
+        dags=Path(env.get("LOCAL_DAGS", REPOSITORY / "dags")).absolute(),
+        lakehouse=Path(env.get("LOCAL_LAKEHOUSE", state / "lakehouse")).absolute(),
+        jars=Path(env.get("LOCAL_JARS", REPOSITORY / ".local")).absolute(),
+        parallelism=int(env.get("LOCAL_PARALLELISM", 6)),
+        spark_slots=int(env.get("LOCAL_SPARK_SLOTS", 4)),
+        spark_memory=env.get("LOCAL_SPARK_MEMORY", "2g"),
+        any_port=env.get("LOCAL_ANY_PORT") == "1",
+    )
+    return attrs.evolve(asked, **changes)
 
 
 def choose_ports(settings: Settings) -> Ports:
@@ -161,16 +153,13 @@ def choose_ports(settings: Settings) -> Ports:
     file = settings.state / "ports.json"
     last: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
     chosen: dict[str, int] = {}
-    for name, usual in _PORTS.items():
+    for name, usual in attrs.asdict(Ports()).items():
         variable = f"LOCAL_{name.upper()}_PORT"
-        asked = os.environ.get(variable)
-        if asked and not settings.any_port:
-            if listens(int(asked)):
-                raise SetUpError(f"Port {asked}, asked for by {variable}, is in use: choose another one.")
-            chosen[name] = int(asked)
-            continue
-        candidates = [last.get(name), None if settings.any_port else usual]
-        free = (port for port in candidates if port and not listens(port))
+        asked = "" if settings.any_port else os.environ.get(variable)
+        if asked and listens(int(asked)):
+            raise SetUpError(f"Port {asked}, asked for by {variable}, is in use: choose another one.")
+        wanted = [int(asked)] if asked else [last.get(name), None if settings.any_port else usual]
+        free = (port for port in wanted if port and not listens(port))
         # The system may name a port again that it has named just now.
         chosen[name] = next(port for port in chain(free, iter(free_port, 0)) if port not in chosen.values())
     write_atomically(file, json.dumps(chosen))
