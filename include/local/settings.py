@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import tempfile
-from base64 import urlsafe_b64encode
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +53,12 @@ class Ports:
     trigger_logs: int = 8794
 
 
+def _secret(size: int, *, padded: bool = False) -> Any:
+    """Return a field that is made at random, in base64, and is not shown by accident."""
+    end = "=" * (-size % 3) if padded else ""
+    return attrs.field(factory=lambda: secrets.token_urlsafe(size) + end, repr=False)
+
+
 @attrs.frozen
 class Secrets:
     """What a stack keeps to itself, made once per state directory.
@@ -65,11 +70,11 @@ class Secrets:
     :param session: key of the web UI's sessions.
     """
 
-    password: str = attrs.field(repr=False)
-    database: str = attrs.field(repr=False)
-    fernet: str = attrs.field(repr=False)
-    jwt: str = attrs.field(repr=False)
-    session: str = attrs.field(repr=False)
+    password: str = _secret(9)
+    database: str = _secret(18)
+    fernet: str = _secret(32, padded=True)
+    jwt: str = _secret(48)
+    session: str = _secret(32)
 
 
 @attrs.frozen
@@ -206,14 +211,7 @@ def load_secrets(settings: Settings) -> Secrets:
     file = settings.state / "secrets.json"
     if not file.exists():
         settings.state.mkdir(parents=True, exist_ok=True)
-        made = Secrets(
-            password=secrets.token_urlsafe(9),
-            database=secrets.token_urlsafe(18),
-            fernet=urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-            jwt=secrets.token_urlsafe(48),
-            session=secrets.token_urlsafe(32),
-        )
-        write_atomically(file, json.dumps(attrs.asdict(made)), mode=0o600)
+        write_atomically(file, json.dumps(attrs.asdict(Secrets())), mode=0o600)
     kept = Secrets(**json.loads(file.read_text()))
     if not settings.password_file.exists():
         write_atomically(settings.password_file, json.dumps({USER: kept.password}), mode=0o600)
