@@ -123,7 +123,7 @@ class SparkTaskOperator(BaseOperator):
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Carry on after the triggerer.
 
-        ``execute`` runs again. Each step finds what it did before, down to the driver, whose verdict is read then.
+        ``execute`` runs again. Each step finds what it did before, down to the driver, whose result is read then.
 
         :param context: of the resumed task.
         :param event: the trigger's event.

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.submit.spool import Exchange
+from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     CorruptLogError,
@@ -79,12 +79,12 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     release_version(lake.log(), 1)
     assert kept_versions(lake.log()) == []
 
-    exchange = Exchange.at(lake.log().store, "abfss://…", "attempt", "stage")
-    assert exchange.send("stage", {})
-    exchange.clear()
-    assert not any(exchange.path in path for path in onelake.blobs)
+    spool = JobSpool.at(lake.log().store, "abfss://…", "attempt", "stage")
+    assert spool.send("stage", {})
+    spool.clear()
+    assert not any(spool.path in path for path in onelake.blobs)
 
-    one, other = (Exchange.at(lake.log().store, "abfss://…", "attempt", kind) for kind in ("analysis", "stage"))
+    one, other = (JobSpool.at(lake.log().store, "abfss://…", "attempt", kind) for kind in ("analysis", "stage"))
     assert one.send("analysis", {})
     assert other.send("stage", {})
     onelake.asked.clear()

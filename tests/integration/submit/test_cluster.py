@@ -151,11 +151,11 @@ def test_a_driver_whose_plan_was_taken_back_before_it_started_does_nothing(
 ) -> None:
     class TakenBack(ObjectStore):
         def put(self, path: str, data: bytes) -> None:
-            if not path.endswith("plan.json"):
+            if not path.endswith("job.json"):
                 super().put(path, data)
 
     engine = new_cluster_mode(store=lambda: TakenBack(LocalStore(prefix=lake / "trips"), "trips"))
-    with pytest.raises(SparkJobError, match="without a verdict"):
+    with pytest.raises(SparkJobError, match="without a result"):
         engine.stage(sql_job(target, "SELECT 1L AS id"))
     assert target.versions == [0]
 

@@ -27,7 +27,7 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.following.filters import CommitFilter
-from airflow_provider_onelake.following.watch import Awaited, LogWatch
+from airflow_provider_onelake.following.watch import Awaited, LogWatch, watch_for
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, file_key, of_kind, row_count
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
@@ -160,7 +160,7 @@ def follow(log: DeltaLog) -> None:
     """What the watchers of a table do."""
     watch = LogWatch(log, Awaited(operation="NEVER"), after=-1)
     attempt(watch.poll)
-    attempt(LogWatch(log, Awaited(rows_at_least=1000)).poll)
+    attempt(watch_for(log, Awaited(rows_at_least=1000)).poll)
     attempt(LogWatch(log, Awaited(partition="month = '2019-09'"), after=-1).poll)
 
     async def read() -> None:

@@ -110,7 +110,7 @@ async def test_every_commit_is_an_event_where_the_store_lists_nothing_from_an_of
         return iter(()) if start_after is not None else list_all(self, prefix)
 
     monkeypatch.setattr(ObjectStore, "list", blind)
-    monkeypatch.setattr(feed, "_LIST_EVERY", 1)
+    monkeypatch.setattr(feed, "LIST_EVERY", 1)
     make_table(tmp_path / "trips")
     append(tmp_path, 3)
     DeltaTable(str(tmp_path / "trips")).create_checkpoint()
@@ -197,14 +197,14 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
 
 
 async def test_a_poll_that_a_watcher_failed_in_lets_nobody_keep_how_far_it_came() -> None:
-    kept: list[feed.Seen] = []
+    kept: list[feed.Position] = []
 
-    async def keep(seen: feed.Seen) -> None:
+    async def keep(seen: feed.Position) -> None:
         kept.append(seen)
 
     source = feed.LogFeed("trips", "onelake_default", 0.01)
-    poll = feed.Poll(source, 3, reached={keep: feed.Seen(3)})
-    for failed, expected in ((1, []), (0, [feed.Seen(3)])):
+    poll = feed.Poll(source, 3, positions={keep: feed.Position(3)})
+    for failed, expected in ((1, []), (0, [feed.Position(3)])):
         await source.advance([SimpleNamespace(outcome=SimpleNamespace(failed=failed), broker_payload=poll)])  # type: ignore[list-item]
         assert kept == expected
 
@@ -334,7 +334,7 @@ async def test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_foll
 async def test_a_table_that_is_made_again_is_followed_with_its_new_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path, 2)
     database = Database()
@@ -396,7 +396,7 @@ async def test_a_table_that_is_made_again_with_as_many_versions_is_followed_from
 async def test_one_with_exactly_as_many_versions_is_found_when_the_log_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path)
     make_table(tmp_path / "new" / "trips")
@@ -415,7 +415,7 @@ async def test_one_with_exactly_as_many_versions_is_found_when_the_log_is_listed
 async def test_a_table_that_was_away_is_waited_for_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], restarted: bool
 ) -> None:
-    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path, 2)
     database = Database()
