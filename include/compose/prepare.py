@@ -11,8 +11,8 @@ from pathlib import Path
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from include.compose.containers import make_container
 from include.local.bootstrap import migrate, set_up
-from include.local.object_stores import make_container
 from include.local.settings import TRIPS_POOL
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -307,14 +307,13 @@ def wait_for(found: Callable[[], T | None], what: str, timeout: float, every: fl
     :param every: seconds between two questions.
     :raises WaitTimeoutError: there was none in time.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        result = found()
-        if result:
-            return result
-        if time.monotonic() >= deadline:
-            raise WaitTimeoutError(f"Waited {timeout:.0f} s for {what}.")
-        time.sleep(every)
+    retrying = Retrying(
+        retry=retry_if_result(lambda result: not result), stop=stop_after_delay(timeout), wait=wait_fixed(every)
+    )
+    try:
+        return retrying(found)  # type: ignore[return-value]  # it goes on while there is none
+    except RetryError:
+        raise WaitTimeoutError(f"Waited {timeout:.0f} s for {what}.") from None
 
 
 def _text(moment: datetime | None) -> str | None:

@@ -14,11 +14,12 @@ import httpx
 from rich.console import Console
 from rich.markup import escape
 
-from . import jars, report, stack, upkeep
-from . import supervisor as background
+from . import processes, report, stack, upkeep
 from .api import ApiError, wait_for
 from .expected import month_files
-from .settings import REPOSITORY, Settings, from_environment, known_ports
+from .jars import SetUpError
+from .processes import StackError
+from .settings import REPOSITORY, Settings, from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,19 +98,16 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
     )
     _say_gaps(plan)
     try:
-        with console.status("Looking for Spark's JARs …"):
-            jars.resolve(settings.jars)
         _start(settings)
-        with stack.open_api(settings, known_ports(settings)) as api:
+        with stack.open_api(settings) as api:
+            _check_import(api)
             ended = backfill(api, plan)
             # Before the rows are counted: what is compacted must be what was loaded.
             kept_up = _has_table(plan) and upkeep.run(api, console, TABLE, SORTED_BY)
-            seen_by_spark = report.count_by_spark(
-                stack.connect_server(settings, known_ports(settings)).remote, plan.table
-            )
+            seen_by_spark = report.count_by_spark(stack.connect_server(settings).remote, plan.table)
             verdict = _judge(api, plan, ended, seen_by_spark)
             return verdict if kept_up else max(verdict, LOAD_FAILED)
-    except (jars.SetUpError, stack.StackError) as error:
+    except (SetUpError, StackError) as error:
         console.print(f"[red]Set-up failed[/] (nothing is wrong with the load): {escape(str(error))}")
         return SET_UP_FAILED
     except (ApiError, httpx.HTTPError) as error:
@@ -117,7 +115,7 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
         return SET_UP_FAILED
     finally:
         with console.status("Stopping what was started …"):
-            background.shut_down(settings)
+            processes.shut_down(settings.state)
         console.print("Stopped what was started.")
 
 
@@ -140,22 +138,14 @@ def _plan(input_: Path | None, lakehouse: Path | None, mode: str, partition_by: 
 
 def _start(settings: Settings) -> None:
     """Start a stack of the demo's own, so that it can be stopped without harm to another."""
-    background.shut_down(settings)
-    settings.lakehouse.mkdir(parents=True, exist_ok=True)
-    background.launch(settings)
-    shown = 0
-    status = background.Status("starting")
     with console.status("Starting Airflow, PostgreSQL and Spark Connect …") as spinner:
-        for status in background.follow(settings):
-            for event in status.events[shown:]:
-                spinner.update(escape(event.partition(" ")[2]) + " …")
-            shown = len(status.events)
-    if status.phase != "healthy":
-        raise stack.StackError(status.error or status.phase)
-    broken = [error for error in status.import_errors if DAG in error]
-    if broken:
-        raise stack.StackError(f"the DAG cannot be imported: {'; '.join(broken)}")
-    console.print(f"Airflow is up: {status.url}")
+        stack.start(settings, lambda event: spinner.update(f"{escape(event)} …"))
+    console.print(f"Airflow is up: {stack.url(settings)}")
+
+
+def _check_import(api: AirflowApi) -> None:
+    if broken := [error for error in stack.import_errors(api) if DAG in error]:
+        raise StackError(f"the DAG cannot be imported: {'; '.join(broken)}")
 
 
 def stretches(months: Iterable[str]) -> list[list[str]]:

@@ -100,7 +100,7 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
     jars, stamp = state / "jars", state / "jars" / "resolved.json"
     state.mkdir(parents=True, exist_ok=True)
-    with _lock(state / "jars.lock"):
+    with lock(state / "jars.lock"):
         if stamp.exists():
             known = json.loads(stamp.read_text())
             found = [jars / name for name in known["jars"]]
@@ -160,7 +160,11 @@ def _artifact(jar: str) -> str:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
+    """Let one process at a time do something; the others wait for it.
+
+    :param path: a file of its own, in a directory that is there.
+    """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

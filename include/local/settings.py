@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
+import tempfile
 from base64 import urlsafe_b64encode
 from itertools import chain
 from pathlib import Path
@@ -12,14 +14,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .connect_server import free_port, listens
-from .processes import MARK, write_atomically
+from .connect_server import HOST, free_port, listens
+from .jars import SetUpError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HOST = "127.0.0.1"
 USER = "admin"
 SPARK_POOL = "spark"
 # How many writers of the taxi trips run at once, whoever's: the pool that the example DAGs name.
@@ -39,10 +40,6 @@ _PORTS = {
     "worker_logs": 8793,
     "trigger_logs": 8794,
 }
-
-
-class PortTakenError(RuntimeError):
-    """A port that was asked for by name is in use."""
 
 
 @attrs.frozen
@@ -116,19 +113,9 @@ class Settings:
         return (self.dags, *self.more_dags)
 
     @property
-    def mark(self) -> str:
-        """Value of the environment variable that all processes of this stack carry."""
-        return str(self.state)
-
-    @property
     def logs(self) -> Path:
         """Directory of the processes' logs."""
         return self.state / "logs"
-
-    @property
-    def run(self) -> Path:
-        """Directory of the pid files."""
-        return self.state / "run"
 
     @property
     def airflow_home(self) -> Path:
@@ -169,7 +156,7 @@ def choose_ports(settings: Settings) -> Ports:
 
     A port named by the environment is taken as it is; else the one of last time, the usual one, any.
 
-    :raises PortTakenError: a port that the environment names is in use.
+    :raises SetUpError: a port that the environment names is in use.
     """
     file = settings.state / "ports.json"
     last: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
@@ -179,7 +166,7 @@ def choose_ports(settings: Settings) -> Ports:
         asked = os.environ.get(variable)
         if asked and not settings.any_port:
             if listens(int(asked)):
-                raise PortTakenError(f"Port {asked}, asked for by {variable}, is in use: choose another one.")
+                raise SetUpError(f"Port {asked}, asked for by {variable}, is in use: choose another one.")
             chosen[name] = int(asked)
             continue
         candidates = [last.get(name), None if settings.any_port else usual]
@@ -188,6 +175,33 @@ def choose_ports(settings: Settings) -> Ports:
         chosen[name] = next(port for port in chain(free, iter(free_port, 0)) if port not in chosen.values())
     write_atomically(file, json.dumps(chosen))
     return Ports(**chosen)
+
+
+def outside(state: Path) -> Path:
+    """Return a directory of a stack with a short path that every user can reach, made when it is not there.
+
+    :param state: directory of the stack.
+    :raises SetUpError: somebody else made it.
+    """
+    name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
+    directory = Path(tempfile.gettempdir()) / f"local-stack-{name}"
+    directory.mkdir(mode=0o755, exist_ok=True)
+    if directory.stat().st_uid != os.geteuid():
+        raise SetUpError(f"{directory} belongs to another user: remove it, or set TMPDIR.")
+    return directory
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file so that readers see the old or the new text, never a part.
+
+    :param path: the file.
+    :param text: its new content.
+    :param mode: permissions, set before the content is there.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode), "w") as file:
+        file.write(text)
+    fresh.replace(path)
 
 
 def known_ports(settings: Settings) -> Ports:
@@ -273,7 +287,6 @@ def airflow_environment(settings: Settings, ports: Ports, kept: Secrets) -> dict
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "_AIRFLOW"))}
     return {
         **inherited,
-        MARK: settings.mark,
         "AIRFLOW_HOME": str(settings.airflow_home),
         "NO_PROXY": ",".join(filter(None, [inherited.get("NO_PROXY"), HOST, "localhost"])),
         "PYTHONUNBUFFERED": "1",

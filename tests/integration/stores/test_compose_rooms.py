@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from include.compose.prepare import make_room
-from include.local.object_stores import BlobServer, S3Server
 from tests.support.object_stores import Lake, azure_credentials, s3_credentials
+from tests.support.store_servers import BlobServer, S3Server
 
 
 def test_a_bucket_is_made_once(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

