@@ -102,7 +102,7 @@ def launch(state: Path, commands: Iterable[Command]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     config = ConfigParser(interpolation=None)
     config["supervisord"] = {"pidfile": f"{run}/supervisord.pid", "logfile": str(log), "directory": str(REPOSITORY)}
-    config["unix_http_server"] = {"file": _socket(state)}
+    config["unix_http_server"] = {"file": str(_socket(state))}
     config["rpcinterface:supervisor"] = {
         "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
     }
@@ -153,7 +153,7 @@ def start(state: Path, name: str) -> None:
 
 
 def look(state: Path) -> list[Process]:
-    """Return the processes of a running stack, in the order of their commands.
+    """Return the processes of a running stack, by name.
 
     :param state: directory of the stack.
     :raises StackError: its supervisord does not answer.
@@ -227,7 +227,8 @@ def shut_down(state: Path) -> bool:
     end(leftovers(state), 0)  # what those have started meanwhile
     shutil.rmtree(state / "run", ignore_errors=True)
     with contextlib.suppress(OSError):  # the database may be there
-        outside(state).rmdir()
+        _socket(state).unlink(missing_ok=True)  # of one that was killed
+        _socket(state).parent.rmdir()
     return running is not None or bool(left)
 
 
@@ -263,9 +264,9 @@ def _session(state: Path) -> int | None:
     return None if stranger else number
 
 
-def _socket(state: Path) -> str:
+def _socket(state: Path) -> Path:
     # The path of a socket may have about a hundred characters only.
-    return str(outside(state) / "supervisord.sock")
+    return outside(state) / "supervisord.sock"
 
 
 def _ask(state: Path, what: str, *arguments: object) -> Any:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -202,14 +202,11 @@ def _healthy(api: AirflowApi, parts: tuple[str, ...], began: datetime) -> bool:
         health = api.health()
     except (httpx.HTTPError, ValueError):
         return False
-    return all(_beats(health.get(part) or {}, part, began) for part in parts)
-
-
-def _beats(part: dict[str, Any], name: str, began: datetime) -> bool:
-    if part.get("status") != "healthy":
-        return False
-    latest = part.get(f"latest_{name}_heartbeat")
-    return name == "metadatabase" or (latest is not None and datetime.fromisoformat(latest) >= began)
+    said = {name: health.get(name) or {} for name in parts}
+    beats = [part.get(f"latest_{name}_heartbeat") for name, part in said.items() if name != "metadatabase"]
+    return all(part.get("status") == "healthy" for part in said.values()) and all(
+        beat is not None and datetime.fromisoformat(beat) >= began for beat in beats
+    )
 
 
 def _dag_files(folder: Path) -> list[str]:

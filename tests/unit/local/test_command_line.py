@@ -102,14 +102,16 @@ def test_a_stack_whose_start_was_interrupted_is_started_anew(settings, shell, on
 
 
 def test_a_stack_that_does_not_start_is_stopped_and_says_why(settings, shell, monkeypatch, quiet):
-    monkeypatch.setattr(stack, "_airflow_command", lambda settings, name, _: Command(
-        name, ["sh", "-c", "echo no such table; exit 1"], dict(os.environ), settings.state, settings.logs / f"{name}.log"
-    ))  # fmt: skip
+    def airflow(_, name, __):
+        argv = ["sh", "-c", "echo no such table; exit 1"] if name == "triggerer" else ["sleep", "60"]
+        return Command(name, argv, dict(os.environ), settings.state, settings.logs / f"{name}.log")
+
+    monkeypatch.setattr(stack, "_airflow_command", airflow)
     monkeypatch.setattr(stack, "_healthy", lambda *_: False)
     done = shell.invoke(cli.app, ["up"])
     assert done.exit_code == cli.SET_UP_FAILED
     said = " ".join(done.output.split())
-    assert "Start failed. api-server ended while the stack was starting" in said
+    assert "Start failed. triggerer ended while the stack was starting" in said
     assert "exit status 1" in said
     assert "no such table" in said
     assert processes.leader(settings.state) is None
