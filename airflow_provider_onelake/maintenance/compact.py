@@ -29,7 +29,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
-from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -250,7 +250,7 @@ class _Compaction(Proposal[Publication]):
 
     def _close(self, outcome: Mapping[str, Any]) -> None:
         try:
-            close(self._log.store, self._shadow.path, outcome)
+            write_marker(self._log.store, self._shadow.path, outcome)
         except OneLakeError as error:
             # The marker only lets the shadow's log be cleaned up earlier.
             logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)

@@ -36,9 +36,9 @@ from airflow_provider_onelake.log.actions import (
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
+from airflow_provider_onelake.log.commits import COMPACTION, STAGED
 from airflow_provider_onelake.log.partitions import Partition
-from airflow_provider_onelake.staging.buffers import check_files, closed, twin_metadata
+from airflow_provider_onelake.staging.buffers import check_files, read_marker, twin
 from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -155,7 +155,7 @@ def reopen_shadow(
     listed = {file_key(add) for add in of_kind(there, "add")}
     chosen = {key: both for key, both in _inputs(plan, table_uri).items() if key in listed}
     now = parse_actions(dump_actions(_version_0(snapshot, plan, chosen, name, attempt, 0)), "the same shadow now")
-    if closed(log.store, path) is not None or _definition(there) != _definition(now):
+    if read_marker(log.store, path) is not None or _definition(there) != _definition(now):
         return None
     files = {key: file for key, (_, file) in chosen.items()}
     paths = {file["path"] for file in files.values()}
@@ -182,31 +182,16 @@ def _version_0(
     attempt: str,
     now: int,
 ) -> list[Action]:
-    info = {
-        # Where a table has in-commit timestamps, every version has one, and it comes first.
-        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
-        "timestamp": now,
-        "operation": "CREATE TABLE",
-        "operationParameters": {"description": f"Shadow of {len(inputs)} files, for a compaction"},
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        STAGED: {
-            "format": FORMAT,
-            COMPACTION: {
-                "name": name,
-                "attempt": attempt,
-                "readVersion": snapshot.version,
-                "tableId": snapshot.table_id,
-                "targetFileSize": plan.target_file_size,
-                "zOrderBy": list(plan.zorder_by),
-            },
-        },
+    record = {
+        "name": name,
+        "attempt": attempt,
+        "readVersion": snapshot.version,
+        "tableId": snapshot.table_id,
+        "targetFileSize": plan.target_file_size,
+        "zOrderBy": list(plan.zorder_by),
     }
     return [
-        {"commitInfo": info},
-        {"protocol": dict(snapshot.protocol)},
-        {"metaData": twin_metadata(snapshot, attempt)},
+        *twin(snapshot, attempt, f"Shadow of {len(inputs)} files, for a compaction", {COMPACTION: record}, now),
         *({"domainMetadata": dict(body)} for body in snapshot.domains.values()),
         *({"add": dict(add)} for add, _ in inputs.values()),
     ]

@@ -149,21 +149,22 @@ class SparkTaskOperator(BaseOperator):
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
         from airflow_provider_onelake.engines.base import DurableEngine, StageJob
-        from airflow_provider_onelake.staging.buffers import attempts, closed, read_open_buffer
+        from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
         from airflow_provider_onelake.staging.claims import claim
+        from airflow_provider_onelake.staging.layout import WriterDirectory
         from airflow_provider_onelake.staging.prepare import same_work
 
         engine = self.engine()
         if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
             return
         # Claim first: a zombie, or a second task with the same key, must not touch another task's driver.
-        claim(log.store, spec, log.table if prove else None)
-        for path in attempts(log.store, spec.identity.directory):
+        claim(log, spec, prove=prove)
+        for path in WriterDirectory.read(log.store, spec.identity.directory).buffers:
             try:
                 earlier = read_open_buffer(log.store, path).spec
             except BufferInvalidError:
                 continue  # It holds no spec of a writer, so it is never published.
-            if closed(log.store, path) is None and earlier.attempt != spec.attempt:
+            if read_marker(log.store, path) is None and earlier.attempt != spec.attempt:
                 self.settle(earlier.attempt, StageJob.doing, wanted=same_work(earlier, spec))
 
     def left_at_work(self, owner: str, doing: str) -> list[str]:

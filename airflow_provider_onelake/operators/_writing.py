@@ -76,9 +76,9 @@ class Writing:
 
     def _reruns(self, spec: WriteSpec) -> int:
         """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
-        from airflow_provider_onelake.staging.buffers import attempts
+        from airflow_provider_onelake.staging.layout import WriterDirectory
 
-        begun = set(attempts(self.log.store, spec.identity.directory))
+        begun = WriterDirectory.read(self.log.store, spec.identity.directory).buffers
         return max((n for n in range(1, MOST_RERUNS + 1) if _rerun_of(spec, n).buffer in begun), default=0)
 
     def _write(self, spec: WriteSpec) -> tuple[dict[str, Any], Buffer | None]:

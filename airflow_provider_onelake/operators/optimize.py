@@ -167,7 +167,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     ) -> Publication | None:
         from airflow_provider_onelake.maintenance.compact import Publisher
         from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
-        from airflow_provider_onelake.staging.buffers import close
+        from airflow_provider_onelake.staging.buffers import write_marker
 
         address = self.hook.address(self.table)
         shadow = begun or open_shadow(log, snapshot, plan, address.spark_uri, self._name(run), run.attempt)
@@ -175,7 +175,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         rewrite = read_rewrite(log.store, shadow)
         self.check_not_stopped()
         if rewrite is None or not rewrite.groups:
-            close(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
+            write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
             return None
         committer = self.hook.committer(log, self.table)
         publisher = Publisher(
@@ -190,7 +190,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         """Return the shadow that an earlier try's driver is rewriting, if it still fits the plan. End other drivers."""
         from airflow_provider_onelake.engines.maintenance import OptimizeJob
         from airflow_provider_onelake.maintenance.shadow import reopen_shadow, shadow_path
-        from airflow_provider_onelake.staging.buffers import close
+        from airflow_provider_onelake.staging.buffers import write_marker
 
         uri, name, found = self.hook.address(self.table).spark_uri, self._name(run), None
         for attempt in self.left_at_work(run.owner(self.hook.namespace), OptimizeJob.doing):
@@ -200,7 +200,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 self.log.info("%s: %s of an earlier try is taken over", log.table, shadow.path)
                 continue
             self.settle(attempt, OptimizeJob.doing, wanted=False)
-            close(log.store, shadow_path(name, attempt), {"reason": "another try compacts what pays now"})
+            write_marker(log.store, shadow_path(name, attempt), {"reason": "another try compacts what pays now"})
         return found
 
     def _name(self, run: TaskRun) -> str:

@@ -30,6 +30,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import (
     LOG_DIRECTORY,
+    Action,
     dump_actions,
     object_path,
     of_kind,
@@ -39,7 +40,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.wellformed import check_actions
-from airflow_provider_onelake.staging.layout import closed_in, marker_path, opened_in
+from airflow_provider_onelake.staging.layout import WriterDirectory, marker_path
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -131,13 +132,27 @@ class Buffer(OpenBuffer):
             )
 
 
-def twin_metadata(snapshot: Snapshot, table_id: str) -> dict[str, Any]:
-    """Return the metadata of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
+def twin(snapshot: Snapshot, table_id: str, description: str, record: Mapping[str, Any], now: int) -> list[Action]:
+    """Return version 0 of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
 
     :param table_id: of the twin.
+    :param record: what the twin says of itself.
+    :param now: the time of the version, in milliseconds.
     """
+    info = {
+        # Where a table has in-commit timestamps, every version has one, and it comes first.
+        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
+        "timestamp": now,
+        "operation": "CREATE TABLE",
+        "operationParameters": {"description": description},
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        STAGED: {"format": FORMAT, **record},
+    }
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED}
-    return {**snapshot.metadata, "id": table_id, "configuration": configuration}
+    metadata = {**snapshot.metadata, "id": table_id, "configuration": configuration}
+    return [{"commitInfo": info}, {"protocol": dict(snapshot.protocol)}, {"metaData": metadata}]
 
 
 def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock) -> OpenBuffer:
@@ -147,29 +162,14 @@ def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock)
     :param clock: for the time of the twin's version 0.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
-    metadata = twin_metadata(snapshot, spec.attempt)
-    now = milliseconds(clock.now())
-    info = {
-        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
-        "timestamp": now,
-        "operation": "CREATE TABLE",
-        "operationParameters": {"description": f"Buffer of writer {spec.identity.key}"},
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        STAGED: {
-            "format": FORMAT,
-            "spec": spec.to_json(),
-            "readVersion": snapshot.version,
-            "tableId": snapshot.table_id,
-        },
-    }
-    entry = dump_actions([{"commitInfo": info}, {"protocol": dict(snapshot.protocol)}, {"metaData": metadata}])
+    description = f"Buffer of writer {spec.identity.key}"
+    record = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": snapshot.table_id}
+    actions = twin(snapshot, spec.attempt, description, record, milliseconds(clock.now()))
     try:
-        store.create(f"{spec.buffer}/{version_path(0)}", entry)
+        store.create(f"{spec.buffer}/{version_path(0)}", dump_actions(actions))
     except ObjectExistsError:
         return read_open_buffer(store, spec.buffer)
-    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata)
+    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, of_kind(actions, "metaData")[0])
 
 
 def read_open_buffer(store: Store, path: str) -> OpenBuffer:
@@ -239,10 +239,8 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
         "userMetadata": json.dumps({USER_METADATA: {"reads_target": reads_target}}),
     }
     txn = {"appId": buffer.spec.attempt, "version": 1, "lastUpdated": now}
-    try:
+    with suppress(ObjectExistsError):
         store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}, {"txn": txn}]))
-    except ObjectExistsError:
-        return
 
 
 def read_buffer(store: Store, path: str) -> Buffer:
@@ -277,11 +275,7 @@ def read_buffer(store: Store, path: str) -> Buffer:
     advice = f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
     oldest = check_files(present, path, adds, f"the buffer {path}", advice)
     return Buffer(
-        path=path,
-        spec=opened.spec,
-        read_version=opened.read_version,
-        table_id=opened.table_id,
-        metadata=opened.metadata,
+        **attrs.asdict(opened, recurse=False),
         adds=adds,
         finished=finished,
         oldest=oldest,
@@ -344,7 +338,7 @@ def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> No
         )
 
 
-def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
+def write_marker(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
     """Close a buffer (protocol: publishing closes), and overwrite the marker that it may have.
 
     :param path: of the buffer, relative to the table.
@@ -363,7 +357,7 @@ def set_aside(store: Store, path: str, reason: str) -> None:
         store.create(marker_path(path), json.dumps({"reason": f"set aside: {reason}"}).encode())
 
 
-def closed(store: Store, path: str) -> dict[str, Any] | None:
+def read_marker(store: Store, path: str) -> dict[str, Any] | None:
     """Return what a closed buffer's marker says, or ``None`` for a buffer that is not closed.
 
     A marker that cannot be read closes the buffer too. It does not tell whether the rows were published; the ``txn`` in
@@ -399,14 +393,6 @@ def markers(store: Store, directory: str) -> Iterator[dict[str, Any]]:
 
     :param directory: of the writer.
     """
-    for path in closed_in(store.list(directory)):
-        if marker := closed(store, path):
+    for attempt in WriterDirectory.read(store, directory).attempts:
+        if attempt.marker and (marker := read_marker(store, attempt.path)):
             yield marker
-
-
-def attempts(store: Store, directory: str) -> Iterator[str]:
-    """Yield the paths of a writer's buffers in any state, relative to the table.
-
-    :param directory: of the writer.
-    """
-    yield from opened_in(store.list(directory))

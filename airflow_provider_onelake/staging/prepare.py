@@ -27,16 +27,15 @@ from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     OpenBuffer,
-    attempts,
-    closed,
     open_buffer,
     read_buffer,
+    read_marker,
     read_open_buffer,
     seal_if_empty,
     set_aside,
 )
 from airflow_provider_onelake.staging.claims import claim
-from airflow_provider_onelake.staging.layout import skipped_path
+from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
 from airflow_provider_onelake.staging.published import WAYS, aftermath, files_to_take_back, find_published, undone
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 
@@ -117,14 +116,14 @@ def prepare(
         raise TableNotFoundError(f"There is no Delta table at {log.table}.")
     snapshot.check_supported(log.table)
     _check_terms(log, spec, snapshot)
-    claim(log.store, spec, log.table if prove else None)
+    claim(log, spec, prove=prove)
     done = _rerun(log, spec, snapshot)
     if done is not None:
         log.store.put(skipped_path(spec.identity.directory, spec.generation), json.dumps(attrs.asdict(done)).encode())
         return done
     if (mine := _come_back(log, spec)) is not None:
         return mine
-    for path in attempts(log.store, spec.identity.directory):
+    for path in WriterDirectory.read(log.store, spec.identity.directory).buffers:
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return Reuse(buffer)
@@ -137,7 +136,7 @@ def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
 
     :raises BufferSetAsideError: a newer attempt of other work, reconcile or a person set the buffer aside.
     """
-    marker = closed(store, buffer.path)
+    marker = read_marker(store, buffer.path)
     if marker is not None and "version" not in marker:
         raise BufferSetAsideError(
             f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} was closed while its writer worked "
@@ -296,7 +295,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
         return None
-    if closed(log.store, path) is not None:
+    if read_marker(log.store, path) is not None:
         return None
     why_not = _why_not_reusable(log, buffer, spec, snapshot)
     if why_not is None:

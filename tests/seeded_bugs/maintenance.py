@@ -151,15 +151,15 @@ BUGS = [
     Bug(
         "a writer needs what came since only where it may not replace",
         "maintenance.in_flight",
-        "write.where.judge(partition) is not False)",
-        "write.where.judge(partition) is False)",
+        "self.where.judge(partition) is not False",
+        "self.where.judge(partition) is False",
         ("maintenance/test_in_flight.py::test_a_replacing_writer_needs_only_what_it_may_replace",),
     ),
     Bug(
         "a rerun that has only claimed counts as settled by its older buffer",
         "maintenance.in_flight",
-        'return bool(writer["generation"] == generation)',
-        "return True",
+        "if of == generation:",
+        "if of:",
         (
             "maintenance/test_in_flight.py::test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed",
         ),
@@ -183,7 +183,7 @@ BUGS = [
     Bug(
         "a writer is in flight for ever",
         "maintenance.in_flight",
-        "if now - max(info.modified for info in objects) >= age or",
+        "if now - directory.newest >= age or",
         "if",
         ("maintenance/test_in_flight.py::test_a_writer_is_forgotten_when_its_buffer_is_too_old_to_be_published",),
     ),
@@ -205,7 +205,7 @@ BUGS = [
     Bug(
         "a shadow that is closed is opened again",
         "maintenance.shadow",
-        "if closed(log.store, path) is not None or _definition(there) != _definition(now):",
+        "if read_marker(log.store, path) is not None or _definition(there) != _definition(now):",
         "if _definition(there) != _definition(now):",
         ("maintenance/test_shadow.py::test_a_shadow_that_is_closed_or_gone_is_not_reopened",),
     ),

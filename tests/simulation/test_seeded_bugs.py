@@ -46,8 +46,8 @@ BUGS = [
     pytest.param(
         # Reconcile passes over closed buffers, and the committer asks again.
         [
-            Change(_Publishing, "_is_pending", {"= closed(self._log.store, buffer.path)": "= None"}),
-            Change(_Reconciliation, "_look_at", {"and closed(self._log.store, path) is None": ""}),
+            Change(_Publishing, "_is_pending", {"= read_marker(self._log.store, buffer.path)": "= None"}),
+            Change(_Reconciliation, "_look_at", {"and read_marker(self._log.store, path) is None": ""}),
         ],
         "was closed before",
         id="closed-buffer-published-again",

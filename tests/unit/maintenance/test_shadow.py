@@ -20,7 +20,7 @@ from airflow_provider_onelake.maintenance.shadow import (
     reopen_shadow,
     shadow_path,
 )
-from airflow_provider_onelake.staging.buffers import close, read_open_buffer
+from airflow_provider_onelake.staging.buffers import read_open_buffer, write_marker
 from tests.support.shadows import optimize_by_hand, planned, publish, rewritten, shadow_of
 from tests.support.tables import foreign_append, foreign_commit, ids, make_table
 from tests.support.vectors import delete_rows
@@ -226,7 +226,7 @@ def test_a_shadow_is_not_reopened_where_the_tables_definition_changed(log: Delta
 
 def test_a_shadow_that_is_closed_or_gone_is_not_reopened(log: DeltaLog) -> None:
     begun = shadow_of(log)
-    close(log.store, begun.path, {"reason": "dropped"})
+    write_marker(log.store, begun.path, {"reason": "dropped"})
     assert reopened(log, begun) is None
     log.store.delete(f"{begun.path}/{version_path(0)}")
     assert reopened(log, begun) is None

@@ -20,7 +20,7 @@ from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.kept import keep_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, plan
-from airflow_provider_onelake.staging.buffers import Buffer, close, read_buffer
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -372,7 +372,7 @@ def test_published_rows_are_the_tables_own(hasty: DeltaLog) -> None:
 
 def test_a_buffer_that_was_set_aside_goes(hasty: DeltaLog) -> None:
     buffer = stage(hasty, writer_spec(), {"2019-01": [1]})
-    close(hasty.store, buffer.path, {"reason": "set aside"})
+    write_marker(hasty.store, buffer.path, {"reason": "set aside"})
     grow_old(hasty, days=3)
     assert names(plan(hasty, SHORT)) == of_buffer(buffer)
 

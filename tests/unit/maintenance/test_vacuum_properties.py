@@ -17,7 +17,7 @@ from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.kept import keep_version, kept_versions
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.staging.buffers import Buffer, close
+from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.ages import grow_old
@@ -58,12 +58,12 @@ class Story:
             try:
                 Committer(self.log).publish([buffer])
             except OneLakeError:
-                close(self.log.store, buffer.path, {"reason": "too old"})
+                write_marker(self.log.store, buffer.path, {"reason": "too old"})
 
     def set_aside(self, n: int) -> None:
         if self.staged:
             buffer = self.staged[n % len(self.staged)]
-            close(self.log.store, buffer.path, {"reason": "set aside"})
+            write_marker(self.log.store, buffer.path, {"reason": "set aside"})
             self.closed.add(buffer.path)
 
     def litter(self, n: int) -> None:
