@@ -232,7 +232,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.log.cross_check import deltalake_cross_check
-        from airflow_provider_onelake.maintenance.kept import keep_from
+        from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
         from airflow_provider_onelake.storage.sign_in import deltalake_options
 
         address = self.address(table)
@@ -242,7 +242,7 @@ class OneLakeHook(BaseHook):
             # Called whenever deltalake opens the table, because the token of an earlier call may have expired.
             return deltalake_options(address, credentials, patience)
 
-        after_commit = checkpointer(uri, options, log=log, keep_from=keep_from)
+        after_commit = checkpointer(uri, options, log=log, keep_from=oldest_pinned)
         return Committer(
             log, cross_check=deltalake_cross_check(uri, options), after_commit=after_commit, observer=observer
         )

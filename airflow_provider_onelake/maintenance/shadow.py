@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import struct
-import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -38,6 +36,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import COMPACTION, STAGED
 from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.maintenance.referenced import deletion_vector_path
 from airflow_provider_onelake.staging.buffers import check_files, read_marker, twin
 from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.maintenance.compaction import Plan
     from airflow_provider_onelake.storage.stores import Store
 
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_UUID_IN_Z85 = 20
 _AUTHORITY = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/]*)(.*)$")
 # The kinds of actions that a rewrite may hold. OPTIMIZE has no reason for any other kind, and it would be lost.
 _KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
@@ -280,24 +277,6 @@ def _absolute(file: Mapping[str, Any], base: str) -> dict[str, Any]:
             "pathOrInlineDv": f"{base}/{deletion_vector_path(vector['pathOrInlineDv'])}",
         }
     return absolute
-
-
-def deletion_vector_path(text: str) -> str:
-    """Return where a deletion vector of storage type ``u`` lies, relative to the table.
-
-    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#derived-fields
-
-    :param text: its ``pathOrInlineDv``: a random prefix, and a UUID in Z85.
-    """
-    prefix, encoded = text[:-_UUID_IN_Z85], text[-_UUID_IN_Z85:]
-    data = b""
-    for start in range(0, len(encoded), 5):
-        value = 0
-        for character in encoded[start : start + 5]:
-            value = value * 85 + _Z85.index(character)
-        data += struct.pack(">I", value)
-    name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
-    return f"{prefix}/{name}" if prefix else name
 
 
 def _encoded(table_uri: str) -> str:

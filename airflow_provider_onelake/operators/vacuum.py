@@ -137,10 +137,10 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             return result
 
     def _record(self, log: DeltaLog, terms: Terms, by: str) -> None:
-        from airflow_provider_onelake.maintenance.kept import keep_version, release_version
+        from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
 
         for version in terms.keep_versions:
-            self.log.info("%s: %s stays readable", log.table, keep_version(log, version, by))
+            self.log.info("%s: %s stays readable", log.table, pin_version(log, version, by))
         for version in terms.release_versions:
             release_version(log, version)
 
@@ -153,8 +153,8 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         say("Nothing that was needed since %s goes: %s", result["before"], todo.held_by or "the table's retention")
         for staged in todo.in_flight[:_MOST]:
             say("Spared: %s (%s)", staged.path, staged.owner)
-        for kept in todo.kept:
-            say("Spared: %s", kept)
+        for pinned in todo.pinned:
+            say("Spared: %s", pinned)
         for staged in todo.abandoned[:_MOST]:
             self.log.warning("%s of %s was abandoned %s ago", staged.path, staged.owner, staged.age)
         for note in todo.notes[:_MOST]:
@@ -232,7 +232,7 @@ def describe(todo: Plan) -> dict[str, Any]:
         "in_flight_count": len(todo.in_flight),
         "abandoned": [{"path": staged.path, "owner": staged.owner} for staged in todo.abandoned[:_MOST]],
         "abandoned_count": len(todo.abandoned),
-        "kept_versions": [kept.version for kept in todo.kept],
+        "kept_versions": [pinned.version for pinned in todo.pinned],
         "logs_deleted": 0,
         "notes": list(todo.notes[:_MOST]),
     }

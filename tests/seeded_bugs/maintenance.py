@@ -16,7 +16,7 @@ BUGS = [
     Bug(
         "vacuum takes files that are younger than the limit",
         "maintenance.vacuum",
-        "if info.modified >= before or",
+        "if info.modified >= horizon.before or",
         "if info.modified > now or",
         (
             "maintenance/test_vacuum.py::test_a_young_file_stays_though_no_commit_names_it",
@@ -26,14 +26,14 @@ BUGS = [
     Bug(
         "vacuum holds to the latest of its limits, not to the earliest",
         "maintenance.vacuum",
-        "first = min(limits,",
-        "first = max(limits,",
+        "horizon = min(horizons,",
+        "horizon = max(horizons,",
         ("maintenance/test_vacuum.py::test_keep_days_spares_for_longer_than_the_property_and_never_for_shorter",),
     ),
     Bug(
         "a lite vacuum takes what no commit ever named",
         "maintenance.vacuum",
-        "removed = named.ever_removed() if terms.lite else None",
+        "removed = in_log.ever_removed() if terms.lite else None",
         "removed = None",
         ("maintenance/test_vacuum.py::test_an_old_file_that_no_commit_names_goes_unless_lite",),
     ),
@@ -121,24 +121,24 @@ BUGS = [
     Bug(
         "a log that does not reach as far as keep_days is taken for one that does",
         "maintenance.referenced",
-        "if limit.before >= by_property or oldest == 0",
-        "if limit.before <= by_property or oldest == 0",
+        "if horizon.before >= by_property or oldest == 0",
+        "if horizon.before <= by_property or oldest == 0",
         ("maintenance/test_vacuum.py::test_keep_days_beyond_the_log_is_refused",),
     ),
-    # -- kept versions -------------------------------------------------------------------------------------------------
+    # -- pinned versions ----------------------------------------------------------------------------------------------
     Bug(
         "a kept version's deletion vectors are not kept",
-        "maintenance.kept",
+        "maintenance.referenced",
         '            yield deletion_vector_path(vector["pathOrInlineDv"])\n        elif',
         "            pass\n        elif",
-        ("maintenance/test_kept.py::test_a_file_is_referenced_with_its_deletion_vector",),
+        ("maintenance/test_referenced.py::test_a_file_is_referenced_with_its_deletion_vector",),
     ),
     Bug(
         "a version that the table does not have is kept",
-        "maintenance.kept",
+        "maintenance.pinned_versions",
         "not 0 <= version <= snapshot.version:",
         "not 0 <= version:",
-        ("maintenance/test_kept.py::test_a_version_that_the_table_does_not_have_is_refused",),
+        ("maintenance/test_pinned_versions.py::test_a_version_that_the_table_does_not_have_is_refused",),
     ),
     # -- writers in flight ---------------------------------------------------------------------------------------------
     Bug(

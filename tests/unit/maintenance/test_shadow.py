@@ -15,7 +15,6 @@ from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.shadow import (
     Shadow,
-    deletion_vector_path,
     read_rewrite,
     reopen_shadow,
     shadow_path,
@@ -74,14 +73,6 @@ def test_every_task_has_a_directory_of_its_own_and_every_attempt_one_in_it() -> 
     assert shadow_path("a", "1").startswith("staged/compaction-")
     assert shadow_path("a", "1").rpartition("/")[0] == shadow_path("a", "2").rpartition("/")[0]
     assert shadow_path("a", "1") != shadow_path("b", "1")
-
-
-def test_a_relative_deletion_vector_is_found_by_its_uuid() -> None:
-    # The example of the format's page.
-    assert (
-        deletion_vector_path("ab^-aqEH.-t@S}K{vb[*k^") == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    )
-    assert deletion_vector_path("^-aqEH.-t@S}K{vb[*k^") == "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 
 
 def test_a_relative_vector_becomes_absolute_and_an_inline_one_stays(log: DeltaLog) -> None:

@@ -15,7 +15,7 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.kept import keep_version, kept_versions
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
@@ -76,7 +76,7 @@ class Story:
         snapshot = self.log.snapshot()
         assert snapshot is not None
         try:
-            keep_version(self.log, n % (snapshot.version + 1), "test")
+            pin_version(self.log, n % (snapshot.version + 1), "test")
         except OneLakeError:
             return
 
@@ -90,7 +90,7 @@ class Story:
         terms = Terms(lite=n % 2 == 0, allow_retention_below_seven_days=True)
         todo = plan(self.log, terms)
         needed = {object_path(add) for add in self.live()}
-        for kept in kept_versions(self.log):
+        for kept in pinned_versions(self.log):
             needed |= {object_path(add) for add in self.live(kept.version)}
         young = [buffer for buffer in self.staged if buffer.path not in self.closed]
         abandoned = {staged.path for staged in todo.abandoned}
