@@ -19,11 +19,7 @@ from urllib.parse import quote
 
 import attrs
 
-from airflow_provider_onelake.exceptions import (
-    BufferInvalidError,
-    CorruptLogError,
-    ObjectNotFoundError,
-)
+from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (
     Action,
     FileKey,
@@ -36,6 +32,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import COMPACTION, STAGED
 from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.maintenance.compaction import by_partition
 from airflow_provider_onelake.maintenance.referenced import deletion_vector_path
 from airflow_provider_onelake.staging.buffers import check_files, read_marker, twin
 from airflow_provider_onelake.staging.layout import compaction_path
@@ -106,8 +103,7 @@ def shadow_path(name: str, attempt: str) -> str:
     :param name: of the task, the same for all its attempts.
     :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
     """
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return compaction_path(digest, attempt)
+    return compaction_path(hashlib.sha256(name.encode()).hexdigest()[:12], attempt)
 
 
 def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
@@ -150,18 +146,12 @@ def reopen_shadow(
     except (ObjectNotFoundError, CorruptLogError):
         return None
     listed = {file_key(add) for add in of_kind(there, "add")}
-    chosen = {key: both for key, both in _inputs(plan, table_uri).items() if key in listed}
-    now = parse_actions(dump_actions(_version_0(snapshot, plan, chosen, name, attempt, 0)), "the same shadow now")
+    inputs = {key: both for key, both in _inputs(plan, table_uri).items() if key in listed}
+    now = parse_actions(dump_actions(_version_0(snapshot, plan, inputs, name, attempt, 0)), "the same shadow now")
     if read_marker(log.store, path) is not None or _definition(there) != _definition(now):
         return None
-    files = {key: file for key, (_, file) in chosen.items()}
-    paths = {file["path"] for file in files.values()}
-    groups = (
-        attrs.evolve(group, inputs=tuple(file for file in group.inputs if file["path"] in paths))
-        for group in plan.groups
-    )
-    begun = attrs.evolve(plan, groups=tuple(group for group in groups if group.inputs))
-    return Shadow(path, attempt, snapshot, begun, files)
+    files = {key: file for key, (_, file) in inputs.items()}
+    return Shadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
 
 
 def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Mapping[str, Any], Mapping[str, Any]]]:
@@ -223,18 +213,15 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
     advice = "no row is lost, the table keeps its files as they were."
     oldest = check_files(present, shadow.path, adds, f"the compaction {shadow.path}", advice)
     split = shadow.snapshot.partitioning
-    sides: dict[Partition, tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]] = {}
-    for remove in removes:
-        file = shadow.inputs[file_key(remove)]
-        sides.setdefault(split.partition(file["partitionValues"]), ([], []))[0].append(file)
-    for add in adds:
-        sides.setdefault(split.partition(add["partitionValues"]), ([], []))[1].append(add)
+    old = by_partition((shadow.inputs[file_key(remove)] for remove in removes), split)
+    new = by_partition(adds, split)
     groups = []
-    for partition, (removed, added) in sides.items():
+    for partition in {**old, **new}:
+        removed, added = tuple(old.get(partition, ())), tuple(new.get(partition, ()))
         before, after = total_rows(removed), total_rows(added)
         if before is None or before != after:
             raise _invalid(shadow, f"{split.describe(partition)} had {before} rows and has {after} now")
-        groups.append(Rewritten(partition, split.describe(partition), tuple(removed), tuple(added)))
+        groups.append(Rewritten(partition, split.describe(partition), removed, added))
     infos = of_kind(actions, "commitInfo")
     return Rewrite(tuple(groups), oldest, (infos[0].get("tags") or {}) if infos else {})
 
