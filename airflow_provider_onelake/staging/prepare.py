@@ -36,7 +36,14 @@ from airflow_provider_onelake.staging.buffers import (
 )
 from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
-from airflow_provider_onelake.staging.published import WAYS, aftermath, files_to_take_back, find_published, undone
+from airflow_provider_onelake.staging.published import (
+    WAYS,
+    aftermath,
+    commits_that_set,
+    files_to_take_back,
+    find_published,
+    restored_away,
+)
 from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
 
 if TYPE_CHECKING:
@@ -215,7 +222,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
             f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
             f"code, so it cannot be skipped. Nothing was staged: {WAYS}."
         )
-    why_not = undone(log, found, snapshot)
+    why_not = restored_away(log, found, snapshot)
     if why_not is None and not retried:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
         since = aftermath(log, found, snapshot)
@@ -231,12 +238,8 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
 
 def _strange_format(log: DeltaLog, spec: WriteSpec, stored: int, snapshot: Snapshot) -> object:
     """Return the format of the commit that published a writer, if this release cannot read it, else ``None``."""
-    version = snapshot.version
-    while version >= 0 and (commit := log.commit(version)) is not None:
-        if commit.txns.get(spec.identity.app_id) == stored:
-            return commit.strange_format
-        version -= 1
-    return None
+    commits = commits_that_set(log, spec.identity, stored, snapshot.version)
+    return next((commit.strange_format for commit in commits), None)
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:

@@ -16,7 +16,7 @@ from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.staging.buffers import markers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -68,28 +68,37 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, new
         record = PublishedWriter.from_json(marker["writer"])
         if (record.app_id, record.generation) == (identity.app_id, generation):
             return Publishing(int(marker["version"]), record)
-    version = newest
-    while version >= 0 and (commit := log.commit(version)) is not None:
-        if commit.txns.get(identity.app_id) == generation:
-            for writer in commit.writers:
-                if writer.app_id == identity.app_id:
-                    return Publishing(version, writer)
-        version -= 1
+    for commit in commits_that_set(log, identity, generation, newest):
+        for writer in commit.writers:
+            if writer.app_id == identity.app_id:
+                return Publishing(commit.version, writer)
     return None
 
 
-def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
-    """Say what took published rows back without taking back their ``txn``, or ``None``.
+def commits_that_set(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Iterator[Commit]:
+    """Yield the commits that set a writer's ``txn`` to a generation, the newest first, as far as the log reaches back.
 
-    Protocol: skip only what is there.
+    :param newest: the table's newest version.
+    """
+    for version in range(newest, -1, -1):
+        commit = log.commit(version)
+        if commit is None:
+            return
+        if commit.txns.get(identity.app_id) == generation:
+            yield commit
+
+
+def restored_away(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
+    """Say which operation took published rows back without taking back their ``txn``, or ``None``.
+
+    Protocol: skip only what is there. This asks only for such operations; :func:`aftermath` follows the rows.
 
     :param found: where the rows were published.
     """
     try:
         since = log.commits_between(found.version, snapshot.version)
     except LogGapError:
-        prefix = f"{found.record.buffer}/"
-        if not found.record.rows or len(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version)):
+        if not found.record.rows or _live_files(log, found, snapshot):
             return None
         return (
             "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
@@ -134,18 +143,17 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
 
     :param found: where the rows were published.
     """
-    prefix = f"{found.record.buffer}/"
     try:
         if snapshot.version - found.version > _MOST_FOLLOWED:
             raise LogGapError(f"More than {_MOST_FOLLOWED} versions of {log.table} are not followed.")
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
-        live = total_rows(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
+        live = total_rows(_live_files(log, found, snapshot))
         if found.record.rows is None or live == found.record.rows:
             return Aftermath(Fate.LIVE)
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
-    original = {object_path(add) for add in commits[0].adds if add["path"].startswith(prefix)}
+    original = {object_path(add) for add in _added(commits[0], found)}
     holding, fate, story = original, Fate.LIVE, []
     for commit in commits[1:]:
         taken = [file for file in commit.removes if object_path(file) in holding]
@@ -162,6 +170,16 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
     if original and not holding and fate is Fate.LIVE:
         story.append("its files are gone, and no commit says what became of its rows")
     return Aftermath(fate, tuple(story), gone=bool(original) and not holding)
+
+
+def _live_files(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> list[dict[str, Any]]:
+    prefix = f"{found.record.buffer}/"
+    return list(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
+
+
+def _added(commit: Commit, found: Publishing) -> list[dict[str, Any]]:
+    """Return the files of a writer's buffer that a commit added."""
+    return [add for add in commit.adds if add["path"].startswith(f"{found.record.buffer}/")]
 
 
 def _taken_by(commit: Commit) -> tuple[Fate, str]:
@@ -197,33 +215,32 @@ def files_to_take_back(
     :raises RerunRefusedError: a file is gone or has a deletion vector, or the log does not say which files they were.
     """
     found = find_published(log, identity, generation, snapshot.version)
-    if found is None:
-        raise _refused(log, identity, generation, snapshot, "neither a marker nor the log says which files they are")
-    prefix = f"{found.record.buffer}/"
-    live = list(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
-    commit = log.commit(found.version)
-    if commit is not None:
-        missing = {add["path"] for add in commit.adds if add["path"].startswith(prefix)} - {f["path"] for f in live}
-        if missing:
-            raise _refused(log, identity, generation, snapshot, f"{min(missing)} of version {found.version} is gone")
-    elif found.record.rows is None or total_rows(live) != found.record.rows:
-        reason = f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
-        raise _refused(log, identity, generation, snapshot, reason)
-    if not live and (why := undone(log, found, snapshot)):
-        # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
-        # generation, which this one had taken back.
-        raise _refused(log, identity, generation, snapshot, why)
-    changed = next((file["path"] for file in live if file.get("deletionVector")), None)
-    if changed is not None:
-        raise _refused(log, identity, generation, snapshot, f"rows of {changed} were deleted or updated since")
+    live = _live_files(log, found, snapshot) if found is not None else []
+    why_not = _why_not_taken_back(log, found, live, snapshot)
+    if why_not is not None:
+        raise RerunRefusedError(
+            f"What writer {identity.key!r} appended to {log.table} in generation {generation} cannot be taken back: "
+            f"{why_not} (seen at version {snapshot.version}). Nothing was changed: use the mode overwrite_partitions "
+            "or replace_where, which replace what is there, or on_rerun='append', which adds the rows beside it."
+        )
     return live
 
 
-def _refused(
-    log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot, reason: str
-) -> RerunRefusedError:
-    return RerunRefusedError(
-        f"What writer {identity.key!r} appended to {log.table} in generation {generation} cannot be taken back: "
-        f"{reason} (seen at version {snapshot.version}). Nothing was changed: use the mode overwrite_partitions or "
-        "replace_where, which replace what is there, or on_rerun='append', which adds the rows beside it."
-    )
+def _why_not_taken_back(
+    log: DeltaLog, found: Publishing | None, live: Sequence[Mapping[str, Any]], snapshot: Snapshot
+) -> str | None:
+    if found is None:
+        return "neither a marker nor the log says which files they are"
+    commit = log.commit(found.version)
+    if commit is not None:
+        missing = {add["path"] for add in _added(commit, found)} - {file["path"] for file in live}
+        if missing:
+            return f"{min(missing)} of version {found.version} is gone"
+    elif found.record.rows is None or total_rows(live) != found.record.rows:
+        return f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
+    if not live and (why := restored_away(log, found, snapshot)):
+        # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
+        # generation, which this one had taken back.
+        return why
+    changed = next((file["path"] for file in live if file.get("deletionVector")), None)
+    return f"rows of {changed} were deleted or updated since" if changed is not None else None
