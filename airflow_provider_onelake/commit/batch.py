@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
-from airflow_provider_onelake.log.actions import total_rows
+from airflow_provider_onelake.log.actions import Add, total_rows
 from airflow_provider_onelake.log.partitions import (
     Partition,
     Partitioning,
@@ -34,8 +33,8 @@ class Placed:
     """
 
     buffer: Buffer
-    inside: dict[Partition, list[dict[str, Any]]]
-    outside: dict[Partition, list[dict[str, Any]]]
+    inside: dict[Partition, list[Add]]
+    outside: dict[Partition, list[Add]]
     predicate: PartitionPredicate | None
 
     def replaces(self, partition: Partition) -> bool:
@@ -136,8 +135,8 @@ def place(buffers: Iterable[Buffer], snapshot: Snapshot) -> Batch:
 def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
     spec, partitioning = buffer.spec, snapshot.partitioning
     allowed = spec.range(snapshot)
-    inside: dict[Partition, list[dict[str, Any]]] = {}
-    outside: dict[Partition, list[dict[str, Any]]] = {}
+    inside: dict[Partition, list[Add]] = {}
+    outside: dict[Partition, list[Add]] = {}
     for add in buffer.adds:
         # Appends without `covers` and whole-table overwrites accept ambiguous partition values.
         read = partial(replaced_partition, partitioning) if allowed else read_partition(spec.mode, partitioning)

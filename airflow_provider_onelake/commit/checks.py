@@ -23,8 +23,7 @@ and 6 under the same definition of the table, 10 where the live files are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.commit.transaction import View
@@ -36,7 +35,7 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import is_absolute
+from airflow_provider_onelake.log.actions import DataFile, is_absolute
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -241,7 +240,7 @@ def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
     )
 
 
-def check_paths_relative(files: Iterable[Mapping[str, Any]], table: str) -> None:
+def check_paths_relative(files: Iterable[DataFile], table: str) -> None:
     """Refuse to remove a file that the log names by an absolute path.
 
     :param files: live ``add`` actions to remove.

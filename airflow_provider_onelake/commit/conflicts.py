@@ -11,19 +11,28 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.actions import Add, DataFile, Remove, object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 
 # Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
+# Operations that leave nothing of what was in the table before. Those that give the table another definition are seen
+# here only where a RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
+_REPLACING_ALL = (
+    "TRUNCATE",
+    "CREATE OR REPLACE TABLE",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE AS SELECT",
+    "REPLACE TABLE AS SELECT",
+    "CLONE",
+)
 # Tells whether a winner replaced whatever was in a partition; ``None`` where the log does not say.
 _Range = Callable[[Partition], bool | None]
 
@@ -164,11 +173,8 @@ def winner_replaced_range(
     :param range_: tells which partitions the winner replaced, whatever was in them.
     """
     own = {partition for placed in batch.placed for partition in placed.inside}
-    touched = {
-        partitioning.partition(file["partitionValues"])
-        for file in (*winner.adds, *winner.removes)
-        if partitioning.named_by(file)
-    }
+    files: list[Add | Remove] = [*winner.adds, *winner.removes]
+    touched = {partitioning.partition(file["partitionValues"]) for file in files if partitioning.named_by(file)}
     for partition in sorted(own - touched, key=_order):
         covered = range_(partition)
         if batch.replaces(partition) and covered is not False:
@@ -184,7 +190,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
         if winner.staged.get("mode") == "overwrite_partitions":
             return with_files.__contains__
         texts = [str(text) for text in winner.staged.get("replaces", ())]
-    elif winner.operation == "TRUNCATE":
+    elif winner.operation in _REPLACING_ALL:
         return lambda _: True
     elif winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
         return lambda _: False
@@ -251,14 +257,14 @@ class Origins:
         for commit in commits:
             self._take_in(commit)
 
-    def is_new(self, file: Mapping[str, Any]) -> bool:
+    def is_new(self, file: DataFile) -> bool:
         """Say whether a file holds rows of later winners only.
 
         :param file: a live ``add``.
         """
         return object_path(file) in self._new
 
-    def is_mixed(self, file: Mapping[str, Any]) -> bool:
+    def is_mixed(self, file: DataFile) -> bool:
         """Say whether a compaction put rows of later winners and older ones into one file.
 
         :param file: a live ``add``.
@@ -277,7 +283,7 @@ class Origins:
             else:
                 self._compacted(path, self._inputs(commit, add))
 
-    def _inputs(self, commit: Commit, add: Mapping[str, Any]) -> set[str]:
+    def _inputs(self, commit: Commit, add: Add) -> set[str]:
         partition = self._read(add["partitionValues"])
         return {
             object_path(file)

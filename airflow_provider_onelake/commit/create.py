@@ -13,7 +13,6 @@ from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, map_columns
 from airflow_provider_onelake.commit.protocol import new_protocol
 from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.commit.transaction import (
-    NO_TABLE,
     Proposal,
     Put,
     Tally,
@@ -22,9 +21,10 @@ from airflow_provider_onelake.commit.transaction import (
     random_id,
 )
 from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, StoreUnavailableError
+from airflow_provider_onelake.log.actions import Metadata, Protocol
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import check_supported
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
 
 _PARTITIONABLE = (
@@ -100,7 +100,7 @@ class _NewTable(Proposal[Snapshot]):
         stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
         return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
 
-    def _definition(self, now: datetime) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _definition(self, now: datetime) -> tuple[Protocol, Metadata]:
         """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
         log, partition_by = self._log, self._partition_by
         expressions = dict(partition_by) if isinstance(partition_by, Mapping) else {}
@@ -109,7 +109,7 @@ class _NewTable(Proposal[Snapshot]):
         configuration = dict(self._properties)
         if configuration.get("delta.columnMapping.mode", "").lower() == "name":
             configuration[MAX_COLUMN_ID] = str(map_columns(fields, 0, self._random))
-        metadata: dict[str, Any] = {
+        metadata: Metadata = {
             "id": random_id(self._random),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False),

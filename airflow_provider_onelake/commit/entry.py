@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import cast
 
 import attrs
 
@@ -14,7 +14,7 @@ from airflow_provider_onelake.commit.batch import Batch, Placed
 from airflow_provider_onelake.commit.policy import Settled
 from airflow_provider_onelake.commit.stamps import stamp as stamp_for
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import Action, total_rows
+from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, Remove, Txn, total_rows
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.spec import Mode
@@ -45,7 +45,7 @@ class Entry:
 def build_entry(
     batch: Batch,
     snapshot: Snapshot,
-    removed: Iterable[Mapping[str, Any]],
+    removed: Iterable[Add],
     settled: Settled,
     txn_id: str,
     now: datetime,
@@ -89,7 +89,7 @@ def build_entry(
         **({"before": settled.before} if settled.before is not None else {}),
         "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
-    txns = [
+    txns: list[Txn] = [
         {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": stamp}
         for buffer in batch.buffers
     ]
@@ -112,7 +112,7 @@ def commit_info(
     blind: bool,
     metrics: Mapping[str, str] | None = None,
     isolation: str = "Serializable",
-) -> dict[str, Any]:
+) -> CommitInfo:
     """Return the ``commitInfo`` of a commit of ours.
 
     :param operation: as Delta calls it.
@@ -136,25 +136,25 @@ def commit_info(
     }
 
 
-def _published(placed: Placed, settled: Settled) -> Iterable[dict[str, Any]]:
+def _published(placed: Placed, settled: Settled) -> Iterable[Add]:
     for partition, adds in placed.inside.items():
         if not settled.yields(partition):
             for add in adds:
                 yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
 
 
-def remove_of(file: Mapping[str, Any], stamp: int, *, data_change: bool) -> dict[str, Any]:
+def remove_of(file: Add, stamp: int, *, data_change: bool) -> Remove:
     """Return the ``remove`` of a live file, copied from its ``add`` as it stands there (protocol: verbatim remove).
 
     :param file: the raw ``add``.
     :param stamp: the present instant, in milliseconds since the epoch.
     :param data_change: whether rows leave the table; a compaction only moves them.
     """
-    copied = {key: file[key] for key in _COPIED if file.get(key) is not None}
+    copied = cast("Remove", {key: file.get(key) for key in _COPIED if file.get(key) is not None})
     return {**copied, "deletionTimestamp": stamp, "dataChange": data_change, "extendedFileMetadata": True}
 
 
-def _record(placed: Placed, adds: list[dict[str, Any]]) -> PublishedWriter:
+def _record(placed: Placed, adds: list[Add]) -> PublishedWriter:
     buffer = placed.buffer
     return PublishedWriter(
         app_id=buffer.spec.identity.app_id,
@@ -181,7 +181,7 @@ def _parameters(batch: Batch, snapshot: Snapshot) -> dict[str, str]:
     return parameters
 
 
-def _metrics(adds: list[dict[str, Any]], removes: list[dict[str, Any]], rows: int | None) -> dict[str, str]:
+def _metrics(adds: list[Add], removes: list[Remove], rows: int | None) -> dict[str, str]:
     metrics = {
         "numFiles": str(len(adds)),
         "numOutputBytes": str(sum(int(add["size"]) for add in adds)),

@@ -30,7 +30,7 @@ from airflow_provider_onelake.commit.transaction import (
     View,
 )
 from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import Action
+from airflow_provider_onelake.log.actions import Action, Metadata
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import MAPPING_ID
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -234,7 +234,7 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, no
         highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)
         configuration[MAX_COLUMN_ID] = str(map_columns(fields, highest, random))
     schema["fields"] += fields
-    metadata = {
+    metadata: Metadata = {
         **snapshot.metadata,
         "schemaString": json.dumps(schema, separators=(",", ":"), ensure_ascii=False),
         "configuration": configuration,

@@ -15,7 +15,7 @@ import attrs
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text
 from airflow_provider_onelake.exceptions import ConflictError
-from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning
 from airflow_provider_onelake.staging.published import UNDOING
@@ -102,7 +102,7 @@ class Settled:
         """
         return self.set_aside or partition in self.yielded
 
-    def still_removed(self, removable: Iterable[dict[str, Any]], partitioning: Partitioning) -> list[dict[str, Any]]:
+    def still_removed(self, removable: Iterable[Add], partitioning: Partitioning) -> list[Add]:
         """Return the files that the batch still removes after its conflicts were settled.
 
         :param removable: the files that it would remove without conflicts.
@@ -129,7 +129,7 @@ class Contest:
     conflicts: Sequence[Conflict]
     order: Sequence[int]
     commits: Sequence[Commit]
-    removable: Sequence[dict[str, Any]]
+    removable: Sequence[Add]
     partitioning: Partitioning
     table: str
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_provider_onelake.commit.mapping import fields_within
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
+from airflow_provider_onelake.log.actions import Protocol
 
 # By property: the value that switches a feature on, the feature, and whether readers must know it too.
 _SWITCHES = {
@@ -29,7 +30,7 @@ _PLAIN = ("delta.enableExpiredLogCleanup", "delta.enableFullRetentionRollback")
 _OF_PROTOCOL = ("delta.feature.", "delta.minreaderversion", "delta.minwriterversion")
 
 
-def new_protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str], table: str) -> dict[str, Any]:
+def new_protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str], table: str) -> Protocol:
     """Return the least protocol that a new table needs; features are named, so that other engines can read it.
 
     :param fields: of the schema's JSON.
@@ -60,7 +61,11 @@ def new_protocol(fields: list[dict[str, Any]], configuration: Mapping[str, str],
             reader |= {feature} if read else set()
     if writer == {"appendOnly", "invariants"}:
         return {"minReaderVersion": 1, "minWriterVersion": 2}
-    protocol = {"minReaderVersion": 3 if reader else 1, "minWriterVersion": 7, "writerFeatures": sorted(writer)}
+    protocol: Protocol = {
+        "minReaderVersion": 3 if reader else 1,
+        "minWriterVersion": 7,
+        "writerFeatures": sorted(writer),
+    }
     return {**protocol, "readerFeatures": sorted(reader)} if reader else protocol
 
 

@@ -32,10 +32,12 @@ from airflow_provider_onelake.exceptions import (
     OneLakeError,
     StoreUnavailableError,
 )
+from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.published import Publishing
 
 logger = logging.getLogger(__name__)
 
@@ -216,7 +218,7 @@ class _Publishing(Proposal[Publication]):
             "No policy settles this."
         )
 
-    def _rivals(self, batch: Batch, view: View, removable: Sequence[dict[str, Any]]) -> list[Commit]:
+    def _rivals(self, batch: Batch, view: View, removable: Sequence[Add]) -> list[Commit]:
         """Return the commits of rivals, in the order in which their writes count.
 
         Commits of colleagues, and earlier commits of these writers, are no rivals. Another writer of the load is a
@@ -270,7 +272,8 @@ class _Publishing(Proposal[Publication]):
         batch, entry, settlements = self._put
         for record in entry.writers:
             try:
-                write_marker(self._log.store, record.buffer, {"version": version, "writer": record.to_json()})
+                marker = Publishing(version, record).marker(batch.buffers[0].table_id)
+                write_marker(self._log.store, record.buffer, marker)
             except OneLakeError as error:
                 # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
                 # txn is what counts; the marker only saves reading the log.

@@ -204,7 +204,7 @@ class _Reconciliation:
 
     def _already(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
         generation = snapshot.txns.get(state.identity.app_id, state.generation)
-        found = find_published(self._log, state.identity, generation, snapshot.version)
+        found = find_published(self._log, state.identity, generation, snapshot)
         if found is None:
             return WriterOutcome(writer=state.identity.key, status=Status.ALREADY.value)
         self._publishings[state.identity.key] = found
@@ -241,7 +241,7 @@ class _Reconciliation:
     def _missing(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
         """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""
         stored = snapshot.txns.get(state.identity.app_id)
-        before = stored and find_published(self._log, state.identity, stored, snapshot.version)
+        before = stored and find_published(self._log, state.identity, stored, snapshot)
         version = before.version if before else None
         return WriterOutcome(writer=state.identity.key, status="missing", version=version)
 
@@ -281,7 +281,7 @@ class _Reconciliation:
                 )
 
     def _mixed(self, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> bool:
-        found = find_published(self._log, identity, generation, snapshot.version)
+        found = find_published(self._log, identity, generation, snapshot)
         if found is None:
             return True
         directory = f"{identity.directory}/"

@@ -5,12 +5,11 @@ Protocol: take back whole.
 
 from __future__ import annotations
 
-from typing import Any
-
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import RerunRefusedError
+from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
@@ -31,7 +30,7 @@ class Replaced:
         self._cross_check = cross_check
         self._live: tuple[tuple[Buffer, ...], LiveFiles] | None = None
 
-    def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[dict[str, Any]]:
+    def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[Add]:
         """Return the raw ``add`` actions of the files that the batch removes, without colleagues' files.
 
         :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
@@ -45,9 +44,9 @@ class Replaced:
         files = self._live_files(batch, view)
         return [file for file in files if not file["path"].startswith(colleagues)]
 
-    def _taken_back(self, batch: Batch, snapshot: Snapshot) -> list[dict[str, Any]]:
+    def _taken_back(self, batch: Batch, snapshot: Snapshot) -> list[Add]:
         """Return what the batch's writers appended in their last generation, where the rerun replaces it."""
-        files: list[dict[str, Any]] = []
+        files: list[Add] = []
         for spec in (buffer.spec for buffer in batch.buffers):
             stored = snapshot.txns.get(spec.identity.app_id)
             if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE and stored is not None:

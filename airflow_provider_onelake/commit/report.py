@@ -1,4 +1,4 @@
-"""What a reconciliation did, for the log, XCom and the person who has to act."""
+"""What a reconciliation did, for the log, XCom, the person who has to act, and the compaction that comes after."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.exceptions import MissingWritersError, TerminalError
+from airflow_provider_onelake.log.delta_log import DeltaLog
 
+# Partitions go through XCom, which Airflow's database stores, so their number is limited.
+_MOST_PARTITIONS = 1000
 _IN_THE_TABLE = ("published", "already_published", "superseded", "deleted")
 
 
@@ -78,6 +81,32 @@ class Report:
                 for o in self.outcomes
             ],
         }
+
+    def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:
+        """Return the partitions into which the writers put files, as values by column.
+
+        A compaction after the load looks at these only.
+
+        :param most: how many partitions are named at most.
+        :returns: the values as the log spells them, by the columns' present names; one ``{}`` for a table without
+            partitions. ``None`` stands for all partitions, where there are too many, or where the log no longer says.
+        """
+        snapshot = log.snapshot()
+        assert snapshot is not None
+        split = snapshot.partitioning
+        touched: dict[object, dict[str, str | None]] = {}
+        for outcome in self.outcomes:
+            if outcome.version is None or outcome.buffer is None:
+                continue
+            commit = log.commit(outcome.version)
+            if commit is None:
+                return None
+            for add in commit.adds:
+                if add["path"].startswith(f"{outcome.buffer}/"):
+                    values = add["partitionValues"]
+                    named = {name: values.get(split.physical.get(name, name)) for name in split.types}
+                    touched.setdefault(split.partition(values), named)
+        return list(touched.values()) if len(touched) <= most else None
 
     def raise_for_failures(self) -> None:
         """Raise what a person has to act on.

@@ -6,10 +6,10 @@ not depend on how many of them had a slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from airflow_provider_onelake.commit.batch import Batch
+from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -25,7 +25,7 @@ class SameLoad:
         self._log = log
         self._known: dict[tuple[str, int], Publishing | None] = {}
 
-    def commits(self, batch: Batch, snapshot: Snapshot, removable: Iterable[Mapping[str, Any]]) -> list[Commit]:
+    def commits(self, batch: Batch, snapshot: Snapshot, removable: Iterable[Add]) -> list[Commit]:
         """Return what other writers published before the batch was formed, if the batch would remove it.
 
         If such a writer is being rerun, its earlier commit does not count: its rerun is the rival.
@@ -34,13 +34,13 @@ class SameLoad:
         :param removable: the live files that the batch would remove, without those of colleagues.
         :returns: the writers' commits, in the order of versions, with only the files that are still live.
         """
-        met: dict[str, list[Mapping[str, Any]]] = {}
+        met: dict[str, list[Add]] = {}
         for file in removable:
             if is_staged(file["path"]):
                 met.setdefault(writer_directory(file["path"]), []).append(file)
         # Skip this where no staged file is removed, as in most overwrites: a table may have many thousands of txns.
         others = {writer.directory: writer for writer in self._others(batch, snapshot)} if met else {}
-        found: dict[int, list[tuple[Publishing, list[Mapping[str, Any]]]]] = {}
+        found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
             publishing = self._publishing(others[directory], snapshot)
             if publishing is not None and publishing.version <= batch.read_version:
@@ -58,17 +58,17 @@ class SameLoad:
             return None
         key = (writer.app_id, generation)
         if key not in self._known:
-            self._known[key] = find_published(self._log, writer, generation, snapshot.version)
+            self._known[key] = find_published(self._log, writer, generation, snapshot)
         return self._known[key]
 
 
-def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Mapping[str, Any]]]]) -> Commit:
+def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Add]]]) -> Commit:
     """Return a commit with only its files that are still live, without those that others have replaced since.
 
     :param version: of the commit.
     :param published: the records of its writers, each with the files that are live.
     """
     writers = [publishing.record.to_json() for publishing, _ in published]
-    adds = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
-    info = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
+    adds: list[Action] = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
+    info: CommitInfo = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
     return Commit(version, [{"commitInfo": info}, *adds])

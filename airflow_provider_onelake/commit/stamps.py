@@ -8,17 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
-from airflow_provider_onelake.log.actions import Action
+from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
 
 _ROW_TRACKING = "delta.rowTracking"
 
 
-def stamp(info: dict[str, Any], adds: Iterable[dict[str, Any]], snapshot: Snapshot, now: datetime) -> list[Action]:
+def stamp(info: CommitInfo, adds: Iterable[Add], snapshot: Snapshot, now: datetime) -> list[Action]:
     """Give a commit its in-commit timestamp and its files their row ids, where the table wants them.
 
     :param info: the commit's ``commitInfo``, which must be its first action; changed in place.
@@ -41,7 +40,7 @@ def stamp(info: dict[str, Any], adds: Iterable[dict[str, Any]], snapshot: Snapsh
     return []
 
 
-def _assign_row_ids(adds: Iterable[dict[str, Any]], snapshot: Snapshot) -> list[Action]:
+def _assign_row_ids(adds: Iterable[Add], snapshot: Snapshot) -> list[Action]:
     mark = snapshot.row_id_high_water_mark
     for add in adds:
         # Rows that a deletion vector hides have row ids too, so count the file's physical rows.

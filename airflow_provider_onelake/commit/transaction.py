@@ -40,7 +40,7 @@ from airflow_provider_onelake.log.actions import Action, dump_actions, version_p
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +48,6 @@ logger = logging.getLogger(__name__)
 AfterCommit = Callable[[Snapshot, int], None]
 
 _T = TypeVar("_T")
-
-NO_TABLE = Snapshot(-1, {}, {}, {})
-"""The snapshot that a proposal which creates a table decides on."""
 
 
 @attrs.frozen
@@ -76,7 +73,7 @@ class View:
     :param snapshot: the newest; :data:`NO_TABLE` where a proposal creates the table and there is none yet.
     :param winners: every commit since the proposal's read version, in the order of versions.
     :param complete: whether ``winners`` has all of them; some are missing where the log was cleaned up meanwhile.
-    :param txn_id: the id by which the transaction recognises its own commit; an entry must carry it.
+    :param txn_id: the id by which the transaction recognises its next commit; an entry must carry it.
     :param tally: of the transaction so far.
     """
 
@@ -167,7 +164,6 @@ class _Transaction(Generic[_T]):
         # The log's last snapshot may be hours old, as Spark worked since: the table may have been made again.
         self._log.doubt()
         self._txn_id = random_id(means.random)
-        self._known: set[int] = set()
         self._winners: list[Commit] = []
         self._searched = 0
         self._complete = True
@@ -204,7 +200,7 @@ class _Transaction(Generic[_T]):
         self._take_in(snapshot)
         news, self._searched = self._winners[self._searched :], len(self._winners)
         mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
-        if mine is not None and mine.version not in self._known:
+        if mine is not None:
             # The answer to the put was lost. While this version was free, every attempt decided on the snapshot before
             # it, so the proposal's last put was for this version.
             return mine.version, None
@@ -239,7 +235,9 @@ class _Transaction(Generic[_T]):
         self._seen = snapshot.version
 
     def _committed(self, version: int) -> _T | None:
-        self._known.add(version)
+        # What is committed after this is another commit, with an id of its own. The id is derived, not drawn, because
+        # hardly any proposal commits again.
+        self._txn_id = str(uuid.uuid5(uuid.UUID(self._txn_id), "another commit"))
         result = self._proposal.committed(version, self._tally())
         if self._means.after_commit is not None:
             try:

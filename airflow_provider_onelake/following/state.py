@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_onelake.exceptions import MissingStatisticsError
 from airflow_provider_onelake.following.filters import predicate_on
-from airflow_provider_onelake.log.actions import row_count
+from airflow_provider_onelake.log.actions import Add, row_count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import PartitionPredicate
@@ -51,7 +51,7 @@ class RowsHeld:
         if snapshot is None or (snapshot is self._seen and self._short):
             return None
         files = self._read_on(snapshot)
-        counts = [file[_ROWS] for file in files]
+        counts = [cast("int | None", file.get(_ROWS)) for file in files]
         rows = sum(count for count in counts if count is not None)
         self._short = False
         if rows >= self.at_least:
@@ -81,13 +81,13 @@ class RowsHeld:
         self._seen = snapshot
         return self._files
 
-    def _wanted(self, snapshot: Snapshot) -> Any:
+    def _wanted(self, snapshot: Snapshot) -> Callable[[Add], bool]:
         if self.partition is None:
             return lambda add: True
         split = snapshot.partitioning
         predicate = predicate_on(self.partition, split, self._predicates)
 
-        def wanted(add: Mapping[str, Any]) -> bool:
+        def wanted(add: Add) -> bool:
             return predicate.judge(split.partition(add["partitionValues"])) is True
 
         return wanted
@@ -134,8 +134,8 @@ class Freshness:
         return {"version": self._newest[1], "time": self._newest[0].isoformat()}
 
 
-def _rows(add: Mapping[str, Any]) -> dict[str, Any]:
-    return {_ROWS: row_count(add)}
+def _rows(add: Add) -> Add:
+    return cast("Add", {_ROWS: row_count(add)})
 
 
 def _follows(snapshot: Snapshot, seen: Snapshot) -> bool:

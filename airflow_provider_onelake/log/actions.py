@@ -4,6 +4,9 @@ An action is a mapping with one key, its kind (``add``, ``remove``, ``metaData``
 pass through untouched, because a ``remove`` must copy all that the ``add`` said, even fields that we do not know
 (protocol: verbatim remove).
 
+The types here say what holds once ``wellformed.py`` has checked an entry: it refuses an action that lacks a
+key which is required here. All other keys may be missing, whatever the format says: another engine wrote the entry.
+
 Format: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
 """
 
@@ -11,14 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NotRequired, TypedDict, overload
 from urllib.parse import unquote
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.storage.clock import whole_number
 
-Action = dict[str, Any]
 FileKey = tuple[str, str | None]
 
 LOG_DIRECTORY = "_delta_log"
@@ -27,6 +29,136 @@ LOG_DIRECTORY = "_delta_log"
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class DeletionVector(TypedDict):
+    """Which rows of a file are deleted."""
+
+    storageType: str
+    pathOrInlineDv: str
+    offset: NotRequired[int]
+    sizeInBytes: NotRequired[int]
+    cardinality: NotRequired[int]
+
+
+class DataFile(TypedDict):
+    """What an ``add`` and a ``remove`` both say of a file."""
+
+    path: str
+    dataChange: NotRequired[bool]
+    stats: NotRequired[str]
+    tags: NotRequired[dict[str, str]]
+    deletionVector: NotRequired[DeletionVector]
+    baseRowId: NotRequired[int]
+    defaultRowCommitVersion: NotRequired[int]
+
+
+class Add(DataFile):
+    """A file that is in the table from this version on."""
+
+    partitionValues: dict[str, str | None]
+    size: int
+    modificationTime: NotRequired[int]
+    clusteringProvider: NotRequired[str]
+
+
+class Remove(DataFile):
+    """A file that is no longer in the table."""
+
+    partitionValues: NotRequired[dict[str, str | None]]
+    size: NotRequired[int]
+    deletionTimestamp: NotRequired[int]
+    extendedFileMetadata: NotRequired[bool]
+
+
+class Txn(TypedDict):
+    """How far an application has come; ours are the generations of writers."""
+
+    appId: str
+    version: int
+    lastUpdated: NotRequired[int]
+
+
+class Protocol(TypedDict):
+    """What an engine must know to read or write the table."""
+
+    minReaderVersion: int
+    minWriterVersion: int
+    readerFeatures: NotRequired[list[str]]
+    writerFeatures: NotRequired[list[str]]
+
+
+class Metadata(TypedDict):
+    """The table's definition."""
+
+    id: str
+    schemaString: str
+    partitionColumns: NotRequired[list[str]]
+    configuration: NotRequired[dict[str, str]]
+    format: NotRequired[dict[str, object]]
+    createdTime: NotRequired[int]
+
+
+class DomainMetadata(TypedDict):
+    """What a feature of Delta or a user keeps with the table."""
+
+    domain: str
+    configuration: NotRequired[str]
+    removed: NotRequired[bool]
+
+
+class StagedRecord(TypedDict, total=False):
+    """What ``commitInfo`` of ours records of a commit, a buffer or a shadow."""
+
+    format: int
+    load: str
+    mode: str
+    readVersion: int
+    tableId: str
+    spec: dict[str, object]
+    writers: list[dict[str, object]]
+    replaces: list[str]
+    before: int
+    settlements: list[Mapping[str, Any]]
+    compaction: Mapping[str, object]
+
+
+class CommitInfo(TypedDict, total=False):
+    """What a commit says of itself. Engines may write anything here, so nothing of it is checked beforehand."""
+
+    inCommitTimestamp: int
+    timestamp: int
+    operation: str
+    operationParameters: Mapping[str, str]
+    readVersion: int
+    isolationLevel: str
+    isBlindAppend: bool
+    operationMetrics: Mapping[str, str]
+    engineInfo: str
+    txnId: str
+    userMetadata: str
+    tags: dict[str, str]
+    staged: StagedRecord
+
+
+class Sidecar(TypedDict):
+    """A file of a v2 checkpoint that holds its ``add`` and ``remove`` actions."""
+
+    path: str
+
+
+class Action(TypedDict, total=False):
+    """One line of a log entry; it has one of these keys, or an unknown one."""
+
+    add: Add
+    remove: Remove
+    cdc: DataFile
+    txn: Txn
+    protocol: Protocol
+    metaData: Metadata
+    domainMetadata: DomainMetadata
+    commitInfo: CommitInfo
+    sidecar: Sidecar
 
 
 def version_path(version: int) -> str:
@@ -55,15 +187,31 @@ def dump_actions(actions: Iterable[Action]) -> bytes:
     return ("\n".join(map(_encode, actions)) + "\n").encode()
 
 
-def of_kind(actions: Iterable[Action], kind: str) -> list[dict[str, Any]]:
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["add"]) -> list[Add]: ...
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["remove"]) -> list[Remove]: ...
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["cdc"]) -> list[DataFile]: ...
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["txn"]) -> list[Txn]: ...
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["protocol"]) -> list[Protocol]: ...
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["metaData"]) -> list[Metadata]: ...
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["domainMetadata"]) -> list[DomainMetadata]: ...
+@overload
+def of_kind(actions: Iterable[Action], kind: Literal["commitInfo"]) -> list[CommitInfo]: ...
+def of_kind(actions: Iterable[Action], kind: str) -> Sequence[object]:
     """Return the bodies of the actions of one kind, in order.
 
     :param kind: ``add``, ``remove``, ``txn``, ….
     """
-    return [action[kind] for action in actions if isinstance(action.get(kind), dict)]
+    return [body for action in actions if isinstance(body := action.get(kind), dict)]
 
 
-def object_path(file: Mapping[str, Any]) -> str:
+def object_path(file: DataFile) -> str:
     """Return the path in the store of the file that an ``add`` or ``remove`` names.
 
     :param file: the action's body; its ``path`` is URL-encoded, the store's is not.
@@ -79,7 +227,7 @@ def is_absolute(path: str) -> bool:
     return _ABSOLUTE.match(path) is not None
 
 
-def deletion_vector_id(file: Mapping[str, Any]) -> str | None:
+def deletion_vector_id(file: DataFile) -> str | None:
     """Return the unique id of a file's deletion vector, or ``None``.
 
     :param file: an ``add`` or ``remove``.
@@ -92,7 +240,7 @@ def deletion_vector_id(file: Mapping[str, Any]) -> str | None:
     return identity if offset is None else f"{identity}@{offset}"
 
 
-def file_key(file: Mapping[str, Any]) -> FileKey:
+def file_key(file: DataFile) -> FileKey:
     """Return what identifies a logical file: its path, as it is spelled, and its deletion vector.
 
     Spark and deltalake also compare spellings: a ``remove`` that spells the path of a live file differently, such as
@@ -103,7 +251,7 @@ def file_key(file: Mapping[str, Any]) -> FileKey:
     return file["path"], deletion_vector_id(file)
 
 
-def row_count(file: Mapping[str, Any]) -> int | None:
+def row_count(file: DataFile) -> int | None:
     """Return how many rows of a file are live, or ``None`` where its statistics do not say.
 
     Statistics that cannot be parsed count as missing and are no error, because other engines read such a table.
@@ -121,7 +269,7 @@ def row_count(file: Mapping[str, Any]) -> int | None:
     return None if records is None or gone is None else records - gone
 
 
-def total_rows(files: Iterable[Mapping[str, Any]]) -> int | None:
+def total_rows(files: Iterable[DataFile]) -> int | None:
     """Return the live rows of several files, or ``None`` if the statistics of one file do not say.
 
     :param files: ``add`` or ``remove`` bodies.

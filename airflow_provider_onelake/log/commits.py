@@ -6,19 +6,31 @@ import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import Action, of_kind, parse_actions, total_rows
+from airflow_provider_onelake.log.actions import (
+    Action,
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    StagedRecord,
+    of_kind,
+    parse_actions,
+    total_rows,
+)
 from airflow_provider_onelake.log.wellformed import check_actions
 from airflow_provider_onelake.storage.clock import instant_of, whole_number
 
 # The field of ``commitInfo`` that holds our record of a commit or a buffer.
-STAGED = "staged"
+STAGED: Final = "staged"
 # The key in that record under which a compaction describes itself.
-COMPACTION = "compaction"
+COMPACTION: Final = "compaction"
 FORMAT = 2
 """The format of these records. Release 0.1.0 wrote format 1: its default keys and generations meant other things."""
 
@@ -46,7 +58,7 @@ class PublishedWriter:
     fingerprint: str
     set_aside: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
         return {**attrs.asdict(self), "finished": self.finished.isoformat()}
 
@@ -120,7 +132,7 @@ class Commit:
         return cls(version, actions, size=len(data), look_up=look_up, digest=digest_of(data))
 
     @cached_property
-    def info(self) -> dict[str, Any]:
+    def info(self) -> CommitInfo:
         """The body of the ``commitInfo`` action, empty where there is none."""
         found = of_kind(self.actions, "commitInfo")
         return found[0] if found else {}
@@ -160,12 +172,12 @@ class Commit:
         return self.modified or (self.look_up(self.version) if self.look_up else None)
 
     @cached_property
-    def adds(self) -> list[dict[str, Any]]:
+    def adds(self) -> list[Add]:
         """The bodies of the ``add`` actions."""
         return of_kind(self.actions, "add")
 
     @cached_property
-    def removes(self) -> list[dict[str, Any]]:
+    def removes(self) -> list[Remove]:
         """The bodies of the ``remove`` actions."""
         return of_kind(self.actions, "remove")
 
@@ -175,7 +187,7 @@ class Commit:
         return {txn["appId"]: int(txn["version"]) for txn in of_kind(self.actions, "txn")}
 
     @cached_property
-    def domains(self) -> dict[str, dict[str, Any]]:
+    def domains(self) -> dict[str, DomainMetadata]:
         """The bodies of the ``domainMetadata`` actions, by domain; a removed domain's body has ``removed: true``."""
         return {body["domain"]: body for body in of_kind(self.actions, "domainMetadata")}
 
@@ -185,13 +197,13 @@ class Commit:
         return whole_number(self.info.get("inCommitTimestamp"))
 
     @property
-    def metadata(self) -> dict[str, Any] | None:
+    def metadata(self) -> Metadata | None:
         """The table's metadata, where the commit changes it."""
         found = of_kind(self.actions, "metaData")
         return found[-1] if found else None
 
     @property
-    def protocol(self) -> dict[str, Any] | None:
+    def protocol(self) -> Protocol | None:
         """The table's protocol, where the commit changes it."""
         found = of_kind(self.actions, "protocol")
         return found[-1] if found else None
@@ -227,7 +239,7 @@ class Commit:
         return self.info.get("userMetadata")
 
     @property
-    def staged(self) -> Mapping[str, Any]:
+    def staged(self) -> StagedRecord:
         """Our own record of the commit; empty for commits of other engines and for a record that cannot be read."""
         return self._record[0]
 
@@ -245,7 +257,7 @@ class Commit:
         return self._record[1]
 
     @cached_property
-    def _record(self) -> tuple[Mapping[str, Any], tuple[PublishedWriter, ...]]:
+    def _record(self) -> tuple[StagedRecord, tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
         if not isinstance(record, dict) or not isinstance(record.get("writers"), list):
             return {}, ()
@@ -283,5 +295,5 @@ class Commit:
         return self.operation == "WRITE" and isinstance(parameters, Mapping) and parameters.get("mode") == "Append"
 
 
-def _partition(file: Mapping[str, Any]) -> tuple[tuple[str, str | None], ...]:
+def _partition(file: Add | Remove) -> tuple[tuple[str, str | None], ...]:
     return tuple((file.get("partitionValues") or {}).items())

@@ -10,9 +10,10 @@ not: the ALTER checks every row of the table against it, but it could not see th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from airflow_provider_onelake.log.actions import Metadata
 from airflow_provider_onelake.log.schema import (
     Column,
     column_mapping,
@@ -38,7 +39,7 @@ _WIDER = {
 }
 
 
-def incompatibilities(staged: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+def incompatibilities(staged: Metadata, current: Metadata) -> Iterator[str]:
     """Yield the ways in which files staged under one metadata no longer fit another (protocol: compatible definition).
 
     Columns are matched by their physical names, so a rename under column mapping fits.
@@ -138,7 +139,7 @@ def _is_wider(before: str, after: str) -> bool:
     return narrow is not None and precision - int(narrow[1]) >= scale - int(narrow[2]) >= 0
 
 
-def _partitioning(metadata: Mapping[str, Any]) -> list[str]:
+def _partitioning(metadata: Metadata) -> list[str]:
     by_name = columns(metadata)
     return [by_name[name].physical_name for name in partition_columns(metadata)]
 
@@ -147,7 +148,7 @@ def _meaning(column: Column) -> dict[str, Any]:
     return {k: v for k, v in column.metadata.items() if k.startswith(_MEANINGFUL) and not k.startswith(_APART)}
 
 
-def _is_on(metadata: Mapping[str, Any], name: str) -> bool:
+def _is_on(metadata: Metadata, name: str) -> bool:
     return str((metadata.get("configuration") or {}).get(name, "")).lower() == "true"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, object_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, object_path
 from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionValue
 from airflow_provider_onelake.log.values import date_of, time_of
 from airflow_provider_onelake.storage.errors import SignInError, as_store_error
@@ -16,7 +16,7 @@ from airflow_provider_onelake.storage.errors import SignInError, as_store_error
 _UNREADABLE = "Failed to parse value"
 
 # Raises if deltalake sees other live files than we do, in some partitions of a version.
-CrossCheck = Callable[[int, Partitioning, Callable[[Partition], bool], Iterable[Mapping[str, Any]]], None]
+CrossCheck = Callable[[int, Partitioning, Callable[[Partition], bool], Iterable[Add]], None]
 
 
 def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[str, str]] = dict) -> CrossCheck:
@@ -30,7 +30,7 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
         version: int,
         partitioning: Partitioning,
         touches: Callable[[Partition], bool],
-        files: Iterable[Mapping[str, Any]],
+        files: Iterable[Add],
     ) -> None:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError

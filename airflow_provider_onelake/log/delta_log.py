@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from copy import copy
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import Commit, digest_of
-from airflow_provider_onelake.log.features import has_in_commit_timestamps
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
-from airflow_provider_onelake.log.snapshot import Snapshot, live_domains
+from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -156,9 +158,9 @@ class DeltaLog:
 
     def live_files(
         self,
-        wanted: Callable[[Mapping[str, Any]], bool],
+        wanted: Callable[[Add], bool],
         until: int,
-        keep: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+        keep: Callable[[Add], Add] = copy,
     ) -> LiveFiles:
         """Return the live files of a version that meet a condition, as raw ``add`` actions.
 
@@ -170,7 +172,7 @@ class DeltaLog:
 
         def load(checkpoint: Checkpoint) -> LiveFiles:
             files = LiveFiles(wanted, keep)
-            files.load(body for _, body in read_checkpoint(self.store, checkpoint, ["add"]))
+            files.load(action["add"] for action in read_checkpoint(self.store, checkpoint, ["add"]))
             return files
 
         version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted, keep))
@@ -183,7 +185,7 @@ class DeltaLog:
         files, found = self._begin(self._from_checkpoint)
         if files.latest < 0:
             return None
-        version, start = found or (-1, Snapshot(-1, {}, {}, {}))
+        version, start = found or (-1, NO_TABLE)
         files.check_contiguous(version, self.table, self._exists)
         snapshot = start.after(self.commits_between(start.version, files.latest))
         if not snapshot.protocol or not snapshot.metadata:
@@ -225,23 +227,15 @@ class DeltaLog:
         return None
 
     def _from_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
-        protocol: dict[str, Any] = {}
-        metadata: dict[str, Any] = {}
-        txns: dict[str, int] = {}
-        domains: list[dict[str, Any]] = []
-        for kind, body in read_checkpoint(self.store, checkpoint, ["protocol", "metaData", "txn", "domainMetadata"]):
-            if kind == "protocol":
-                protocol = body
-            elif kind == "metaData":
-                metadata = body
-            elif kind == "domainMetadata":
-                domains.append(body)
-            else:
-                txns[body["appId"]] = int(body["version"])
-        if not protocol or not metadata:
+        kinds = ["protocol", "metaData", "txn", "domainMetadata"]
+        # A checkpoint says what one commit would say that made the whole table.
+        summary = Commit(checkpoint.version, list(read_checkpoint(self.store, checkpoint, kinds)))
+        if not summary.protocol or not summary.metadata:
             raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no protocol or no metaData.")
-        stamp = self._stamp(checkpoint.version) if has_in_commit_timestamps(metadata) else None
-        return Snapshot(checkpoint.version, protocol, metadata, txns, live_domains({}, domains), stamp)
+        snapshot = NO_TABLE.after([summary])
+        if not snapshot.has_in_commit_timestamps:
+            return snapshot
+        return attrs.evolve(snapshot, in_commit_timestamp=self._stamp(checkpoint.version))
 
     def _stamp(self, version: int) -> int | str | None:
         # A checkpoint does not hold the in-commit timestamp. A clean-up keeps the entry of the checkpoint's version for

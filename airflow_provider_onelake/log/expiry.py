@@ -106,7 +106,7 @@ def _checkpoint_to_keep(store: Store, files: LogFiles, until: int) -> Checkpoint
         if checkpoint.version > until or checkpoint.version not in present:
             continue
         try:
-            kinds = {kind for kind, _ in read_checkpoint(store, checkpoint, ["protocol", "metaData"])}
+            kinds = {kind for action in read_checkpoint(store, checkpoint, ["protocol", "metaData"]) for kind in action}
             for path in _sidecars(store, checkpoint):
                 store.head(path)
         except (CorruptLogError, ObjectNotFoundError) as error:
@@ -135,4 +135,4 @@ def _orphaned_sidecars(store: Store, listing: Iterable[ObjectInfo], now: datetim
 
 
 def _sidecars(store: Store, checkpoint: Checkpoint) -> set[str]:
-    return {sidecar_path(body) for _, body in read_checkpoint(store, checkpoint, ["sidecar"])}
+    return {sidecar_path(action["sidecar"]) for action in read_checkpoint(store, checkpoint, ["sidecar"])}

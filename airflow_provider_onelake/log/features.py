@@ -7,9 +7,9 @@ that implies some; such a table is refused only if it uses a feature that is not
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
+from airflow_provider_onelake.log.actions import Metadata, Protocol
 from airflow_provider_onelake.log.schema import columns
 
 ALLOWED = frozenset(
@@ -72,7 +72,7 @@ _SWITCHES: Mapping[str, tuple[str, str, tuple[int, int] | None]] = {
 _MAPPING_MODES = ("", "none", "name", "id")
 
 
-def check_supported(protocol: Mapping[str, Any], metadata: Mapping[str, Any], table: str) -> None:
+def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
     """Refuse a table that uses a feature outside the allow-list.
 
     :param protocol: the table's ``protocol``.
@@ -91,17 +91,17 @@ def check_supported(protocol: Mapping[str, Any], metadata: Mapping[str, Any], ta
         )
 
 
-def features_of(protocol: Mapping[str, Any]) -> frozenset[str]:
+def features_of(protocol: Protocol) -> frozenset[str]:
     """Return the features that a ``protocol`` action names, for readers and for writers."""
     return frozenset((*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())))
 
 
-def append_only(metadata: Mapping[str, Any]) -> bool:
+def append_only(metadata: Metadata) -> bool:
     """Say whether a table is append-only, so that no commit may delete or change rows."""
     return _property(metadata, "delta.appendOnly") == "true"
 
 
-def has_in_commit_timestamps(metadata: Mapping[str, Any]) -> bool:
+def has_in_commit_timestamps(metadata: Metadata) -> bool:
     """Say whether every commit of a table must carry an in-commit timestamp.
 
     :param metadata: the table's ``metaData``.
@@ -109,7 +109,7 @@ def has_in_commit_timestamps(metadata: Mapping[str, Any]) -> bool:
     return _property(metadata, "delta.enableInCommitTimestamps") == "true"
 
 
-def _named(protocol: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _named(protocol: Protocol) -> Iterator[tuple[str, str]]:
     """Yield what the protocol demands by name or by version, with the reason why we refuse it."""
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     named = features_of(protocol)
@@ -125,7 +125,7 @@ def _named(protocol: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"protocol version ({reader}, {writer}) without a list of features", "nobody knows what it asks for"
 
 
-def _in_use(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _in_use(metadata: Metadata) -> Iterator[tuple[str, str]]:
     """Yield what the table's columns and properties demand, with the reason why we refuse it."""
     if any(key.startswith("delta.identity.") for column in columns(metadata).values() for key in column.metadata):
         yield "identityColumns", _IDENTITY
@@ -139,7 +139,7 @@ def _in_use(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, _CATALOG
 
 
-def _without_protocol(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _without_protocol(protocol: Protocol, metadata: Metadata) -> Iterator[tuple[str, str]]:
     """Yield features that a property switches on but the protocol lacks: engines disagree about such a table."""
     reason = "a property switches it on, but the protocol does not have it"
     named = features_of(protocol)
@@ -158,5 +158,5 @@ def _without_protocol(protocol: Mapping[str, Any], metadata: Mapping[str, Any]) 
         yield "columnMapping", reason
 
 
-def _property(metadata: Mapping[str, Any], name: str) -> str:
+def _property(metadata: Metadata, name: str) -> str:
     return str((metadata.get("configuration") or {}).get(name, "")).lower()

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.log.actions import Add, Metadata, Remove
 from airflow_provider_onelake.log.predicates import TRUE, Condition, all_of, compile_predicate
 from airflow_provider_onelake.log.schema import Column, columns, partition_columns
 from airflow_provider_onelake.log.values import (
@@ -67,7 +68,7 @@ class Partitioning:
     physical: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> Partitioning:
+    def of(cls, metadata: Metadata) -> Partitioning:
         """Return the partitioning that a table's metadata describes.
 
         :param metadata: a ``metaData`` action's body.
@@ -92,7 +93,7 @@ class Partitioning:
         """
         return tuple(_value(values.get(self.physical.get(name, name)), kind) for name, kind in self.types.items())
 
-    def named_by(self, file: Mapping[str, Any]) -> bool:
+    def named_by(self, file: Add | Remove) -> bool:
         """Say whether an action names its file's partition: its ``partitionValues`` must have every partition column.
 
         :param file: an ``add`` or ``remove``; a ``remove`` may have no ``partitionValues``.

@@ -11,13 +11,14 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from copy import copy
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, FileKey, file_key, parse_actions
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Action, Add, FileKey, Sidecar, file_key, parse_actions
 from airflow_provider_onelake.log.wellformed import check_body
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ class LogFiles:
                 )
 
 
-def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the actions of a checkpoint, by kind and body, as they would stand in a log entry.
+def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) -> Iterator[Action]:
+    """Yield the actions of a checkpoint as they would stand in a log entry.
 
     Sidecars are read only if ``add`` or ``remove`` is asked for.
 
@@ -123,18 +124,18 @@ def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) 
     sidecars = []
     known: set[str] = set()
     for path in checkpoint.paths:
-        for kind, body in _read(store, path, {*wanted, "sidecar"} if beside else wanted, known):
-            if kind == "sidecar" and "sidecar" not in wanted:
-                sidecars.append(sidecar_path(body))
+        for action in _read(store, path, {*wanted, "sidecar"} if beside else wanted, known):
+            if "sidecar" in action and "sidecar" not in wanted:
+                sidecars.append(sidecar_path(action["sidecar"]))
             else:
-                yield kind, body
+                yield action
     for path in sidecars:
         yield from _read(store, path, beside, known)
     if "add" in wanted and known and "add" not in known:
         raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no column of files. Nothing was changed.")
 
 
-def sidecar_path(sidecar: Mapping[str, Any]) -> str:
+def sidecar_path(sidecar: Sidecar) -> str:
     """Return where a sidecar lies. All sidecars lie in one directory, so only the last name of the path counts.
 
     :param sidecar: the action's body.
@@ -142,7 +143,7 @@ def sidecar_path(sidecar: Mapping[str, Any]) -> str:
     return f"{SIDECARS}/{unquote(sidecar['path']).rpartition('/')[2]}"
 
 
-def _read(store: Store, path: str, kinds: Iterable[str], known: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read(store: Store, path: str, kinds: Iterable[str], known: set[str]) -> Iterator[Action]:
     try:
         data = store.get(path)
     except ObjectNotFoundError as error:
@@ -150,16 +151,16 @@ def _read(store: Store, path: str, kinds: Iterable[str], known: set[str]) -> Ite
     bodies = _in_json(data, path, kinds) if path.endswith(".json") else _in_parquet(data, path, kinds, known)
     for kind, body in bodies:
         check_body(kind, body, path)
-        yield kind, _as_entry(kind, body)
+        yield _as_entry(kind, body)
 
 
-def _in_json(data: bytes, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _in_json(data: bytes, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, Any]]:
     actions = parse_actions(data, path)
     missing = _IN_EVERY_V2 - {kind for action in actions for kind in action}
     if missing:
         raise CorruptLogError(f"{path} of a checkpoint has no {', '.join(sorted(missing))}: it is half written.")
     for action in actions:
-        yield from ((kind, action[kind]) for kind in kinds if action.get(kind) is not None)
+        yield from ((kind, body) for kind, body in action.items() if kind in kinds and body is not None)
 
 
 def _in_parquet(data: bytes, path: str, kinds: Iterable[str], known: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -205,7 +206,7 @@ _CHECKPOINT_ONLY = (_STATS, "partitionValues_parsed")
 _MAPS = ("partitionValues", "tags", "configuration", "options")
 
 
-def _as_entry(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+def _as_entry(kind: str, body: Mapping[str, Any]) -> Action:
     def without_nulls(value: Any, key: str = "") -> Any:
         if isinstance(value, Mapping) and key not in _MAPS:
             return {k: without_nulls(v, k) for k, v in value.items() if v is not None and k not in _CHECKPOINT_ONLY}
@@ -219,7 +220,7 @@ def _as_entry(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(parsed, Mapping) and "stats" not in entry and parsed.get("numRecords") is not None:
             # With delta.checkpoint.writeStatsAsJson=false, only parsed statistics exist. We need only the row count.
             entry["stats"] = json.dumps({"numRecords": parsed["numRecords"]})
-    return entry
+    return cast("Action", {kind: entry})
 
 
 class LiveFiles:
@@ -231,16 +232,16 @@ class LiveFiles:
 
     def __init__(
         self,
-        wanted: Callable[[Mapping[str, Any]], bool],
-        keep: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+        wanted: Callable[[Add], bool],
+        keep: Callable[[Add], Add] = copy,
     ) -> None:
         self._wanted = wanted
         self._keep = keep
-        self._files: dict[FileKey, dict[str, Any]] = {}
+        self._files: dict[FileKey, Add] = {}
         self.version = -1
         """The version of the table at which these files are live."""
 
-    def load(self, adds: Iterable[Mapping[str, Any]]) -> None:
+    def load(self, adds: Iterable[Add]) -> None:
         """Take in the files of a checkpoint.
 
         :param adds: bodies of ``add`` actions.
@@ -269,7 +270,7 @@ class LiveFiles:
             if commit.version > self.version:
                 self.apply(commit)
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Add]:
         return iter(self._files.values())
 
     def __len__(self) -> int:

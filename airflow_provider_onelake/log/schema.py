@@ -10,6 +10,8 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.log.actions import Metadata
+
 _GENERATION = "delta.generationExpression"
 _DEFAULT = "CURRENT_DEFAULT"
 _CONSTRAINT = "delta.constraints."
@@ -54,7 +56,7 @@ class Column:
         return int(found) if found is not None else None
 
 
-def columns(metadata: Mapping[str, Any]) -> Mapping[str, Column]:
+def columns(metadata: Metadata) -> Mapping[str, Column]:
     """Return a table's columns by name.
 
     :param metadata: a ``metaData`` action's body.
@@ -82,7 +84,7 @@ def fields(struct: Mapping[str, Any]) -> list[Column]:
     return [Column(f["name"], f["type"], f["nullable"], f.get("metadata") or {}) for f in struct["fields"]]
 
 
-def partition_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+def partition_columns(metadata: Metadata) -> tuple[str, ...]:
     """Return the names of a table's partition columns, in their order.
 
     :param metadata: a ``metaData`` action's body.
@@ -90,7 +92,7 @@ def partition_columns(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(metadata.get("partitionColumns") or ())
 
 
-def column_mapping(metadata: Mapping[str, Any]) -> str:
+def column_mapping(metadata: Metadata) -> str:
     """Return a table's column mapping mode, by which its files identify columns: ``none``, ``name`` or ``id``.
 
     :param metadata: a ``metaData`` action's body.
@@ -98,7 +100,7 @@ def column_mapping(metadata: Mapping[str, Any]) -> str:
     return str((metadata.get("configuration") or {}).get("delta.columnMapping.mode") or "none").lower()
 
 
-def constraints(metadata: Mapping[str, Any]) -> dict[str, str]:
+def constraints(metadata: Metadata) -> dict[str, str]:
     """Return a table's CHECK constraints: their expressions by name.
 
     :param metadata: a ``metaData`` action's body.

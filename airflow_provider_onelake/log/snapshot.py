@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, TablePropertyError
+from airflow_provider_onelake.log.actions import DomainMetadata, Metadata, Protocol
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.features import append_only, check_supported, features_of, has_in_commit_timestamps
 from airflow_provider_onelake.log.partitions import Partitioning
@@ -45,10 +46,10 @@ class Snapshot:
     """
 
     version: int
-    protocol: Mapping[str, Any] = attrs.field(repr=False)
-    metadata: Mapping[str, Any] = attrs.field(repr=False)
+    protocol: Protocol = attrs.field(repr=False)
+    metadata: Metadata = attrs.field(repr=False)
     txns: Mapping[str, int] = attrs.field(repr=False)
-    domains: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict, repr=False)
+    domains: Mapping[str, DomainMetadata] = attrs.field(factory=dict, repr=False)
     _in_commit_timestamp: int | str | None = attrs.field(default=None, repr=False)
 
     def after(self, commits: list[Commit]) -> Snapshot:
@@ -169,6 +170,10 @@ class Snapshot:
         check_supported(self.protocol, self.metadata, table)
 
 
+NO_TABLE = Snapshot(-1, cast("Protocol", {}), cast("Metadata", {}), {})
+"""What precedes version 0."""
+
+
 def interval_days(text: str | None, default: float) -> float:
     """Return the length of an interval as table properties spell it, in days.
 
@@ -190,9 +195,7 @@ def interval_days(text: str | None, default: float) -> float:
         ) from error
 
 
-def live_domains(
-    domains: Mapping[str, Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]
-) -> dict[str, Mapping[str, Any]]:
+def live_domains(domains: Mapping[str, DomainMetadata], changes: Iterable[DomainMetadata]) -> dict[str, DomainMetadata]:
     """Return the metadata domains after some changes, without removed ones.
 
     :param domains: the live domains before the changes, by name.

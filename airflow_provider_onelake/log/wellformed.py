@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from airflow_provider_onelake.exceptions import CorruptLogError
-from airflow_provider_onelake.log.actions import Action
+from airflow_provider_onelake.log.actions import Action, Metadata
 from airflow_provider_onelake.log.schema import Column, columns, fields, partition_columns
 from airflow_provider_onelake.storage.clock import whole_number
 
@@ -104,12 +104,13 @@ def _metadata(body: dict[str, Any]) -> str | None:
         return f"has the partitionColumns {body.get('partitionColumns')!r}"
     if body.get("configuration") is not None and (problem := _texts(body, "configuration")) is not None:
         return problem
+    metadata = cast("Metadata", body)
     try:
-        known = columns(body)
+        known = columns(metadata)
         _check_columns(known.values())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         return f"has a schemaString that is no schema ({type(error).__name__}: {error})"
-    missing = next((name for name in partition_columns(body) if name not in known), None)
+    missing = next((name for name in partition_columns(metadata) if name not in known), None)
     return None if missing is None else f"names the partition column {missing!r}, which is not in its schema"
 
 

@@ -20,7 +20,7 @@ from airflow_provider_onelake.commit.entry import commit_info, remove_of
 from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import Action, file_key
+from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.partitions import Partition
@@ -232,8 +232,8 @@ class _Compaction(Proposal[Publication]):
         entry += [{"add": add} for add in adds]
         return entry
 
-    def _add(self, add: Mapping[str, Any]) -> dict[str, Any]:
-        published = {**add, "path": f"{self._shadow.path}/{add['path']}", "dataChange": False}
+    def _add(self, add: Add) -> Add:
+        published: Add = {**add, "path": f"{self._shadow.path}/{add['path']}", "dataChange": False}
         if self._shadow.plan.zorder_by:
             tag = zorder_tag(self._shadow.plan.zorder_by, self._shadow.attempt)
             published["tags"] = {**(add.get("tags") or {}), ZORDER_TAG: tag}
@@ -256,7 +256,7 @@ class _Compaction(Proposal[Publication]):
             logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
 
 
-def _why_gone(file: Mapping[str, Any], winners: Iterable[Commit]) -> str:
+def _why_gone(file: Add, winners: Iterable[Commit]) -> str:
     for commit in winners:
         if any(remove["path"] == file["path"] for remove in commit.removes):
             changed = "gave it another deletion vector" if _adds(commit, file["path"]) else "removed it"

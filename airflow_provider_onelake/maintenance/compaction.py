@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.actions import is_absolute, row_count
+from airflow_provider_onelake.log.actions import Add, is_absolute, row_count
 from airflow_provider_onelake.log.partitions import (
     FarTime,
     Partition,
@@ -109,7 +109,7 @@ class Group:
 
     partition: Partition
     name: str
-    inputs: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+    inputs: tuple[Add, ...] = attrs.field(repr=False)
     expected: int
     reason: str
 
@@ -180,10 +180,10 @@ def selection(
 
 
 def plan(
-    files: Iterable[Mapping[str, Any]],
+    files: Iterable[Add],
     snapshot: Snapshot,
     terms: Terms,
-    why_needed: Callable[[Mapping[str, Any]], str | None] = lambda file: None,
+    why_needed: Callable[[Add], str | None] = lambda file: None,
 ) -> Plan:
     """Decide which files are worth rewriting.
 
@@ -197,7 +197,7 @@ def plan(
     left_out: list[LeftOut] = []
     for partition, present in by_partition(files, split).items():
         name = split.describe(partition)
-        free: list[Mapping[str, Any]] = []
+        free: list[Add] = []
         stay: Counter[str] = Counter()
         for file in present:
             reason = _why_untouched(file, partition, split) or why_needed(file)
@@ -215,20 +215,18 @@ def plan(
     return Plan(tuple(groups), tuple(left_out), target, terms.zorder_by)
 
 
-def by_partition(
-    files: Iterable[Mapping[str, Any]], partitioning: Partitioning
-) -> dict[Partition, list[Mapping[str, Any]]]:
+def by_partition(files: Iterable[Add], partitioning: Partitioning) -> dict[Partition, list[Add]]:
     """Return files by their typed partition.
 
     :param files: raw ``add`` actions.
     """
-    found: dict[Partition, list[Mapping[str, Any]]] = {}
+    found: dict[Partition, list[Add]] = {}
     for file in files:
         found.setdefault(partitioning.partition(file["partitionValues"]), []).append(file)
     return found
 
 
-def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int) -> tuple[list[Mapping[str, Any]], str]:
+def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list[Add], str]:
     """Return the files that are worth rewriting, and why; or no file, and why not."""
     deleted = [file for file in files if deleted_share(file) >= terms.min_deleted]
     # Two files of half the target or more may not fit into one file of the target, so such a file is large enough.
@@ -253,7 +251,7 @@ def _small_or_deleted(files: list[Mapping[str, Any]], terms: Terms, target: int)
     return [], f"{found} small files, {why}"
 
 
-def _unordered(files: list[Mapping[str, Any]], terms: Terms) -> tuple[list[Mapping[str, Any]], str] | None:
+def _unordered(files: list[Add], terms: Terms) -> tuple[list[Add], str] | None:
     """Return all files if enough bytes lie outside the largest run of files sorted together, else ``None``."""
     if len(files) < 2:
         return None
@@ -266,7 +264,7 @@ def _unordered(files: list[Mapping[str, Any]], terms: Terms) -> tuple[list[Mappi
     return (files, f"{share:.0%} of its bytes lie outside the sort order") if share >= _UNORDERED_SHARE else None
 
 
-def _sorted_in(file: Mapping[str, Any], terms: Terms) -> str | None:
+def _sorted_in(file: Add, terms: Terms) -> str | None:
     """Return the run that a file was sorted in, or ``None``."""
     tags = file.get("tags") or {}
     if not terms.zorder_by:
@@ -284,7 +282,7 @@ def zorder_tag(zorder_by: Sequence[str], run: str) -> str:
     return json.dumps({"by": [name.lower() for name in zorder_by], "run": run})
 
 
-def deleted_share(file: Mapping[str, Any]) -> float:
+def deleted_share(file: Add) -> float:
     """Return the share of a file's rows that its deletion vector hides.
 
     :param file: an ``add``.
@@ -297,7 +295,7 @@ def deleted_share(file: Mapping[str, Any]) -> float:
     return gone / (left + gone) if left + gone else 0.0
 
 
-def _why_untouched(file: Mapping[str, Any], partition: Partition, split: Partitioning) -> str | None:
+def _why_untouched(file: Add, partition: Partition, split: Partitioning) -> str | None:
     if is_absolute(file["path"]):
         return "its path is absolute, as shallow clones have it"
     if row_count(file) is None:
@@ -309,7 +307,7 @@ def _why_untouched(file: Mapping[str, Any], partition: Partition, split: Partiti
     return None
 
 
-def _expected(files: Iterable[Mapping[str, Any]], target: int) -> int:
+def _expected(files: Iterable[Add], target: int) -> int:
     """Return how many files Spark makes of these: it fills one file after another, with the smallest first."""
     bins, room = 0, 0
     for size in sorted(int(file["size"]) for file in files):
@@ -319,7 +317,7 @@ def _expected(files: Iterable[Mapping[str, Any]], target: int) -> int:
     return bins
 
 
-def _bytes_of(files: Iterable[Mapping[str, Any]]) -> int:
+def _bytes_of(files: Iterable[Add]) -> int:
     return sum(int(file["size"]) for file in files)
 
 

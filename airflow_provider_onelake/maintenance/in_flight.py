@@ -11,10 +11,9 @@ So a compaction leaves these files out until the writer is settled, and never ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -24,6 +23,7 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
 )
+from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
 from airflow_provider_onelake.staging.claims import claimant
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
@@ -76,7 +76,7 @@ class WritersInFlight:
         """The oldest read version of the writes that replace rows; ``None`` where there is no such write."""
         return min((write.read_version for write in self.overwrites), default=None)
 
-    def why_needed(self, file: Mapping[str, Any]) -> str | None:
+    def why_needed(self, file: Add) -> str | None:
         """Say why a live file must stay as it is, or ``None`` where no writer needs it.
 
         :param file: the raw ``add``.

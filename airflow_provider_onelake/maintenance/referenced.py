@@ -5,15 +5,24 @@ from __future__ import annotations
 import logging
 import struct
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, VacuumRefusedError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, is_absolute, object_path, of_kind, version_path
+from airflow_provider_onelake.log.actions import (
+    LOG_DIRECTORY,
+    Add,
+    DataFile,
+    Remove,
+    is_absolute,
+    object_path,
+    of_kind,
+    version_path,
+)
 from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
 from airflow_provider_onelake.storage.clock import instant_of
 
@@ -90,11 +99,11 @@ class ReferencedFiles:
         snapshot = self._snapshot
         alive = set(referenced(self._log.live_files(lambda add: True, snapshot.version)))
         since = before - _CLOCKS_DIFFER
-        removes = []
+        removes: list[Remove] = []
         after = -1
         for checkpoint in self._files.checkpoints:
             try:
-                removes = [body for _, body in read_checkpoint(self._log.store, checkpoint, ["remove"])]
+                removes = [action["remove"] for action in read_checkpoint(self._log.store, checkpoint, ["remove"])]
             except CorruptLogError as error:
                 logger.warning("%s: a checkpoint is passed over: %s", self._log.table, error)
                 continue
@@ -126,7 +135,7 @@ class ReferencedFiles:
         return self._modified[version_path(version)]
 
 
-def referenced(files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def referenced(files: Iterable[DataFile]) -> Iterator[str]:
     """Yield every path that files may have in the store, with their deletion vectors; too many rather than too few.
 
     :param files: bodies of ``add``, ``remove`` or ``cdc`` actions.
@@ -151,7 +160,7 @@ def _spellings(path: str) -> Iterator[str]:
         yield from ("/".join(segments[start:]) for start in range(1, len(segments)))
 
 
-def lost_files(files: Iterable[Mapping[str, Any]], present: Collection[str]) -> list[str]:
+def lost_files(files: Iterable[Add], present: Collection[str]) -> list[str]:
     """Return the files of a version that are not in the store; files outside of the table are not looked for.
 
     :param files: bodies of ``add`` actions.

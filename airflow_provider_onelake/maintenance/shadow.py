@@ -22,7 +22,9 @@ import attrs
 from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (
     Action,
+    Add,
     FileKey,
+    Remove,
     dump_actions,
     file_key,
     of_kind,
@@ -64,7 +66,7 @@ class Shadow:
     attempt: str
     snapshot: Snapshot = attrs.field(repr=False)
     plan: Plan = attrs.field(repr=False)
-    inputs: Mapping[FileKey, Mapping[str, Any]] = attrs.field(repr=False)
+    inputs: Mapping[FileKey, Add] = attrs.field(repr=False)
 
 
 @attrs.frozen
@@ -79,8 +81,8 @@ class Rewritten:
 
     partition: Partition
     name: str
-    removed: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
-    added: tuple[Mapping[str, Any], ...] = attrs.field(repr=False)
+    removed: tuple[Add, ...] = attrs.field(repr=False)
+    added: tuple[Add, ...] = attrs.field(repr=False)
 
 
 @attrs.frozen
@@ -154,7 +156,7 @@ def reopen_shadow(
     return Shadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
 
 
-def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Add, Add]]:
     """Return the files that a plan rewrites: the ``add`` of each as a shadow writes it, and as the table does."""
     base = _encoded(table_uri)
     files = [(_absolute(file, base), file) for group in plan.groups for file in group.inputs]
@@ -164,7 +166,7 @@ def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Mapping[str, Any]
 def _version_0(
     snapshot: Snapshot,
     plan: Plan,
-    inputs: Mapping[FileKey, tuple[Mapping[str, Any], Mapping[str, Any]]],
+    inputs: Mapping[FileKey, tuple[Add, Add]],
     name: str,
     attempt: str,
     now: int,
@@ -179,8 +181,8 @@ def _version_0(
     }
     return [
         *twin(snapshot, attempt, f"Shadow of {len(inputs)} files, for a compaction", {COMPACTION: record}, now),
-        *({"domainMetadata": dict(body)} for body in snapshot.domains.values()),
-        *({"add": dict(add)} for add, _ in inputs.values()),
+        *(Action(domainMetadata=body) for body in snapshot.domains.values()),
+        *(Action(add=add) for add, _ in inputs.values()),
     ]
 
 
@@ -188,8 +190,13 @@ def _definition(actions: list[Action]) -> tuple[Any, ...]:
     """Return what a shadow's version 0 says, without its time and without the table's version at that time."""
     record = {**(of_kind(actions, "commitInfo")[0].get(STAGED) or {}).get(COMPACTION, {}), "readVersion": None}
     adds = {file_key(add): add for add in of_kind(actions, "add")}
-    same = ("protocol", "metaData", "domainMetadata")
-    return (record, adds, *(of_kind(actions, kind) for kind in same))
+    return (
+        record,
+        adds,
+        of_kind(actions, "protocol"),
+        of_kind(actions, "metaData"),
+        of_kind(actions, "domainMetadata"),
+    )
 
 
 def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
@@ -226,9 +233,7 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
     return Rewrite(tuple(groups), oldest, (infos[0].get("tags") or {}) if infos else {})
 
 
-def _check_only_moves(
-    shadow: Shadow, actions: list[Action], removes: list[dict[str, Any]], adds: list[dict[str, Any]]
-) -> None:
+def _check_only_moves(shadow: Shadow, actions: list[Action], removes: list[Remove], adds: list[Add]) -> None:
     kinds = {kind for action in actions for kind in action}
     removed = [file_key(remove) for remove in removes]
     problems = [f"it has a {kind} action" for kind in sorted(kinds - _KINDS)]
@@ -253,9 +258,9 @@ def _invalid(shadow: Shadow, problem: str) -> BufferInvalidError:
     )
 
 
-def _absolute(file: Mapping[str, Any], base: str) -> dict[str, Any]:
+def _absolute(file: Add, base: str) -> Add:
     """Return a file's ``add`` as another table's log writes it, with absolute paths."""
-    absolute = {**file, "path": f"{base}/{file['path']}", "dataChange": True}
+    absolute: Add = {**file, "path": f"{base}/{file['path']}", "dataChange": True}
     vector = file.get("deletionVector")
     if vector and vector["storageType"] == "u":
         absolute["deletionVector"] = {

@@ -171,7 +171,6 @@ class OneLakeReconcileOperator(BaseOperator):
         from airflow_provider_onelake.commit.policy import Policy
         from airflow_provider_onelake.commit.publish import Publication
         from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
-        from airflow_provider_onelake.commit.touched import touched_partitions
         from airflow_provider_onelake.staging.spec import PublishMode
 
         publications: list[Publication] = []
@@ -201,7 +200,7 @@ class OneLakeReconcileOperator(BaseOperator):
         stored = snapshot.txns if snapshot is not None else {}
         app_ids = [load.writer(key).app_id for key in roll.named]
         txns = {app_id: stored[app_id] for app_id in app_ids if app_id in stored}
-        return report, txns, touched_partitions(log, report)
+        return report, txns, report.touched_partitions(log)
 
     def _begun(self, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int]]:
         """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.

@@ -31,6 +31,11 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import (
     LOG_DIRECTORY,
     Action,
+    Add,
+    CommitInfo,
+    Metadata,
+    StagedRecord,
+    Txn,
     dump_actions,
     object_path,
     of_kind,
@@ -85,7 +90,7 @@ class OpenBuffer:
     spec: WriteSpec
     read_version: int
     table_id: str
-    metadata: Mapping[str, Any] = attrs.field(repr=False)
+    metadata: Metadata = attrs.field(repr=False)
 
 
 @attrs.define(slots=False, frozen=True)
@@ -98,7 +103,7 @@ class Buffer(OpenBuffer):
     :param reads_target: whether the rows were computed from the table itself (protocol: reads its target).
     """
 
-    adds: tuple[dict[str, Any], ...] = attrs.field(repr=False)
+    adds: tuple[Add, ...] = attrs.field(repr=False)
     finished: datetime
     oldest: datetime | None
     reads_target: bool = False
@@ -132,14 +137,14 @@ class Buffer(OpenBuffer):
             )
 
 
-def twin(snapshot: Snapshot, table_id: str, description: str, record: Mapping[str, Any], now: int) -> list[Action]:
+def twin(snapshot: Snapshot, table_id: str, description: str, record: StagedRecord, now: int) -> list[Action]:
     """Return version 0 of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
 
     :param table_id: of the twin.
     :param record: what the twin says of itself.
     :param now: the time of the version, in milliseconds.
     """
-    info = {
+    info: CommitInfo = {
         # Where a table has in-commit timestamps, every version has one, and it comes first.
         **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
         "timestamp": now,
@@ -151,8 +156,8 @@ def twin(snapshot: Snapshot, table_id: str, description: str, record: Mapping[st
         STAGED: {"format": FORMAT, **record},
     }
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED}
-    metadata = {**snapshot.metadata, "id": table_id, "configuration": configuration}
-    return [{"commitInfo": info}, {"protocol": dict(snapshot.protocol)}, {"metaData": metadata}]
+    metadata: Metadata = {**snapshot.metadata, "id": table_id, "configuration": configuration}
+    return [{"commitInfo": info}, {"protocol": snapshot.protocol}, {"metaData": metadata}]
 
 
 def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock) -> OpenBuffer:
@@ -163,7 +168,7 @@ def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock)
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
     description = f"Buffer of writer {spec.identity.key}"
-    record = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": snapshot.table_id}
+    record: StagedRecord = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": snapshot.table_id}
     actions = twin(snapshot, spec.attempt, description, record, milliseconds(clock.now()))
     try:
         store.create(f"{spec.buffer}/{version_path(0)}", dump_actions(actions))
@@ -210,7 +215,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     return opened
 
 
-def _actions(data: bytes, path: str, version: int) -> list[dict[str, Any]]:
+def _actions(data: bytes, path: str, version: int) -> list[Action]:
     where = f"Version {version} of the buffer {path}"
     try:
         actions = parse_actions(data, where)
@@ -230,7 +235,7 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
     :param reads_target: whether the writer read the table itself.
     """
     now = milliseconds(clock.now())
-    info = {
+    info: CommitInfo = {
         "timestamp": now,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
@@ -238,7 +243,7 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
         "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
         "userMetadata": json.dumps({USER_METADATA: {"reads_target": reads_target}}),
     }
-    txn = {"appId": buffer.spec.attempt, "version": 1, "lastUpdated": now}
+    txn: Txn = {"appId": buffer.spec.attempt, "version": 1, "lastUpdated": now}
     with suppress(ObjectExistsError):
         store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}, {"txn": txn}]))
 
@@ -284,7 +289,7 @@ def read_buffer(store: Store, path: str) -> Buffer:
 
 
 def check_files(
-    present: Mapping[str, ObjectInfo], path: str, adds: Iterable[Mapping[str, Any]], what: str, advice: str
+    present: Mapping[str, ObjectInfo], path: str, adds: Iterable[Add], what: str, advice: str
 ) -> datetime | None:
     """Check that every file that a log below ``staged`` names is still there, and whole (protocol: complete).
 
@@ -309,7 +314,7 @@ def check_files(
     return min(times, default=None)
 
 
-def _reads_target(actions: list[dict[str, Any]]) -> bool:
+def _reads_target(actions: list[Action]) -> bool:
     for info in of_kind(actions, "commitInfo"):
         try:
             said = json.loads(info.get("userMetadata") or "{}")
@@ -320,7 +325,7 @@ def _reads_target(actions: list[dict[str, Any]]) -> bool:
     return False
 
 
-def _check_plain_append(buffer: OpenBuffer, actions: list[dict[str, Any]]) -> None:
+def _check_plain_append(buffer: OpenBuffer, actions: list[Action]) -> None:
     txns = [txn for txn in of_kind(actions, "txn") if txn["appId"] == buffer.spec.attempt and int(txn["version"]) == 1]
     problems = []
     if not txns:

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
-from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.actions import StagedRecord, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
 from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.staging.layout import AttemptDirectory, WriterDirectory, attempt_directory
@@ -164,9 +164,9 @@ def _with_live_files(log: DeltaLog, snapshot: Snapshot, compactions: Collection[
 
 def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None:
     """Write the marker that a committer could not write, if the log still says where the rows are."""
-    found = find_published(log, spec.identity, spec.generation, snapshot.version)
+    found = find_published(log, spec.identity, spec.generation, snapshot)
     if found is not None and found.record.buffer == path:
-        write_marker(log.store, path, {"version": found.version, "writer": found.record.to_json()})
+        write_marker(log.store, path, found.marker(snapshot.table_id))
 
 
 def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, WriteSpec | None]:
@@ -174,7 +174,7 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, Wri
     try:
         actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
         infos = of_kind(actions, "commitInfo")
-        record: dict[str, Any] = (infos[0].get(STAGED) if infos else None) or {}
+        record: StagedRecord = (infos[0].get(STAGED) if infos else None) or {}
         if record.get("format") != FORMAT:
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
         if COMPACTION in record:

@@ -150,7 +150,7 @@ def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
 
 def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orphan | None:
     """Return a writer as an orphan, or ``None`` where none of its rows is in the table any more."""
-    found = find_published(log, identity, snapshot.txns[identity.app_id], snapshot.version)
+    found = find_published(log, identity, snapshot.txns[identity.app_id], snapshot)
     if found is not None and (found.record.rows == 0 or aftermath(log, found, snapshot).gone):
         return None
     found_claims = claims(log.store, identity)

@@ -39,7 +39,7 @@ from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_pat
 from airflow_provider_onelake.staging.published import (
     WAYS,
     aftermath,
-    commits_that_set,
+    commit_that_set,
     files_to_take_back,
     find_published,
     restored_away,
@@ -206,14 +206,15 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE:
             files_to_take_back(log, spec.identity, stored, snapshot)
         return None
-    found = find_published(log, spec.identity, stored, snapshot.version)
+    found = find_published(log, spec.identity, stored, snapshot)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
-    if found is None and (fmt := _strange_format(log, spec, stored, snapshot)) is not None:
+    commit = commit_that_set(log, spec.identity, stored, snapshot) if found is None else None
+    if commit is not None and commit.strange_format is not None:
         raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} is in {log.table} already, published in format {fmt} by another release of "
-            f"this package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same. Nothing "
-            f"was staged: {WAYS}."
+            f"Writer {spec.identity.key!r} is in {log.table} already, published in format {commit.strange_format} by "
+            f"another release of this package; this one reads format {FORMAT}, so it cannot tell whether the rows are "
+            f"the same. Nothing was staged: {WAYS}."
         )
     # An attempt that comes back is the same work, even if its source has changed since.
     mine = retried and found is not None and found.record.buffer == spec.buffer
@@ -234,12 +235,6 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         )
     why = ": an earlier attempt published it" if retried else ", with the same source and code"
     return Skip(found.version, f"already in version {found.version}{why}")
-
-
-def _strange_format(log: DeltaLog, spec: WriteSpec, stored: int, snapshot: Snapshot) -> object:
-    """Return the format of the commit that published a writer, if this release cannot read it, else ``None``."""
-    commits = commits_that_set(log, spec.identity, stored, snapshot.version)
-    return next((commit.strange_format for commit in commits), None)
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:

@@ -6,17 +6,17 @@ Protocol: skip only what is there, take back whole.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
-from airflow_provider_onelake.log.actions import object_path, total_rows
+from airflow_provider_onelake.log.actions import Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.staging.buffers import markers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -40,6 +40,9 @@ UNDOING = (
 )
 """Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
+_BRINGING_BACK = ("RESTORE", "CLONE")
+"""Of these operations, the ones that may bring back rows that an older commit had."""
+
 # Each commit costs a request to the store, so a load is not followed through all commits of many months.
 _MOST_FOLLOWED = 1000
 
@@ -55,56 +58,83 @@ class Publishing:
     version: int
     record: PublishedWriter
 
+    def has(self, add: Add) -> bool:
+        """Say whether a file of the table is of the buffer that was published."""
+        return add["path"].startswith(f"{self.record.buffer}/")
 
-def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Publishing | None:
+    def marker(self, table_id: str) -> dict[str, object]:
+        """Return what the marker of the writer's buffer says.
+
+        :param table_id: of the table whose version it is: a table that is made again counts from 0 again.
+        """
+        return {"version": self.version, "table": table_id, "writer": self.record.to_json()}
+
+
+def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Publishing | None:
     """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
 
     :param generation: to look for.
-    :param newest: the table's newest version.
+    :param snapshot: the newest of the table.
     """
     for marker in markers(log.store, identity.directory):
         if marker.get("version") is None or "writer" not in marker:
             continue
         record = PublishedWriter.from_json(marker["writer"])
-        if (record.app_id, record.generation) == (identity.app_id, generation):
-            return Publishing(int(marker["version"]), record)
-    for commit in commits_that_set(log, identity, generation, newest):
-        for writer in commit.writers:
-            if writer.app_id == identity.app_id:
-                return Publishing(commit.version, writer)
+        if (record.app_id, record.generation) != (identity.app_id, generation):
+            continue
+        found = Publishing(int(marker["version"]), record)
+        if marker.get("table") == snapshot.table_id or _is_logged(log, found):
+            return found
+    commit = commit_that_set(log, identity, generation, snapshot)
+    if commit is None:
+        return None
+    return next(
+        (Publishing(commit.version, writer) for writer in commit.writers if writer.app_id == identity.app_id), None
+    )
+
+
+def commit_that_set(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Commit | None:
+    """Return the commit that set a writer's ``txn`` to a generation; ``None`` where the log does not reach so far back.
+
+    :param snapshot: the newest of the table.
+    """
+    version = snapshot.version
+    while version >= 0 and (commit := log.commit(version)) is not None:
+        if commit.txns.get(identity.app_id) == generation:
+            return commit
+        version -= 1
     return None
 
 
-def commits_that_set(log: DeltaLog, identity: WriterIdentity, generation: int, newest: int) -> Iterator[Commit]:
-    """Yield the commits that set a writer's ``txn`` to a generation, the newest first, as far as the log reaches back.
+def _is_logged(log: DeltaLog, found: Publishing) -> bool:
+    """Say whether the log has a publishing. A table that was dropped and made again has another log.
 
-    :param newest: the table's newest version.
+    A marker lies beside the table, so it may be older than the table.
     """
-    for version in range(newest, -1, -1):
-        commit = log.commit(version)
-        if commit is None:
-            return
-        if commit.txns.get(identity.app_id) == generation:
-            yield commit
+    commit = log.commit(found.version)
+    return commit is not None and commit.txns.get(found.record.app_id) == found.record.generation
 
 
-def restored_away(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> str | None:
+def restored_away(
+    log: DeltaLog, found: Publishing, snapshot: Snapshot, operations: Sequence[str] = UNDOING
+) -> str | None:
     """Say which operation took published rows back without taking back their ``txn``, or ``None``.
 
     Protocol: skip only what is there. This asks only for such operations; :func:`aftermath` follows the rows.
 
     :param found: where the rows were published.
+    :param operations: that count.
     """
     try:
         since = log.commits_between(found.version, snapshot.version)
     except LogGapError:
-        if not found.record.rows or _live_files(log, found, snapshot):
+        if not found.record.rows or len(log.live_files(found.has, snapshot.version)):
             return None
         return (
             "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
             "nobody knows which, so look before you append"
         )
-    undoing = next((commit for commit in since if commit.operation in UNDOING), None)
+    undoing = next((commit for commit in since if commit.operation in operations), None)
     return f"{undoing.operation} in version {undoing.version} took its rows back" if undoing is not None else None
 
 
@@ -148,12 +178,12 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
             raise LogGapError(f"More than {_MOST_FOLLOWED} versions of {log.table} are not followed.")
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
-        live = total_rows(_live_files(log, found, snapshot))
+        live = total_rows(log.live_files(found.has, snapshot.version))
         if found.record.rows is None or live == found.record.rows:
             return Aftermath(Fate.LIVE)
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
-    original = {object_path(add) for add in _added(commits[0], found)}
+    original = {object_path(add) for add in commits[0].adds if found.has(add)}
     holding, fate, story = original, Fate.LIVE, []
     for commit in commits[1:]:
         taken = [file for file in commit.removes if object_path(file) in holding]
@@ -172,16 +202,6 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
     return Aftermath(fate, tuple(story), gone=bool(original) and not holding)
 
 
-def _live_files(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> list[dict[str, Any]]:
-    prefix = f"{found.record.buffer}/"
-    return list(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
-
-
-def _added(commit: Commit, found: Publishing) -> list[dict[str, Any]]:
-    """Return the files of a writer's buffer that a commit added."""
-    return [add for add in commit.adds if add["path"].startswith(f"{found.record.buffer}/")]
-
-
 def _taken_by(commit: Commit) -> tuple[Fate, str]:
     if commit.operation in UNDOING:
         return Fate.RESTORED_AWAY, "taken back"
@@ -190,7 +210,7 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
     return Fate.DELETED, "changed or deleted"
 
 
-def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Partitioning) -> set[str]:
+def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> set[str]:
     """Return the files into which a commit wrote rows of the files that it took."""
     rewrites = not commit.writers and commit.operation not in ("WRITE", *UNDOING)
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
@@ -201,9 +221,7 @@ def _moved(commit: Commit, taken: Sequence[Mapping[str, Any]], partitioning: Par
     return {object_path(add) for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions}
 
 
-def files_to_take_back(
-    log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot
-) -> list[dict[str, Any]]:
+def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> list[Add]:
     """Return the live files of what a writer appended before, for a rerun that replaces it (protocol: take back whole).
 
     All of these files must be live and as they were. After an UPDATE, a DELETE or a compaction, the writer's rows are
@@ -214,8 +232,8 @@ def files_to_take_back(
     :returns: the raw ``add`` actions; empty where that generation had no rows.
     :raises RerunRefusedError: a file is gone or has a deletion vector, or the log does not say which files they were.
     """
-    found = find_published(log, identity, generation, snapshot.version)
-    live = _live_files(log, found, snapshot) if found is not None else []
+    found = find_published(log, identity, generation, snapshot)
+    live = list(log.live_files(found.has, snapshot.version)) if found is not None else []
     why_not = _why_not_taken_back(log, found, live, snapshot)
     if why_not is not None:
         raise RerunRefusedError(
@@ -226,19 +244,17 @@ def files_to_take_back(
     return live
 
 
-def _why_not_taken_back(
-    log: DeltaLog, found: Publishing | None, live: Sequence[Mapping[str, Any]], snapshot: Snapshot
-) -> str | None:
+def _why_not_taken_back(log: DeltaLog, found: Publishing | None, live: list[Add], snapshot: Snapshot) -> str | None:
     if found is None:
         return "neither a marker nor the log says which files they are"
     commit = log.commit(found.version)
     if commit is not None:
-        missing = {add["path"] for add in _added(commit, found)} - {file["path"] for file in live}
+        missing = {add["path"] for add in commit.adds if found.has(add)} - {file["path"] for file in live}
         if missing:
             return f"{min(missing)} of version {found.version} is gone"
     elif found.record.rows is None or total_rows(live) != found.record.rows:
         return f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
-    if not live and (why := restored_away(log, found, snapshot)):
+    if not live and (why := restored_away(log, found, snapshot, _BRINGING_BACK)):
         # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
         # generation, which this one had taken back.
         return why

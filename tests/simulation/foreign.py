@@ -186,7 +186,7 @@ def _decide(deployment: Deployment, plan: ForeignPlan, state: State, new: list[d
     if plan.kind == "replace":
         metadata = {**state.metadata, "id": f"replaced-{state.version}"}
         actions = [{"metaData": metadata}, *adds, *_removes(everything)]
-        return _Draft(ForeignWrite(Write(whole, puts=puts)), "CREATE OR REPLACE TABLE AS SELECT", actions)
+        return _Draft(ForeignWrite(Write(whole, puts=puts), whole), "CREATE OR REPLACE TABLE AS SELECT", actions)
     if plan.kind == "delete":
         # Its predicate is on the partition column, so that it would take whatever is there.
         return _Draft(ForeignWrite(Write(here)), "DELETE", _removes(mine)) if mine else None

@@ -223,6 +223,10 @@ class WholeWrites:
             after = frozenset(rival.commit.version for rival in rivals[:end])
             before = frozenset(rival.commit.version for rival in later)
             candidates.append(attrs.evolve(whole, after=after, before=before))
+        if any(commit.together and rival.commit.plan is commit.plan for rival in rivals[ends[0] :]):
+            # Writers of a load published together spare one another. But a reconciliation that knew of fewer of them
+            # takes those it did not know for others.
+            candidates.append(Candidate(_NOTHING, commit.version - 1))
         if not candidates:
             fail(f"{refused}, and nobody knows what it would have done to its rows")
         self._counters["replaced"] += bool(rivals[: ends[-1]])
@@ -244,25 +248,24 @@ class WholeWrites:
         first = commit.policy is Policy.FIRST_WRITER_WINS_PER_PARTITION
         if first and commit.load.mode is Mode.OVERWRITE and rivals:
             return [Candidate(_NOTHING, commit.version - 1)]
-        candidates = []
-        for ties_are_later in (True, False):
-            yielded: set[int] = set()
-            kept: set[str] = set()
-            for rival in rivals:
-                there = rival.commit.finished[0], commit.finished[0]
-                if not first and (there[0] < there[1] or (there[0] == there[1] and not ties_are_later)):
-                    continue
-                for partition in rival.partitions:
-                    rows = None if first else self._appended(rival.commit, partition)
-                    if rows is None:
-                        yielded.add(partition)
-                    else:
-                        kept |= rows
-            self._counters["set aside in a partition"] += bool(yielded)
-            puts = {p: rows for p, rows in commit.inside.items() if p not in yielded}
-            write = Write(commit.ranges - yielded, self._spared(commit) | kept, puts=puts)
-            candidates.append(Candidate(write, commit.version - 1))
-        return candidates
+        yielded: set[int] = set()
+        kept: set[str] = set()
+        for rival in rivals:
+            # Writes that finished at the same instant, by a coarse clock, come in the order of their writers' app ids.
+            # A write comes after what it was formed on top of, whatever a coarse clock says.
+            earlier = rival.commit.version <= commit.read or rival.commit.finished < commit.finished
+            if not first and earlier:
+                continue
+            for partition in rival.partitions:
+                rows = None if first else self._appended(rival.commit, partition)
+                if rows is None:
+                    yielded.add(partition)
+                else:
+                    kept |= rows
+        self._counters["set aside in a partition"] += bool(yielded)
+        puts = {p: rows for p, rows in commit.inside.items() if p not in yielded}
+        write = Write(commit.ranges - yielded, self._spared(commit) | kept, puts=puts)
+        return [Candidate(write, commit.version - 1)]
 
     def _appended(self, commit: Published, partition: int) -> set[str] | None:
         """Return what a commit appended to a partition, if its files can still be told from others'."""

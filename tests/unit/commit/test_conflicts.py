@@ -135,6 +135,13 @@ def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLo
     assert where(list(find_conflicts(loser, [before], renamed))) == [("2019-01",)]
 
 
+@pytest.mark.parametrize("operation", ["TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"])
+def test_a_winner_that_left_nothing_of_the_table_replaced_every_partition(log: DeltaLog, operation: str) -> None:
+    """After a CREATE OR REPLACE, a RESTORE may have brought back the definition that the buffers were staged for."""
+    (conflict,) = found(log, batch(log, **OVERWRITE), winner(operation=operation))
+    assert (conflict.partition, conflict.effect) == (("2019-01",), Effect.REPLACED)
+
+
 def test_winners_are_compared_by_typed_value(log: DeltaLog) -> None:
     nowhere = place([stage(log, writer_spec(**OVERWRITE), {None: [1]})], newest(log))
     assert where(found(log, nowhere, winner({"add": file("")}))) == [(None,)]

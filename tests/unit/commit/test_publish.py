@@ -413,7 +413,7 @@ def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
     assert commit is not None
     (record,) = commit.writers
     assert record.buffer == buffer.path
-    assert read_marker(log.store, buffer.path) == {"version": 1, "writer": record.to_json()}
+    assert read_marker(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError, StoreFullError, AccessDeniedError])

@@ -36,7 +36,7 @@ class Note(Proposal[str]):
             return "too late"
         return Put([{"commitInfo": {"operation": "NOTE", "txnId": view.txn_id}}])
 
-    def committed(self, version: int, tally: Tally) -> str:
+    def committed(self, version: int, tally: Tally) -> str | None:
         return f"committed {version} after {tally.attempts} puts"
 
     def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> str:
@@ -82,6 +82,33 @@ def test_a_lost_answer_is_settled_by_looking_for_ones_own_id(log: DeltaLog, effe
     note = Note()
     assert Transactions(lossy).commit(note) == f"committed 1 after {puts} puts"
     assert len({view.txn_id for view in note.views}) == 1
+
+
+class Notes(Note):
+    """Is not content before a version is there."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self.last = last
+
+    def committed(self, version: int, tally: Tally) -> str | None:
+        return super().committed(version, tally) if version == self.last else None
+
+
+@pytest.mark.parametrize("effect", [True, False])
+def test_each_commit_of_a_proposal_has_an_id_of_its_own(log: DeltaLog, effect: bool) -> None:
+    lossy = through(AnswerLost(log.store, times=2, effect=effect), log, HeldClock())
+    assert Transactions(lossy).commit(Notes(3)).startswith("committed 3 after ")
+    commits = log.commits_since(0)
+    assert [commit.version for commit in commits] == [1, 2, 3]
+    assert len({commit.txn_id for commit in commits}) == 3
+
+
+def test_further_ids_cost_no_draw(log: DeltaLog) -> None:
+    random, drawn = Random(1), Random(1)
+    drawn.getrandbits(128)
+    Transactions(log, random).commit(Notes(3))
+    assert random.getstate() == drawn.getstate()
 
 
 def test_who_always_loses_gives_up_when_the_budget_is_used_up(log: DeltaLog) -> None:

@@ -258,7 +258,7 @@ def test_null_is_kept_in_maps_and_a_count_stands_in_for_statistics_kept_in_colum
         "stats_parsed": {"numRecords": 3, "minValues": {"id": 1}},
         "deletionVector": {"storageType": "i", "offset": None},
     }
-    assert _as_entry("add", body) == {
+    assert _as_entry("add", body)["add"] == {
         "path": "a",
         "partitionValues": {"p": None},
         "tags": {"t": None},
@@ -304,7 +304,7 @@ def test_a_checkpoint_in_parts_is_read_part_by_part(tmp_path: Path) -> None:
         log.store.put(name, buffer.getvalue())
     checkpoint = Checkpoint(7, tuple(names))
     assert list(read_checkpoint(log.store, checkpoint, ["add", "txn", "metaData"])) == [
-        (kind, body)
+        {kind: body}
         for path in "ab"
         for kind, body in (
             ("add", {"path": path, "partitionValues": {"month": None}, "size": 1, "dataChange": False}),
@@ -331,7 +331,7 @@ def test_what_only_readers_of_checkpoints_need_is_left_out(tmp_path: Path) -> No
     pq.write_table(pa.table({"add": pa.array([body], kind)}), buffer)
     log.store.put("_delta_log/c.parquet", buffer.getvalue())
     found = list(read_checkpoint(log.store, Checkpoint(1, ("_delta_log/c.parquet",)), ["add"]))
-    assert found == [("add", {**verbatim, "dataChange": False})]
+    assert found == [{"add": {**verbatim, "dataChange": False}}]
 
 
 @pytest.mark.parametrize("spelled", ["month=\u00e9/a.parquet", "month=%C3%A9/a.parquet", "month=%c3%a9/a.parquet"])
@@ -384,7 +384,7 @@ def test_only_the_count_of_statistics_kept_in_columns_is_decoded(tmp_path: Path)
     pq.write_table(pa.table({"add": pa.StructArray.from_arrays([*known, parsed], fields=list(kind))}), buffer)
     log.store.put("_delta_log/c.parquet", buffer.getvalue())
     found = list(read_checkpoint(log.store, Checkpoint(1, ("_delta_log/c.parquet",)), ["add"]))
-    assert found == [("add", {**body, "stats": '{"numRecords": 3}', "dataChange": False})]
+    assert found == [{"add": {**body, "stats": '{"numRecords": 3}', "dataChange": False}}]
 
 
 @pytest.mark.parametrize("lost", ["metaData", "add"])

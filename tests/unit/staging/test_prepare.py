@@ -48,6 +48,7 @@ from tests.support.tables import (
     ids,
     local_log,
     make_table,
+    newest,
     stage,
     writer_spec,
 )
@@ -361,8 +362,8 @@ def test_the_marker_says_where_rows_were_published_without_reading_the_log(log: 
     buffer = published(log)
     for number in range(20):
         foreign_append(log, {"2019-01": [number]})
-    store = Counted(log.store)
-    found = find_published(through(store, log), LOAD.writer("w"), 1, 21)
+    store, snapshot = Counted(log.store), newest(log)
+    found = find_published(through(store, log), LOAD.writer("w"), 1, snapshot)
     assert found is not None
     assert (found.version, found.record.buffer) == (1, buffer.path)
     assert store.calls["get"] == 1
@@ -372,7 +373,7 @@ def test_the_log_says_it_where_the_marker_is_missing(log: DeltaLog) -> None:
     buffer = published(log)
     foreign_append(log, {"2019-01": [9]})
     Path(log.table, buffer.path, CLOSED).unlink()
-    found = find_published(through(log.store, log), LOAD.writer("w"), 1, 2)
+    found = find_published(through(log.store, log), LOAD.writer("w"), 1, newest(log))
     assert found is not None
     assert (found.version, found.record.buffer) == (1, buffer.path)
 
@@ -382,18 +383,40 @@ def test_the_marker_says_it_where_the_buffers_own_log_was_deleted(log: DeltaLog)
     for entry in Path(log.table, buffer.path, LOG_DIRECTORY).iterdir():
         entry.unlink()
     log = cleaned_up(log)
-    found = find_published(log, LOAD.writer("w"), 1, 1)
+    found = find_published(log, LOAD.writer("w"), 1, newest(log))
     assert found is not None
     assert found.version == 1
     assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
 
 
+def test_a_marker_of_a_table_that_was_dropped_says_nothing_of_the_table_made_in_its_place(log: DeltaLog) -> None:
+    foreign_append(log, {"2019-01": [9]})
+    old = published(log, attempt="a")
+    shutil.rmtree(Path(log.table, LOG_DIRECTORY))
+    log = make_table(Path(log.table))
+    new = published(log, attempt="b")
+    assert [marker["version"] for path in (old.path, new.path) if (marker := read_marker(log.store, path))] == [2, 1]
+    found = find_published(log, LOAD.writer("w"), 1, newest(log))
+    assert found is not None
+    assert (found.version, found.record.buffer) == (1, new.path)
+
+
+def test_a_marker_of_a_table_that_was_replaced_still_says_where_the_rows_came(log: DeltaLog) -> None:
+    """CREATE OR REPLACE gives the table another id, and its log goes on."""
+    buffer = published(log)
+    change_metadata(log, id="another")
+    assert newest(log).table_id != buffer.table_id
+    found = find_published(log, LOAD.writer("w"), 1, newest(log))
+    assert found is not None
+    assert (found.version, found.record.buffer) == (1, buffer.path)
+
+
 def test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     write_marker(log.store, buffer.path, {"reason": "set aside"})
-    assert find_published(log, LOAD.writer("w"), 1, 0) is None
+    assert find_published(log, LOAD.writer("w"), 1, newest(log)) is None
     published(log, attempt="b")
-    assert find_published(log, LOAD.writer("w"), 2, 1) is None
+    assert find_published(log, LOAD.writer("w"), 2, newest(log)) is None
 
 
 # -- no expiring txn ---------------------------------------------------------------------------------------------------
@@ -588,7 +611,7 @@ def test_a_damaged_claim_is_named_with_what_to_do_and_its_number_counts(log: Del
 def test_the_txn_tells_what_a_damaged_marker_does_not(log: DeltaLog, content: bytes) -> None:
     buffer = published(log)
     log.store.put(f"{buffer.path}/{CLOSED}", content)
-    found = find_published(log, buffer.spec.identity, 1, 1)
+    found = find_published(log, buffer.spec.identity, 1, newest(log))
     assert found is not None
     assert (found.version, found.record.buffer) == (1, buffer.path)
     assert isinstance(prepare(log, writer_spec()), Skip)
@@ -614,7 +637,7 @@ def test_a_marker_of_another_writer_says_nothing_of_this_one(log: DeltaLog) -> N
     marker.write_text(
         marker.read_text().replace("onelake/test/", "onelake/tesu/").replace('"version": 1', '"version": 7')
     )
-    found = find_published(log, buffer.spec.identity, 1, 1)
+    found = find_published(log, buffer.spec.identity, 1, newest(log))
     assert found is not None
     assert found.version == 1
 

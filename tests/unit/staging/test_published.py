@@ -13,7 +13,7 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import files_to_take_back
-from tests.support.tables import LOAD, local_log, stage, writer_spec
+from tests.support.tables import LOAD, foreign_commit, local_log, stage, writer_spec
 from tests.support.vectors import delete_rows
 
 WRITER = LOAD.writer("w")
@@ -42,6 +42,25 @@ def without_earlier_log(log: DeltaLog) -> None:
 
 def test_what_a_generation_appended_is_taken_back_file_by_file(log: DeltaLog, published: Buffer) -> None:
     assert taken_back(log) == sorted(f"{published.path}/{add['path']}" for add in published.adds)
+
+
+@pytest.mark.parametrize("operation", ["CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT"])
+def test_a_generation_without_rows_has_nothing_that_replacing_the_table_could_change(
+    log: DeltaLog, operation: str
+) -> None:
+    Committer(log).publish([stage(log, writer_spec(), {})])
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
+    assert taken_back(log) == []
+
+
+@pytest.mark.parametrize("operation", ["RESTORE", "CLONE"])
+def test_after_a_generation_without_rows_a_restore_may_have_brought_back_an_older_one(
+    log: DeltaLog, operation: str
+) -> None:
+    Committer(log).publish([stage(log, writer_spec(), {})])
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
+    with pytest.raises(RerunRefusedError, match=f"{operation} in version 2 took its rows back"):
+        taken_back(log)
 
 
 def test_where_a_file_is_gone_nothing_is_taken_back(log: DeltaLog, published: Buffer) -> None:
