@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -20,7 +20,7 @@ from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
-from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -425,7 +425,9 @@ class Deployment:
             # Spark draws an id for every table it makes.
             now = int(self.world.now().timestamp() * 1000)
             made = table.version_0(part, now, f"made-by-spark-{self.epoch}")
-            self.store.create(version_path(0), dump_actions(made))
+            # CREATE TABLE IF NOT EXISTS: whoever was first made it.
+            with suppress(ObjectExistsError):
+                self.store.create(version_path(0), dump_actions(made))
             return
         schema = json.dumps({"type": "struct", "fields": fields_of(part)})
         create_table(log, schema, ["part"], table.properties, self.world.random)

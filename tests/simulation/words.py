@@ -297,9 +297,24 @@ class Words:
                 # A reconciliation that was held up may find all that it knew of published, and merged, by others.
                 until = min(began, said.began)
                 claims = self._claims(identity.app_id)
-                waiting = [g for g, step in claims.items() if step < until and not self._store.peek(skipped.format(g))]
+                waiting = [
+                    generation
+                    for generation, step in claims.items()
+                    if step < until
+                    and not self._store.peek(skipped.format(generation))
+                    and not self._is_discarded(identity.app_id, generation, until)
+                ]
                 if waiting and self._versions.txn_at(identity.app_id, said.newest) < max(waiting):
                     fail(f"{said.actor} fails because of version {commit.version}, a compaction: {error}")
+
+    def _is_discarded(self, app_id: str, generation: int, until: int) -> bool:
+        """Whether all that a writer staged in a generation was closed by then, though it was never published."""
+        specs = {
+            path: self._versions.version_0(path)["commitInfo"]["staged"]["spec"]
+            for path in self._versions.complete(app_id)
+        }
+        paths = [path for path, spec in specs.items() if spec["generation"] == generation]
+        return bool(paths) and all(self._store.closings.get(path, until) < until for path in paths)
 
     def _check_rightly_refused(self, said: Said, key: str, generation: int) -> None:
         """Where every file of an append is as it was, a rerun can take it back."""

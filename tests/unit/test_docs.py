@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_onelake import exceptions
+
 ROOT = Path(__file__).parents[2]
 QUOTE = re.compile(r"<!-- quoted from (\S+): (\S+) -->\n```python\n(.*?)```", re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,8 +46,34 @@ def test_anchors_are_headings(page: Path) -> None:
         assert anchor in anchors, f"{page.name} links to {target}#{anchor}"
 
 
+def test_the_index_lists_every_page() -> None:
+    linked = set(re.findall(r"^\| \[[^]]+\]\(([^)#]+)\)", (ROOT / "docs" / "index.md").read_text(), re.MULTILINE))
+    assert linked == {"../README.md", *(page.name for page in (ROOT / "docs").glob("*.md"))} - {"index.md"}
+
+
+def test_the_readme_is_two_screens() -> None:
+    assert len(QUOTE.sub("", (ROOT / "README.md").read_text()).splitlines()) <= 130
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lines_of_prose_are_short(page: Path) -> None:
+    text = QUOTE.sub("", page.read_text())
+    assert [line for line in text.splitlines() if len(line) > 130 and not line.startswith("|")] == []
+
+
+# They are part of an interface inside of the package, or a base class; nobody meets them in a task's log.
+INSIDE = {"OneLakeError", "TerminalError", "TransientError", "ObjectNotFoundError", "ObjectExistsError"}
+
+
+def test_the_errors_page_has_every_error() -> None:
+    ours = {name for name, value in vars(exceptions).items() if isinstance(value, type)} - INSIDE
+    page = set(re.findall(r"\w+Error\b", (ROOT / "docs" / "errors.md").read_text()))
+    assert page - INSIDE == ours
+
+
 # "(protocol: young)", also over two lines of a comment or of a docstring, or as a sentence of its own.
-CITED = re.compile(r"(?:\(p|\bP)rotocol:\s([\w\s,-]+)[).]")
+# A name in parentheses begins with a small letter; an annotation, "(protocol: Protocol)", does not.
+CITED = re.compile(r"(?:\(p(?=rotocol:\s[a-z])|\bP)rotocol:\s([\w\s,-]+)[).]")
 SOURCES = [
     path for room in ("airflow_provider_onelake", "include", "tests", "dags") for path in (ROOT / room).rglob("*.py")
 ]
