@@ -29,7 +29,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
-from airflow_provider_onelake.staging.buffers import write_marker
+from airflow_provider_onelake.staging.buffers import lifetime, write_marker
 from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class _Compaction(Proposal[Publication]):
         """Drop the partitions with an input that is no longer live, or that a writer which began meanwhile needs."""
         snapshot = view.snapshot
         oldest, days = self._rewrite.oldest, snapshot.retention_days
-        if oldest is not None and self._log.clock.now() - oldest >= timedelta(days=days) / 2:
+        if oldest is not None and self._log.clock.now() - oldest >= lifetime(days):
             # A VACUUM may have listed the new files for deletion, like those of an old buffer (protocol: young).
             self._drop(f"its new files are older than half of the table's retention of {days:g} days", *self._groups)
             return

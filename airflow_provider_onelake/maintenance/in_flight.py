@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
     LogGapError,
 )
 from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
+from airflow_provider_onelake.staging.buffers import lifetime, read_marker, read_open_buffer
 from airflow_provider_onelake.staging.claims import claimant
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
@@ -119,7 +119,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     :raises StoreUnavailableError: the store did not answer.
     :raises BufferInvalidError: a claim is damaged, so the writer that is in flight is not known.
     """
-    age = timedelta(days=snapshot.retention_days) / 2 if abandoned_after is None else abandoned_after
+    age = lifetime(snapshot.retention_days) if abandoned_after is None else abandoned_after
     now = log.clock.now()
     # The table's txns name most writers. Only for the others is a claim read from the store, one by one.
     writers: dict[str, WriterIdentity | None] = {writer.directory: writer for writer in writers_among(snapshot.txns)}

@@ -24,6 +24,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
+from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
 from airflow_provider_onelake.staging.layout import attempt_directory
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -256,7 +257,7 @@ def _survey(
     log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo], terms: Terms
 ) -> tuple[list[Staged], timedelta]:
     """Return the buffers and compactions, and after how long without a write they count as abandoned."""
-    usual = max(timedelta(days=SAFE_DAYS), timedelta(days=snapshot.retention_days) / 2)
+    usual = max(timedelta(days=SAFE_DAYS), lifetime(snapshot.retention_days))
     silence = usual if terms.abandoned_after is None else terms.abandoned_after
     present = survey(log, snapshot, listing, silence)
     longest = _longest(present)

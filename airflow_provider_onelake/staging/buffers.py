@@ -76,6 +76,14 @@ _NOT_TWINNED = (
 )
 
 
+def lifetime(retention_days: float) -> timedelta:
+    """Return how long after its oldest file was written a buffer or a compaction may be published (protocol: young).
+
+    :param retention_days: of the table's deleted files.
+    """
+    return timedelta(days=retention_days) / 2
+
+
 @attrs.frozen
 class OpenBuffer:
     """A buffer's version 0: what the writer promised, and the table that it was promised to.
@@ -129,7 +137,7 @@ class Buffer(OpenBuffer):
         :param retention_days: of the table's deleted files.
         :raises BufferLostError: the oldest file is older than half of the retention.
         """
-        if self.oldest is not None and now - self.oldest >= timedelta(days=retention_days) / 2:
+        if self.oldest is not None and now - self.oldest >= lifetime(retention_days):
             raise BufferLostError(
                 f"The buffer {self.path} of writer {self.spec.identity.key!r} is older than half of the table's "
                 f"retention of {retention_days:g} days, so a VACUUM may be about to delete its files. Nothing was "

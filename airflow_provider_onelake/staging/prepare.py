@@ -38,6 +38,7 @@ from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
 from airflow_provider_onelake.staging.published import (
     WAYS,
+    Publishing,
     aftermath,
     commit_that_set,
     files_to_take_back,
@@ -172,19 +173,13 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
             "files at once, and nothing could be published. Nothing was staged: set it to a time "
             "that is more than twice as long as a writer and its reconcile take."
         )
-    if spec.mode is Mode.APPEND:
-        if spec.on_rerun is OnRerun.REPLACE and snapshot.append_only:
-            raise InvalidWriteError(
-                f"{log.table} is append-only (delta.appendOnly), so on_rerun='replace', which takes rows back, is "
-                "refused. Nothing was staged."
-            )
-        return
-    if snapshot.append_only:
+    appends = spec.mode is Mode.APPEND
+    if snapshot.append_only and (not appends or spec.on_rerun is OnRerun.REPLACE):
+        removing = "on_rerun='replace', which takes rows back," if appends else f"mode={spec.mode.value!r}"
         raise InvalidWriteError(
-            f"{log.table} is append-only (delta.appendOnly), so mode={spec.mode.value!r} is refused. Nothing was "
-            "staged."
+            f"{log.table} is append-only (delta.appendOnly), so {removing} is refused. Nothing was staged."
         )
-    if spec.mode is not Mode.OVERWRITE and not snapshot.partitioning.types:
+    if spec.mode not in (Mode.APPEND, Mode.OVERWRITE) and not snapshot.partitioning.types:
         raise InvalidWriteError(
             f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
             "was staged: the mode overwrite replaces a whole table."
@@ -209,44 +204,46 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     found = find_published(log, spec.identity, stored, snapshot)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
+    why_not = _why_not_skipped(log, spec, found, snapshot)
+    if found is None or why_not is not None:
+        raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
+    why = ": an earlier attempt published it" if retried else ", with the same source and code"
+    return Skip(found.version, f"already in version {found.version}{why}")
+
+
+def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, snapshot: Snapshot) -> str | None:
+    """Say why a writer whose rows were published cannot be skipped, or ``None`` where it can.
+
+    :param found: where its rows were published; ``None`` where neither a marker nor the log says.
+    """
+    stored = snapshot.txns[spec.identity.app_id]
+    retried = stored == spec.generation
     commit = commit_that_set(log, spec.identity, stored, snapshot) if found is None else None
     if commit is not None and commit.strange_format is not None:
-        raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} is in {log.table} already, published in format {commit.strange_format} by "
-            f"another release of this package; this one reads format {FORMAT}, so it cannot tell whether the rows are "
-            f"the same. Nothing was staged: {WAYS}."
+        return (
+            f"is in {log.table} already, published in format {commit.strange_format} by another release of this "
+            f"package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same"
         )
     # An attempt that comes back is the same work, even if its source has changed since.
     mine = retried and found is not None and found.record.buffer == spec.buffer
     if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
-        raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
-            f"code, so it cannot be skipped. Nothing was staged: {WAYS}."
-        )
+        return f"is in {log.table} already (generation {stored}), from another source or code, so it cannot be skipped"
     why_not = restored_away(log, found, snapshot)
     if why_not is None and not retried:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
         since = aftermath(log, found, snapshot)
         why_not = "; ".join(since.story) if since.gone else None
-    if why_not is not None:
-        raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {why_not}, so "
-            f"it cannot be skipped. Nothing was staged: {WAYS}."
-        )
-    why = ": an earlier attempt published it" if retried else ", with the same source and code"
-    return Skip(found.version, f"already in version {found.version}{why}")
+    if why_not is None:
+        return None
+    return f"was published in version {found.version} of {log.table}, but {why_not}, so it cannot be skipped"
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     text = snapshot.configuration.get(_TXN_RETENTION)
     if text is None:
         return
-    logger.warning(
-        "%s sets %s=%s: an expired txn is unknown to every engine, so reruns may repeat rows.",
-        log.table,
-        _TXN_RETENTION,
-        text,
-    )
+    expires = "an expired txn is unknown to every engine, so reruns may repeat rows."
+    logger.warning("%s sets %s=%s: %s", log.table, _TXN_RETENTION, text, expires)
     if spec.mode is not Mode.APPEND:
         return
     try:

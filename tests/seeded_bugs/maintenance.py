@@ -233,7 +233,7 @@ BUGS = [
     Bug(
         "a compaction publishes files that a vacuum may be about to take",
         "maintenance.compact",
-        ">= timedelta(days=days) / 2:",
+        ">= lifetime(days):",
         ">= timedelta(days=days):",
         ("maintenance/test_compact.py::test_old_files_are_not_published",),
     ),

@@ -98,7 +98,7 @@ BUGS = [
     Bug(
         "a buffer may be published until the whole of the retention has passed",
         "staging.buffers",
-        "now - self.oldest >= timedelta(days=retention_days) / 2:",
+        "now - self.oldest >= lifetime(retention_days):",
         "now - self.oldest >= timedelta(days=retention_days):",
         ("staging/test_buffers.py::test_a_buffer_as_old_as_half_of_the_retention_is_refused",),
     ),
