@@ -259,14 +259,11 @@ class _Compaction(Proposal[Publication]):
 def _why_gone(file: Add, winners: Iterable[Commit]) -> str:
     for commit in winners:
         if any(remove["path"] == file["path"] for remove in commit.removes):
-            changed = "gave it another deletion vector" if _adds(commit, file["path"]) else "removed it"
+            added = {add["path"] for add in commit.adds}
+            changed = "gave it another deletion vector" if file["path"] in added else "removed it"
             who = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown writer"
             return f"{file['path']} is no longer as it was: version {commit.version} ({who}) {changed}"
     return f"{file['path']} is no longer in the table as it was"
-
-
-def _adds(commit: Commit, path: str) -> bool:
-    return any(add["path"] == path for add in commit.adds)
 
 
 def _protocol(snapshot: Snapshot) -> tuple[Any, ...]:

@@ -32,11 +32,11 @@ from airflow_provider_onelake.log.actions import (
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import COMPACTION, STAGED
+from airflow_provider_onelake.log.commits import COMPACTION
 from airflow_provider_onelake.log.partitions import Partition
 from airflow_provider_onelake.maintenance.compaction import by_partition
 from airflow_provider_onelake.maintenance.referenced import deletion_vector_path
-from airflow_provider_onelake.staging.buffers import check_files, read_marker, twin
+from airflow_provider_onelake.staging.buffers import check_files, read_marker, record_in, twin
 from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -188,7 +188,7 @@ def _version_0(
 
 def _definition(actions: list[Action]) -> tuple[Any, ...]:
     """Return what a shadow's version 0 says, without its time and without the table's version at that time."""
-    record = {**(of_kind(actions, "commitInfo")[0].get(STAGED) or {}).get(COMPACTION, {}), "readVersion": None}
+    record = {**record_in(actions).get(COMPACTION, {}), "readVersion": None}
     adds = {file_key(add): add for add in of_kind(actions, "add")}
     return (
         record,

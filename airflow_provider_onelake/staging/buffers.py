@@ -185,6 +185,12 @@ def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock)
     return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, of_kind(actions, "metaData")[0])
 
 
+def record_in(actions: Iterable[Action]) -> StagedRecord:
+    """Return what version 0 of a buffer or a compaction says of itself; nothing where it is not one of ours."""
+    record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
+    return record if isinstance(record, dict) else {}
+
+
 def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     """Read a buffer's version 0.
 
@@ -197,8 +203,8 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
     actions = _actions(data, path, 0)
-    record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
-    if not isinstance(record, dict) or "spec" not in record:
+    record = record_in(actions)
+    if "spec" not in record:
         raise BufferInvalidError(f"{path} is no buffer of this package's; it is left alone.")
     if record.get("format") != FORMAT:
         raise BufferInvalidError(

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
-from airflow_provider_onelake.log.actions import StagedRecord, of_kind, parse_actions, version_path
-from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
-from airflow_provider_onelake.staging.buffers import write_marker
+from airflow_provider_onelake.log.actions import parse_actions, version_path
+from airflow_provider_onelake.log.commits import COMPACTION, FORMAT
+from airflow_provider_onelake.staging.buffers import record_in, write_marker
 from airflow_provider_onelake.staging.layout import AttemptDirectory, WriterDirectory, attempt_directory
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -172,9 +172,7 @@ def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None
 def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, WriteSpec | None]:
     """Return the owner, the state by the table's ``txn``, and the terms of a writer."""
     try:
-        actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
-        infos = of_kind(actions, "commitInfo")
-        record: StagedRecord = (infos[0].get(STAGED) if infos else None) or {}
+        record = record_in(parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}"))
         if record.get("format") != FORMAT:
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
         if COMPACTION in record:

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
-from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.shadow import (
@@ -220,4 +220,12 @@ def test_a_shadow_that_is_closed_or_gone_is_not_reopened(log: DeltaLog) -> None:
     write_marker(log.store, begun.path, {"reason": "dropped"})
     assert reopened(log, begun) is None
     log.store.delete(f"{begun.path}/{version_path(0)}")
+    assert reopened(log, begun) is None
+
+
+def test_a_shadow_whose_version_0_says_nothing_of_itself_is_not_reopened(log: DeltaLog) -> None:
+    begun = shadow_of(log)
+    path = f"{begun.path}/{version_path(0)}"
+    silent = [action for action in parse_actions(log.store.get(path), "version 0") if "commitInfo" not in action]
+    log.store.put(path, dump_actions(silent))
     assert reopened(log, begun) is None
