@@ -136,6 +136,10 @@ def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_c
     assert look(log).loads == frozenset()
     claim(log, writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS, generation=2))
     assert look(log).loads == {LOAD.id}
+    # Also where the marker was written late, after the rerun's claim.
+    for marker in Path(log.table, LOAD.writer("w").directory).rglob(CLOSED):
+        os.utime(marker, (time.time() + 60,) * 2)
+    assert look(log).loads == {LOAD.id}
 
 
 def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_was_cleaned_up(log: DeltaLog) -> None:
