@@ -7,6 +7,8 @@ the writer that it is about, and what is safe to do next.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class OneLakeError(Exception):
     """The root of all errors that this package raises on purpose."""
@@ -221,3 +223,15 @@ class SparkQueryError(TerminalError):
 
 class SparkJobTimeoutError(TransientError):
     """The Spark job ran longer than it was allowed to, and was stopped."""
+
+
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it, as a traceback shows them: ``raise … from None`` hides what was before.
+
+    :param error: the outermost error.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

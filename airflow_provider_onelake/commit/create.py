@@ -8,10 +8,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from airflow_provider_onelake.commit.entry import commit_info
-from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, map_columns
-from airflow_provider_onelake.commit.protocol import new_protocol
-from airflow_provider_onelake.commit.stamps import stamp
+from airflow_provider_onelake.commit.entry import MAX_COLUMN_ID, commit_info, map_columns, stamp
 from airflow_provider_onelake.commit.transaction import (
     Proposal,
     Put,
@@ -21,25 +18,13 @@ from airflow_provider_onelake.commit.transaction import (
     random_id,
 )
 from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import Metadata, Protocol
+from airflow_provider_onelake.log.actions import Metadata, Protocol, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.features import check_supported
+from airflow_provider_onelake.log.features import check_supported, new_protocol
+from airflow_provider_onelake.log.schema import GENERATION
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
+from airflow_provider_onelake.log.types import is_primitive, struct_of
 from airflow_provider_onelake.storage.clock import milliseconds
-
-_PARTITIONABLE = (
-    "string",
-    "byte",
-    "short",
-    "integer",
-    "long",
-    "boolean",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "float",
-    "double",
-)
 
 
 def create_table(
@@ -112,12 +97,12 @@ class _NewTable(Proposal[Snapshot]):
         metadata: Metadata = {
             "id": random_id(self._random),
             "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"), ensure_ascii=False),
+            "schemaString": encode(struct_of(fields)),
             "partitionColumns": list(partition_by),
             "configuration": configuration,
             "createdTime": milliseconds(now),
         }
-        protocol = new_protocol(fields, configuration, log.table)
+        protocol = new_protocol(fields, metadata, log.table)
         check_supported(protocol, metadata, log.table)
         return protocol, metadata
 
@@ -152,7 +137,7 @@ def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
     for field in schema["fields"]:
         field["metadata"] = dict(field.get("metadata") or {})
         if field["name"] in generated:
-            field["metadata"]["delta.generationExpression"] = generated[field["name"]]
+            field["metadata"][GENERATION] = generated[field["name"]]
     return json.dumps(schema)
 
 
@@ -165,7 +150,7 @@ def _check_partitioning(fields: list[dict[str, Any]], partition_by: list[str], t
                 "was created."
             )
         kind = types[name]
-        if not isinstance(kind, str) or not (kind in _PARTITIONABLE or kind.startswith("decimal")):
+        if not is_primitive(kind) or kind == "binary":
             raise InvalidWriteError(f"{table} cannot be partitioned by {name!r}, which is {kind}. Nothing was created.")
     if len(set(partition_by)) != len(partition_by):
         raise InvalidWriteError(f"{table} cannot be partitioned by one column twice: {', '.join(partition_by)}.")

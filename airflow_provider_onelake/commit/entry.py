@@ -1,24 +1,33 @@
-"""The log entry that publishes a batch: ``commitInfo``, a ``txn`` per writer, ``remove`` and ``add`` actions."""
+"""What our log entries say: ``commitInfo``, the entry that publishes a batch, and what a table hands out to it.
+
+A table may hand out an in-commit timestamp to a commit, row ids to its files, and ids to its columns. The first two
+depend on the commit's version, so they are decided anew at every rebase (protocol: rising timestamps, fresh row ids).
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import cast
+from random import Random
+from typing import Any, cast
 
 import attrs
 
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.batch import Batch, Placed
 from airflow_provider_onelake.commit.policy import Settled
-from airflow_provider_onelake.commit.stamps import stamp as stamp_for
-from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.commit.transaction import random_id
+from airflow_provider_onelake.exceptions import CorruptLogError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, Remove, Txn, total_rows
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.schema import MAPPING_ID, PHYSICAL_NAME
+from airflow_provider_onelake.log.snapshot import ROW_TRACKING_DOMAIN, Snapshot
+from airflow_provider_onelake.log.types import fields_within, struct_of
 from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.clock import milliseconds
+
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 # The keys that a remove copies from the live add, unchanged (protocol: verbatim remove).
 _COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
@@ -58,10 +67,10 @@ def build_entry(
     :param txn_id: the id by which the committer recognises its own commit.
     :raises CorruptLogError: a file would be both added and removed.
     """
-    stamp = milliseconds(now)
+    written = milliseconds(now)
     adds = {placed.buffer.path: list(_published(placed, settled)) for placed in batch.placed}
     flat = [add for files in adds.values() for add in files]
-    removes = [remove_of(file, stamp, data_change=True) for file in removed]
+    removes = [remove_of(file, written, data_change=True) for file in removed]
     both = {add["path"] for add in flat} & {remove["path"] for remove in removes}
     if both:
         raise CorruptLogError(f"{min(both)} would be added and removed in one commit; nothing was published.")
@@ -90,10 +99,10 @@ def build_entry(
         "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
     txns: list[Txn] = [
-        {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": stamp}
+        {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": written}
         for buffer in batch.buffers
     ]
-    stamped = stamp_for(info, flat, snapshot, now)
+    stamped = stamp(info, flat, snapshot, now)
     actions: list[Action] = [{"commitInfo": info}]
     actions += [{"txn": txn} for txn in txns]
     actions += stamped
@@ -143,15 +152,15 @@ def _published(placed: Placed, settled: Settled) -> Iterable[Add]:
                 yield {**add, "path": f"{placed.buffer.path}/{add['path']}"}
 
 
-def remove_of(file: Add, stamp: int, *, data_change: bool) -> Remove:
+def remove_of(file: Add, now: int, *, data_change: bool) -> Remove:
     """Return the ``remove`` of a live file, copied from its ``add`` as it stands there (protocol: verbatim remove).
 
     :param file: the raw ``add``.
-    :param stamp: the present instant, in milliseconds since the epoch.
+    :param now: the present instant, in milliseconds since the epoch.
     :param data_change: whether rows leave the table; a compaction only moves them.
     """
     copied = cast("Remove", {key: file.get(key) for key in _COPIED if file.get(key) is not None})
-    return {**copied, "deletionTimestamp": stamp, "dataChange": data_change, "extendedFileMetadata": True}
+    return {**copied, "deletionTimestamp": now, "dataChange": data_change, "extendedFileMetadata": True}
 
 
 def _record(placed: Placed, adds: list[Add]) -> PublishedWriter:
@@ -190,3 +199,59 @@ def _metrics(adds: list[Add], removes: list[Remove], rows: int | None) -> dict[s
     if rows is not None:
         metrics["numOutputRows"] = str(rows)
     return metrics
+
+
+def stamp(info: CommitInfo, adds: Iterable[Add], snapshot: Snapshot, now: datetime) -> list[Action]:
+    """Give a commit its in-commit timestamp and its files their row ids, where the table wants them.
+
+    :param info: the commit's ``commitInfo``, which must be its first action; changed in place.
+    :param adds: bodies of the ``add`` actions, the commit's own copies; changed in place.
+    :param snapshot: that the commit is decided on; it is put at the next version.
+    :returns: further actions that the commit needs: the raised high-water mark of row ids.
+    :raises UnsupportedFeatureError: a file does not say how many rows it has, so that it cannot be given row ids.
+    """
+    if snapshot.has_in_commit_timestamps:
+        # The timestamp must rise even if the committers' clocks differ.
+        previous = snapshot.in_commit_timestamp
+        info["inCommitTimestamp"] = max(milliseconds(now), -1 if previous is None else previous + 1)
+    if snapshot.has_row_tracking:
+        return _assign_row_ids(adds, snapshot)
+    for add in adds:
+        # The buffer was staged while row tracking was on. Drop its ids, or switching row tracking on again would make
+        # them valid.
+        add.pop("baseRowId", None)
+        add.pop("defaultRowCommitVersion", None)
+    return []
+
+
+def _assign_row_ids(adds: Iterable[Add], snapshot: Snapshot) -> list[Action]:
+    mark = snapshot.row_id_high_water_mark
+    for add in adds:
+        # Rows that a deletion vector hides have row ids too, so count the file's physical rows.
+        rows = json.loads(add.get("stats") or "{}").get("numRecords")
+        if rows is None:
+            raise UnsupportedFeatureError(
+                f"{add['path']} has no statistics, so its rows cannot be given ids, and the table tracks rows. Nothing "
+                "was published: stage with spark.databricks.delta.stats.collect=true."
+            )
+        add["baseRowId"] = mark + 1
+        add["defaultRowCommitVersion"] = snapshot.version + 1
+        mark += int(rows)
+    if mark == snapshot.row_id_high_water_mark:
+        return []
+    configuration = json.dumps({"rowIdHighWaterMark": mark}, separators=(",", ":"))
+    return [{"domainMetadata": {"domain": ROW_TRACKING_DOMAIN, "configuration": configuration, "removed": False}}]
+
+
+def map_columns(fields: list[dict[str, Any]], newest: int, random: Random) -> int:
+    """Give columns, and the fields inside them, an id and a physical name each.
+
+    :param fields: as the JSON of a schema has them; changed in place.
+    :param newest: the highest id that the table has given out.
+    :param random: for the names.
+    :returns: the highest id now.
+    """
+    for newest, field in enumerate(fields_within(struct_of(fields)), start=newest + 1):  # noqa: B020
+        name = f"col-{random_id(random)}"
+        field["metadata"] = {**(field.get("metadata") or {}), MAPPING_ID: newest, PHYSICAL_NAME: name}
+    return newest

@@ -12,15 +12,13 @@ import copy
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any
 
 from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.entry import commit_info
-from airflow_provider_onelake.commit.mapping import MAX_COLUMN_ID, fields_within, map_columns
-from airflow_provider_onelake.commit.stamps import stamp
+from airflow_provider_onelake.commit.entry import MAX_COLUMN_ID, commit_info, map_columns, stamp
 from airflow_provider_onelake.commit.transaction import (
     AfterCommit,
     Proposal,
@@ -30,19 +28,19 @@ from airflow_provider_onelake.commit.transaction import (
     View,
 )
 from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import Action, Metadata
+from airflow_provider_onelake.log.actions import Action, Metadata, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.schema import MAPPING_ID
+from airflow_provider_onelake.log.schema import COLLATIONS, MAPPING_ID
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, ddl, fit, nullable_field
+from airflow_provider_onelake.log.types import fields_within, is_primitive, name_of, sql_name, struct_of, types_within
 
 logger = logging.getLogger(__name__)
 
 Field = dict[str, Any]
 
-_NUMBERS = ("byte", "short", "integer", "long", "float", "double")
-_STORABLE = frozenset((*_NUMBERS, "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz"))
-_DECIMAL = re.compile(r"decimal\(\d+,-?\d+\)")
+# Raises ValueError unless rows of one schema can be appended to a table of another; also takes its partition columns.
+Fit = Callable[[dict[str, Any], dict[str, Any], Sequence[str]], object]
+
 # The feature that a table's protocol must name before the table may have a column of the type.
 _NEEDED = {"timestamp_ntz": "timestampNtz"}
 # Parquet refuses these characters in names. With column mapping, columns have other names in files.
@@ -55,6 +53,7 @@ _ICEBERG = re.compile(r"delta\.enableIcebergCompatV\d+", re.IGNORECASE)
 def add_columns(
     log: DeltaLog,
     rows_schema_json: str,
+    fit: Fit,
     *,
     generated: Collection[str] = (),
     random: Random | None = None,
@@ -67,6 +66,7 @@ def add_columns(
     Columns that are there stay as they are, and so do the fields inside them: a struct does not grow.
 
     :param rows_schema_json: the rows' columns, as Spark writes a schema in JSON.
+    :param fit: asked whether Spark will append the rows to the table with the new columns.
     :param generated: columns that the writer wants to be generated; none of them can be added.
     :param random: for ids and jitter.
     :param backoff: between attempts.
@@ -81,7 +81,7 @@ def add_columns(
     """
     source = random or Random()  # noqa: S311 - ids and jitter, not secrets
     transactions = Transactions(log, source, backoff or Backoff(), after_commit=after_commit)
-    return transactions.commit(_NewColumns(log, json.loads(rows_schema_json), generated, source))
+    return transactions.commit(_NewColumns(log, json.loads(rows_schema_json), fit, generated, source))
 
 
 class _NewColumns(Proposal[Snapshot]):
@@ -89,9 +89,12 @@ class _NewColumns(Proposal[Snapshot]):
 
     name = "new columns"
 
-    def __init__(self, log: DeltaLog, rows: dict[str, Any], generated: Collection[str], random: Random) -> None:
+    def __init__(
+        self, log: DeltaLog, rows: dict[str, Any], fit: Fit, generated: Collection[str], random: Random
+    ) -> None:
         self._log = log
         self._rows = rows
+        self._fit = fit
         self._generated = generated
         self._random = random
         self._names = ""
@@ -104,7 +107,7 @@ class _NewColumns(Proposal[Snapshot]):
         if not new:
             return snapshot
         snapshot.check_supported(table)
-        _check(self._rows, new, snapshot, self._generated, table)
+        self._check(new, snapshot)
         self._names = ", ".join(field["name"] for field in new)
         return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now()))
 
@@ -127,6 +130,29 @@ class _NewColumns(Proposal[Snapshot]):
             "puts met another's commit and the budget is used up. Nothing was changed; a retry carries on."
         )
 
+    def _check(self, new: list[Field], snapshot: Snapshot) -> None:
+        """Refuse before anything is changed, and name all problems at once."""
+        table, generated = self._log.table, {name.lower() for name in self._generated}
+        problems = [
+            f"column {field['name']} is to be generated, and a table gets generated columns when it is created"
+            for field in new
+            if field["name"].lower() in generated
+        ]
+        for field in new:
+            problems += [f"column {field['name']} {reason}" for reason in _reasons(field, snapshot)]
+        if problems:
+            raise SchemaMismatchError(
+                f"{table} cannot take new columns of the rows: {'; '.join(problems)}. Nothing was changed."
+            )
+        grown = struct_of([*_schema(snapshot)["fields"], *map(_plain, new)])
+        try:
+            self._fit(self._rows, grown, list(snapshot.partitioning.types))
+        except ValueError as error:
+            raise SchemaMismatchError(
+                f"{error} No column was added and nothing was staged. Evolution adds whole columns; it changes no type "
+                "and no field inside a struct."
+            ) from None
+
 
 def _new_fields(rows: Mapping[str, Any], snapshot: Snapshot) -> list[Field]:
     """Return the fields that the table lacks; names are compared as Spark does, whatever their case."""
@@ -139,89 +165,51 @@ def _schema(snapshot: Snapshot) -> dict[str, Any]:
     return schema
 
 
-def _check(rows: dict[str, Any], new: list[Field], snapshot: Snapshot, generated: Collection[str], table: str) -> None:
-    """Refuse before anything is changed, and name all problems at once."""
-    wanted = {name.lower() for name in generated}
-    problems = [
-        f"column {field['name']} is to be generated, and a table gets generated columns when it is created"
-        for field in new
-        if field["name"].lower() in wanted
-    ]
-    for field in new:
-        problems += [f"column {field['name']} {reason}" for reason in _reasons(field, snapshot)]
-    if problems:
-        raise SchemaMismatchError(
-            f"{table} cannot take new columns of the rows: {'; '.join(problems)}. Nothing was changed."
-        )
-    grown = {"type": "struct", "fields": [*_schema(snapshot)["fields"], *map(_plain, new)]}
-    try:
-        fit(rows, grown, table, missing_as_null=True, partition_columns=list(snapshot.partitioning.types))
-    except RowsDoNotFitError as error:
-        raise SchemaMismatchError(
-            f"{error} No column was added and nothing was staged. Evolution adds whole columns; it changes no type and "
-            "no field inside a struct."
-        ) from None
-
-
 def _reasons(field: Field, snapshot: Snapshot) -> Iterator[str]:
     if snapshot.has_change_feed and field["name"].lower() in _OF_CHANGE_FEED:
         yield "has a name that the change data feed keeps for itself: rename it in a step"
-    if "__COLLATIONS" in (field.get("metadata") or {}):
+    if COLLATIONS in (field.get("metadata") or {}):
         yield "has a collation, which tables here do not keep: cast it in a step"
     if snapshot.column_mapping == "none":
-        spoilt = sorted({name for name in _names(field) if set(name) & set(_NOT_IN_NAMES)})
+        names = {inner["name"] for inner in fields_within(struct_of([field]))}
+        spoilt = sorted(name for name in names if set(name) & set(_NOT_IN_NAMES))
         for name in spoilt:
             yield (
                 f"has a character in {name!r} that Parquet does not allow in names: rename it in a step, or switch "
                 "column mapping on"
             )
     iceberg = any(_ICEBERG.fullmatch(k) and str(v).lower() == "true" for k, v in snapshot.configuration.items())
-    for kind in _types(field["type"]):
-        if isinstance(kind, dict):
-            if iceberg and kind["type"] in ("array", "map"):
+    for kind in types_within(field["type"]):
+        name = name_of(kind)
+        if name in ("array", "map"):
+            if iceberg:
                 yield "holds an array or a map, and the table is kept compatible with Iceberg: add it by ALTER TABLE"
-            names = [inner["name"].lower() for inner in kind.get("fields", ())]
-            if len(set(names)) != len(names):
+        elif isinstance(kind, Mapping) and name == "struct":
+            inside = [inner["name"].lower() for inner in kind["fields"]]
+            if len(set(inside)) != len(inside):
                 yield "holds a struct with one name twice"
-        elif kind == "void":
+        elif name == "void":
             yield "has no type, as all its values are NULL: cast it in a step"
-        elif kind not in _STORABLE and not _DECIMAL.fullmatch(kind):
-            yield f"is {ddl(kind)}, which is not written here: cast it in a step"
-        elif kind in _NEEDED and _NEEDED[kind] not in snapshot.writer_features:
+        elif not is_primitive(kind):
+            yield f"is {sql_name(kind)}, which is not written here: cast it in a step"
+        elif name in _NEEDED and _NEEDED[name] not in snapshot.writer_features:
             yield (
-                f"is {ddl(kind)}, and the table does not have the feature {_NEEDED[kind]}: cast it in a step, or set "
-                f"the table's property delta.feature.{_NEEDED[kind]} = 'supported' first"
+                f"is {sql_name(kind)}, and the table does not have the feature {_NEEDED[name]}: cast it in a step, or "
+                f"set the table's property delta.feature.{_NEEDED[name]} = 'supported' first"
             )
-
-
-def _types(kind: Any) -> Iterator[Any]:
-    """Yield a type and all types inside it: names of primitive ones, objects of nested ones."""
-    if not isinstance(kind, dict):
-        yield kind
-    elif kind["type"] in ("struct", "array", "map"):
-        yield kind
-        inner = [field["type"] for field in kind.get("fields", ())]
-        inner += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
-        for one in inner:
-            yield from _types(one)
-    else:
-        yield str(kind["type"])
-
-
-def _names(field: Field) -> Iterator[str]:
-    yield field["name"]
-    for kind in _types(field["type"]):
-        if isinstance(kind, dict):
-            yield from (inner["name"] for inner in kind.get("fields", ()))
 
 
 def _plain(field: Field) -> Field:
     """Return a field as a table takes it: nullable throughout, and of its metadata only what people wrote."""
-    whole = nullable_field(copy.deepcopy(field))
-    for one in fields_within({"type": "struct", "fields": [whole]}):
+    whole = struct_of([copy.deepcopy(field)])
+    for one in fields_within(whole):
         comment = (one.get("metadata") or {}).get("comment")
-        one["metadata"] = {} if comment is None else {"comment": comment}
-    return whole
+        one |= {"nullable": True, "metadata": {} if comment is None else {"comment": comment}}
+    for kind in types_within(whole):
+        if isinstance(kind, dict):
+            kind |= {key: True for key in ("containsNull", "valueContainsNull") if key in kind}
+    found: Field = whole["fields"][0]
+    return found
 
 
 def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, now: datetime) -> list[Action]:
@@ -236,9 +224,9 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, no
     schema["fields"] += fields
     metadata: Metadata = {
         **snapshot.metadata,
-        "schemaString": json.dumps(schema, separators=(",", ":"), ensure_ascii=False),
+        "schemaString": encode(schema),
         "configuration": configuration,
     }
-    added = json.dumps(columns, separators=(",", ":"), ensure_ascii=False)
+    added = encode(columns)
     info = commit_info("ADD COLUMNS", {"columns": added}, snapshot, txn_id, now, blind=True)
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]

@@ -12,6 +12,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, KeywordParameters, Ta
 
 from airflow_provider_onelake.engines.base import ONLY_CONNECT
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.spark import engine_class
 from airflow_provider_onelake.operators._roll import OUR_LABEL
 from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
@@ -90,9 +91,11 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
         """
         with terminal_errors_fail():
             self.check_partition_key()
-            kind = BaseHook.get_connection(self.spark_conn_id).conn_type
-            if kind != "spark_connect":
-                raise InvalidWriteError(f"The connection {self.spark_conn_id} is of the type {kind!r}. {ONLY_CONNECT}")
+            connection = BaseHook.get_connection(self.spark_conn_id)
+            if not engine_class(connection).takes_functions:
+                raise InvalidWriteError(
+                    f"The connection {connection.conn_id} is of the type {connection.conn_type!r}. {ONLY_CONNECT}"
+                )
             arguments = self._arguments()
             for name, value in arguments.items():
                 if isinstance(value, str):

@@ -1,4 +1,7 @@
-"""A writer's job as plain values, and the protocols of the engines that run it.
+"""A Spark job as plain values, what is known of it when it is done, and the protocol of the engines that run it.
+
+An engine of one's own is one module with a class that inherits from :class:`Engine`, and one line in the registry
+(``hooks/spark.py``) that names the class for a type of connections.
 
 Do not import pyspark here: Airflow imports this module when it parses a DAG, in a process that it forks for every task.
 """
@@ -7,17 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
-from airflow_provider_onelake.engines.jobs import SparkJob, SparkResult, check_file_size
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.spark_jobs.stage import RESERVED_SETTINGS
+from airflow_provider_onelake.spark_jobs import optimize, stage, vacuum
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
+    from airflow.sdk import Connection
 
+    from airflow_provider_onelake.storage.spark import SparkAccess
+    from airflow_provider_onelake.storage.stores import Store
+
+ANALYSING = "analysing"
+"""The kind of a job that tells what another job would write."""
 
 ONLY_CONNECT = (
     "A function that makes a data frame (@task.onelake_write) runs in the task, which needs a connection of the type "
@@ -27,10 +34,42 @@ ONLY_CONNECT = (
 
 
 @attrs.frozen(kw_only=True)
+class SparkJob:
+    """One job. All fields can be written as JSON.
+
+    :param table_uri: the address of the job's table for Spark.
+    :param attempt: id of the attempt. Spark's own records name the job by it.
+    :param session: further settings of the Spark session. Default: none.
+    :param label: the task's name, for people who look at Spark's UI. Default: empty.
+    :param owner: names the task in its run: equal for all its tries, and different for all other tasks. A later try
+        finds a driver in cluster mode by it. Default: empty, so that no try finds the driver.
+    :raises InvalidWriteError: ``session`` has a setting that the job needs for itself.
+    """
+
+    doing: ClassVar[str]
+    reserved: ClassVar[Collection[str]]
+
+    table_uri: str
+    attempt: str
+    session: Mapping[str, str] = attrs.field(factory=dict)
+    label: str = ""
+    owner: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        # Spark's settings are case-sensitive, so this comparison is case-sensitive too.
+        if taken := sorted(set(self.session) & set(self.reserved)):
+            raise InvalidWriteError(f"{', '.join(taken)}: {self.doing} needs this setting for itself; leave it out.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the job's fields as ``spark_jobs`` reads them."""
+        return attrs.asdict(self)
+
+
+@attrs.frozen(kw_only=True)
 class StageJob(SparkJob):
     """What one writer reads, how it is transformed, and where the rows go.
 
-    It also takes the parameters of a :class:`~airflow_provider_onelake.engines.jobs.SparkJob`. The target may not exist
+    It also takes the parameters of a :class:`SparkJob`. The target may not exist
     yet. The attempt becomes the append's ``txnAppId`` (protocol: exactly version 1, attempt id).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
@@ -59,7 +98,7 @@ class StageJob(SparkJob):
     """
 
     doing: ClassVar[str] = "staging"
-    reserved: ClassVar[Collection[str]] = RESERVED_SETTINGS
+    reserved: ClassVar[Collection[str]] = stage.RESERVED_SETTINGS
 
     source: Mapping[str, Any]
     rows: Callable[[Any], Any] | None = attrs.field(default=None, repr=False)
@@ -84,7 +123,7 @@ class StageJob(SparkJob):
         view = str(self.source.get("view") or "source")
         if any(name.lower() == view.lower() for name in self.steps):
             raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
-        check_file_size(self.target_file_size)
+        _check_file_size(self.target_file_size)
 
     def to_json(self) -> str:
         """Return the job as JSON, in which steps keep their order.
@@ -102,6 +141,70 @@ class StageJob(SparkJob):
         :param text: JSON.
         """
         return cls(**json.loads(text))
+
+
+@attrs.frozen(kw_only=True)
+class OptimizeJob(SparkJob):
+    """One compaction, which rewrites the files of a shadow table.
+
+    It also takes the parameters of a :class:`SparkJob`.
+
+    :param shadow_uri: the shadow's address for Spark.
+    :param target_file_size: the size of the new files in bytes.
+    :param zorder_by: columns of Z-order. Default: none. A clustered table sorts itself.
+    :raises InvalidWriteError: the size is not above 0, or ``session`` has a setting that compaction needs for itself.
+    """
+
+    doing: ClassVar[str] = "compacting"
+    reserved: ClassVar[Collection[str]] = optimize.RESERVED_SETTINGS
+
+    shadow_uri: str
+    target_file_size: int
+    zorder_by: tuple[str, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        _check_file_size(self.target_file_size)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the job's fields as ``spark_jobs`` reads them."""
+        return {**super().as_dict(), "zorder_by": list(self.zorder_by)}
+
+
+@attrs.frozen(kw_only=True)
+class VacuumJob(SparkJob):
+    """One VACUUM by an inventory.
+
+    It also takes the parameters of a :class:`SparkJob`.
+
+    :param inventory_uri: Spark's address of a Parquet file that lists the files that may be deleted. Its columns are
+        ``path`` (relative to the table), ``length``, ``isDir`` and ``modificationTime``.
+    :param log_entries: whether Spark records the VACUUM in the table's log. Only say yes where Spark's commit is safe
+        with several drivers (protocol: no Spark commit to the shared log). Default: no.
+    :raises InvalidWriteError: ``session`` has a setting that VACUUM needs for itself.
+    """
+
+    doing: ClassVar[str] = "vacuuming"
+    reserved: ClassVar[Collection[str]] = vacuum.RESERVED_SETTINGS
+
+    inventory_uri: str
+    log_entries: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class SparkResult:
+    """What an engine knows about a finished job. What the job wrote is read from the store.
+
+    :param engine: the engine's name.
+    :param application_id: Spark's application, if it is known.
+    :param session_id: Spark's session, if there is one.
+    :param ui: the address of the application's UI, if it is known and outlives the job.
+    """
+
+    engine: str
+    application_id: str | None = None
+    session_id: str | None = None
+    ui: str | None = None
 
 
 @attrs.frozen
@@ -130,8 +233,52 @@ class StageResult(SparkResult):
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
 
 
+Seen = Callable[[str | None, str | None, str | None], None]
+"""Called as soon as it is known where a job runs, with Spark's application, its session and its UI's address."""
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """What a task gives to its engine.
+
+    :param timeout: seconds after which a job is stopped. Default: never.
+    :param access: returns what Spark needs to reach the table's store. An engine whose Spark is set up for the store
+        beforehand does not call it. Default: Spark needs nothing.
+    :param store: opens the table's store, for an engine that exchanges files with its jobs there. Default: none.
+    :param leave: called while a staging job that outlives the task is at work, with the attempt and the seconds that
+        are left. It may raise to leave the wait to others; staging or awaiting the same job then finds the job again.
+        Default: the engine waits.
+    :param seen: called as soon as it is known where a job runs. Default: no call.
+    """
+
+    timeout: float | None = None
+    access: Callable[[], SparkAccess] | None = None
+    store: Callable[[], Store] | None = None
+    leave: Callable[[str, float | None], None] | None = None
+    seen: Seen | None = None
+
+
 class Engine(Protocol):
-    """Runs jobs on Spark. One engine serves one task, and its jobs run one after another."""
+    """Runs jobs on Spark. One engine serves one task, and its jobs run one after another.
+
+    An engine whose jobs may go on after the task's worker has died sets ``outlives_the_task`` and has its own
+    ``left_at_work``, ``wait_for``, ``kill`` and ``has_ended``. For other engines these have nothing to do.
+    """
+
+    outlives_the_task: bool = False
+    """Whether the Spark jobs of this connection go on after the task's worker has died."""
+
+    takes_functions: ClassVar[bool] = False
+    """Whether jobs may have the source kind ``function``, whose rows a function makes in this process."""
+
+    @classmethod
+    def of(cls, connection: Connection, around: Surroundings) -> Engine:
+        """Make the engine of a connection. Do not contact Spark yet.
+
+        :param connection: of the type for which the registry names the class.
+        :param around: what the task gives.
+        :raises InvalidWriteError: the connection is malformed.
+        """
 
     def analyze(self, job: StageJob) -> Analysis:
         """Return what the job would write, without writing it.
@@ -169,31 +316,97 @@ class Engine(Protocol):
     def stop(self) -> None:
         """Stop this engine's Spark work for good. It may be called from another thread or a signal handler."""
 
-
-@runtime_checkable
-class DurableEngine(Protocol):
-    """An engine whose Spark jobs may go on after the task's worker has died."""
-
-    @property
-    def outlives_the_task(self) -> bool:
-        """Whether the Spark jobs of this connection go on after the task's worker has died."""
-
     def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
-        """Return the attempts of a task whose jobs may still run, or have ended without a reader of their verdict.
+        """Return the attempts of a task whose jobs may still run, or have ended without a reader of their result.
 
         :param table_uri: the table's address for Spark.
         :param owner: the ``owner`` of the jobs.
         :param doing: the kind of the jobs, such as ``VacuumJob.doing``.
         """
+        return []
 
-    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-        """End the job that an earlier attempt left running, so that no work is done twice.
+    def wait_for(self, table_uri: str, attempt: str, doing: str) -> None:
+        """Wait for the job that an earlier attempt left running, so that no work is done twice.
 
         :param table_uri: the table's address for Spark.
         :param attempt: id of the earlier attempt.
         :param doing: the kind of its job, such as ``StageJob.doing``.
-        :param wanted: whether to wait until the job has ended. If not, the job is killed.
-        :raises SparkJobError: :meth:`Engine.stop` was called while this waited.
+        :raises SparkJobError: :meth:`stop` was called while this waited.
         :raises SparkJobTimeoutError: the job took too long since it was submitted, and was killed.
         :raises SparkUnavailableError: the cluster does not answer. The job goes on.
         """
+
+    def kill(self, table_uri: str, attempt: str, doing: str) -> None:
+        """Kill the job that an earlier attempt left running, and wait until it has ended.
+
+        :param table_uri: the table's address for Spark.
+        :param attempt: id of the earlier attempt.
+        :param doing: the kind of its job, such as ``StageJob.doing``.
+        :raises OneLakeError: as for :meth:`wait_for`.
+        """
+
+    @classmethod
+    def has_ended(cls, store: Store, attempt: str, doing: str) -> bool:
+        """Return whether the job of an attempt has left a result or an error, for a trigger that waits for it.
+
+        :param store: the table's store. Ask nothing else: a triggerer may reach neither Spark nor the cluster.
+        :param attempt: id of the attempt.
+        :param doing: the kind of its job, such as ``StageJob.doing``.
+        :raises OneLakeError: that is not known now.
+        """
+        return True
+
+
+class SparkEngine(Engine):
+    """An engine that runs the functions of ``spark_jobs``, each by the kind of its job."""
+
+    name: ClassVar[str]
+
+    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        """Run one job on Spark.
+
+        :param kind: a key of ``spark_jobs.main.JOBS``.
+        :param job: what the function reads.
+        :returns: what the function returned, and ``session_id`` if there is one.
+        :raises OneLakeError: as for :meth:`Engine.stage`.
+        """
+        raise NotImplementedError
+
+    def analyze(self, job: StageJob) -> Analysis:
+        """Return what the job would write; see :meth:`Engine.analyze`."""
+        found = self.run(ANALYSING, job)
+        return Analysis(found["schema_json"], found["input_files"], found["reads_target"])
+
+    def stage(self, job: StageJob) -> StageResult:
+        """Append the job's rows to its buffer; see :meth:`Engine.stage`."""
+        if job.buffer_uri is None:
+            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
+        return StageResult(engine=self.name, **self.run(job.doing, job))
+
+    def optimize(self, job: OptimizeJob) -> SparkResult:
+        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`."""
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
+
+    def vacuum(self, job: VacuumJob) -> SparkResult:
+        """Delete files that the table no longer names; see :meth:`Engine.vacuum`."""
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Refuse a time-out that is not above 0.
+
+    :param timeout: seconds; ``None`` for none.
+    :raises InvalidWriteError: the time-out is not above 0.
+    """
+    if timeout is not None and timeout <= 0:
+        raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+
+
+def _check_file_size(target_file_size: int | None) -> None:
+    """Refuse a file size that is not above 0.
+
+    :param target_file_size: bytes; ``None`` for no wish.
+    :raises InvalidWriteError: the size is not above 0.
+    """
+    if target_file_size is not None and target_file_size <= 0:
+        raise InvalidWriteError(f"target_file_size={target_file_size!r}: a size in bytes, above 0.")

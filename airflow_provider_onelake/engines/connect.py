@@ -10,15 +10,20 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlparse
 
-from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.base import (
+    Seen,
+    SparkEngine,
+    SparkJob,
+    StageJob,
+    Surroundings,
+    check_timeout,
+)
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
-from airflow_provider_onelake.engines.jobs import Seen, SparkJob, SparkResult
-from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
@@ -26,13 +31,12 @@ from airflow_provider_onelake.exceptions import (
     SparkJobTimeoutError,
     SparkUnavailableError,
 )
-from airflow_provider_onelake.spark_jobs import optimize as optimize_job
-from airflow_provider_onelake.spark_jobs import stage as spark_job
-from airflow_provider_onelake.spark_jobs import vacuum as vacuum_job
 from airflow_provider_onelake.spark_jobs.application import driver_ui, lasting_ui
+from airflow_provider_onelake.spark_jobs.main import JOBS
+from airflow_provider_onelake.spark_jobs.stage import FunctionFailedError, NoRowsError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from airflow.sdk import Connection
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,7 @@ _QUIET_SECONDS = 5
 _RETRY_MILLISECONDS = 250
 
 
-class ConnectEngine:
+class ConnectEngine(SparkEngine):
     """Runs jobs on a Spark Connect server, each in an isolated session.
 
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
@@ -56,6 +60,7 @@ class ConnectEngine:
     """
 
     name = "connect"
+    takes_functions = True
 
     def __init__(
         self,
@@ -67,8 +72,7 @@ class ConnectEngine:
         url = urlparse(remote)
         if url.scheme != "sc" or not url.hostname:
             raise InvalidWriteError(f"{url.netloc or remote!r} is no address of Spark Connect: 'sc://host:port'.")
-        if timeout is not None and timeout <= 0:
-            raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+        check_timeout(timeout)
         self._remote = _encoded(remote)
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
         self._timeout = timeout
@@ -77,39 +81,12 @@ class ConnectEngine:
         self._running: _Running | None = None
         self._stopped = False
 
-    def analyze(self, job: StageJob) -> Analysis:
-        """Tell what the job would write; see :meth:`Engine.analyze`.
+    @classmethod
+    def of(cls, connection: Connection, around: Surroundings) -> ConnectEngine:
+        """Make the engine of a connection of the type ``spark_connect``; see :meth:`Engine.of`."""
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-        :param job: its ``buffer_uri`` is not used.
-        """
-        found, _ = self._run(spark_job.analyze, job, "analysing")
-        return Analysis(**found)
-
-    def stage(self, job: StageJob) -> StageResult:
-        """Append the job's rows to its buffer; see :meth:`Engine.stage`.
-
-        :param job: with a ``buffer_uri``.
-        """
-        if job.buffer_uri is None:
-            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
-        done, session_id = self._run(spark_job.stage, job)
-        return StageResult(engine=self.name, session_id=session_id, **done)
-
-    def optimize(self, job: OptimizeJob) -> SparkResult:
-        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`.
-
-        :param job: of one compaction.
-        """
-        done, session_id = self._run(optimize_job.optimize, job)
-        return SparkResult(engine=self.name, session_id=session_id, **done)
-
-    def vacuum(self, job: VacuumJob) -> SparkResult:
-        """Delete files that the table no longer names; see :meth:`Engine.vacuum`.
-
-        :param job: of one table.
-        """
-        done, session_id = self._run(vacuum_job.vacuum, job)
-        return SparkResult(engine=self.name, session_id=session_id, **done)
+        return cls(SparkConnectHook(connection.conn_id).get_connection_url(), around.timeout, seen=around.seen)
 
     def stop(self) -> None:
         """Interrupt what runs, release its session, and refuse further jobs."""
@@ -123,13 +100,9 @@ class ConnectEngine:
         threading.Thread(target=running.interrupt, name="stop-spark", daemon=True).start()
         running.interrupted.wait(_STOP_SECONDS)
 
-    def _run(
-        self,
-        run: Callable[[SparkSession, dict[str, Any]], dict[str, Any]],
-        job: SparkJob,
-        doing: str | None = None,
-    ) -> tuple[dict[str, Any], str]:
-        what = f"{doing or job.doing} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
+    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        """Run one job in a session of its own; see :meth:`SparkEngine.run`."""
+        what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
         self._check_stopped(what)
         try:
             running = _Running(self._remote, job)
@@ -153,10 +126,10 @@ class ConnectEngine:
             if fields.get("rows") is not None:
                 fields["rows"] = running.asked.during(fields["rows"])
                 fields["asked"] = partial(running.asked.texts, running.session.client)
-            return run(running.session, fields), running.session_id
-        except spark_job.NoRowsError as error:
+            return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
+        except NoRowsError as error:
             raise InvalidWriteError(f"{error} Nothing was written.") from error
-        except spark_job.FunctionFailedError as error:
+        except FunctionFailedError as error:
             cause = error.__cause__
             if cause is None or running.ended is not None:
                 raise self._explain(error, running, what) from error

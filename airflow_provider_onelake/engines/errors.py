@@ -8,9 +8,8 @@ An unknown error counts as transient, because a retry of staging repeats no work
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from airflow_provider_onelake.engines.missing import what_to_add
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ConstraintViolatedError,
@@ -22,7 +21,9 @@ from airflow_provider_onelake.exceptions import (
     SparkUnavailableError,
     StoreFullError,
     UnsupportedFeatureError,
+    causes_of,
 )
+from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, HADOOP, S3_PACKAGES, delta_package
 
 # The first entry with which a condition begins decides. SQLSTATEs are coarser, so they are looked at after these.
 _CONDITIONS: tuple[tuple[str, type[OneLakeError]], ...] = (
@@ -72,6 +73,33 @@ _WORDS: tuple[tuple[str, type[OneLakeError]], ...] = (
     (r"Permission denied|AccessControlException|AuthorizationPermissionMismatch|AccessDenied\b", AccessDeniedError),
     (r"AccessDeniedException|Status ?Code: (?:401|403)\b", AccessDeniedError),
     (r"server side session identifier|Cannot invoke RPC", SparkUnavailableError),
+)
+
+_FILE_SYSTEM = f"It lacks the file system of the store. Add {{}} to its packages (for Hadoop {HADOOP}, or as its own)."
+
+# What to add to a Spark that lacks something. The first pattern that matches decides.
+_ADVICE = (
+    (
+        r"NoAuthWithAWSException|KeyProviderException|No AWS Credentials",
+        (
+            "It has no credentials for the table's store. Start it with the settings and the environment that "
+            "OneLakeHook().spark_access(table) names, or with an identity of its own."
+        ),
+    ),
+    (
+        r'for scheme "?s3\b(?!a)',
+        "It reads S3 by addresses that begin with s3a://, and one here begins with s3://: correct the source.",
+    ),
+    (r'fs[./]s3a\b|for scheme "?s3a', _FILE_SYSTEM.format(", ".join(S3_PACKAGES))),
+    (r'fs[./]azurebfs\b|for scheme "?abfs', _FILE_SYSTEM.format(", ".join(AZURE_PACKAGES))),
+    (r"this task has put there", "Let it reach the store, or the disk, of the lakehouse's connection."),
+    (
+        r"DELTA_CONFIGURE_SPARK_SESSION",
+        (
+            "Start it with spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
+            "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog."
+        ),
+    ),
 )
 
 _CONFLICTS = (
@@ -139,7 +167,7 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
     said = _message(error)
     if kind is SparkSetUpError:
-        advice = f"{what_to_add(_texts(error))} Then clear this task; the table is unchanged."
+        advice = f"{_what_to_add(_texts(error))} Then clear this task; the table is unchanged."
         return SparkSetUpError(f"Spark at {where} is not set up for {doing}. {advice} Spark said: {said}")
     if kind is SparkUnavailableError:
         return SparkUnavailableError(f"Spark at {where} went away while {doing}. {_AGAIN} Spark said: {said}")
@@ -210,12 +238,8 @@ def _conditions(error: BaseException, texts: list[str]) -> Iterator[tuple[str, s
 
 def _texts(error: BaseException) -> Iterator[str]:
     """Yield the text of an error and of its causes, in Python and in the JVM."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    for cause in causes_of(error):
         yield from _own_texts(cause)
-        cause = cause.__cause__ or cause.__context__
 
 
 def _own_texts(error: BaseException) -> Iterator[str]:
@@ -250,3 +274,12 @@ def _jvm_texts(error: BaseException) -> list[str]:
     # Drop the frames: they have no conditions, and the class names in them could match a pattern of _WORDS.
     lines = "\n".join(line for line in stack.splitlines() if not line.startswith("\tat "))
     return re.split(r"^Caused by: ", lines, flags=re.MULTILINE)
+
+
+def _what_to_add(said: Iterable[str]) -> str:
+    """Return advice on what to add to a Spark that lacks something. A package is named with its version."""
+    text = "\n".join(said)
+    for pattern, advice in _ADVICE:
+        if re.search(pattern, text):
+            return advice
+    return f"It lacks the JARs of Delta Lake. Add {delta_package()} to its packages, or the one that fits its version."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -20,6 +21,27 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_SPARK_CONN_ID = "spark_connect_default"
 
+ENGINES = {
+    "spark_connect": "airflow_provider_onelake.engines.connect:ConnectEngine",
+    "spark": "airflow_provider_onelake.engines.submit.engine:SubmitEngine",
+}
+"""The engines' classes by type of connection. A class is imported when a connection of its type is used."""
+
+
+def engine_class(connection: Connection) -> type[Engine]:
+    """Choose the engine's class by the type of the connection.
+
+    :param connection: of Spark.
+    :raises InvalidWriteError: no engine supports the connection's type.
+    """
+    if connection.conn_type not in ENGINES:
+        raise InvalidWriteError(
+            f"The connection {connection.conn_id} is of the type {connection.conn_type!r}; Spark is reached through "
+            f"connections of the types {' and '.join(map(repr, ENGINES))}. Nothing was staged."
+        )
+    found: type[Engine] = resolve_name(ENGINES[connection.conn_type])
+    return found
+
 
 def engine_for(
     spark_conn_id: str,
@@ -29,14 +51,11 @@ def engine_for(
     leave: Callable[[str, float | None], None] | None = None,
     seen: Callable[[str], None] | None = None,
 ) -> Engine:
-    """Choose the engine by the type of the connection.
+    """Make the engine of a connection.
 
-    :param spark_conn_id: a connection of the type ``spark_connect`` or ``spark``.
-    :param timeout: in seconds, after which a job is stopped; ``None`` for never.
-    :param access: returns what Spark needs to reach the table's store. It is called only for spark-submit, because a
-        Spark Connect server is set up for the store beforehand. Default: Spark needs nothing.
-    :param store: opens the table's store, through which plan and verdict go in cluster mode. Default: none.
-    :param leave: takes over the wait when a driver in cluster mode is at work. Default: the engine waits.
+    The other parameters are those of :class:`~airflow_provider_onelake.engines.base.Surroundings`.
+
+    :param spark_conn_id: a connection of a type in :data:`ENGINES`.
     :param seen: called with the address of Spark's UI once it is known. The address is ``spark_ui`` of the connection's
         extra, with ``{application_id}`` and ``{session_id}`` filled in, else Spark's own. Default: no call.
     :returns: the engine. It has not contacted Spark yet.
@@ -44,30 +63,12 @@ def engine_for(
     """
     from airflow.sdk import BaseHook
 
+    from airflow_provider_onelake.engines.base import Surroundings
+
     connection = BaseHook.get_connection(spark_conn_id)
     told = partial(_tell, connection, seen) if seen is not None else None
-    if connection.conn_type == "spark_connect":
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-
-        from airflow_provider_onelake.engines.connect import ConnectEngine
-
-        return ConnectEngine(SparkConnectHook(spark_conn_id).get_connection_url(), timeout, seen=told)
-    if connection.conn_type == "spark":
-        from airflow.sdk.log import mask_secret
-
-        from airflow_provider_onelake.engines.submit.engine import SubmitEngine
-        from airflow_provider_onelake.engines.submit.settings import SubmitTarget, secrets
-        from airflow_provider_onelake.storage.spark import SparkAccess
-
-        needed = access() if access is not None else SparkAccess()
-        # Spark's output goes into the task's log, so have Airflow mask the secrets there.
-        for value in secrets(needed.environment):
-            mask_secret(value)
-        return SubmitEngine(SubmitTarget.of(connection), timeout, needed, store, leave, told)
-    raise InvalidWriteError(
-        f"The connection {spark_conn_id} is of the type {connection.conn_type!r}; Spark is reached through connections "
-        "of the types 'spark_connect' and 'spark'. Nothing was staged."
-    )
+    around = Surroundings(timeout=timeout, access=access, store=store, leave=leave, seen=told)
+    return engine_class(connection).of(connection, around)
 
 
 def _tell(

@@ -28,7 +28,8 @@ LOG_DIRECTORY = "_delta_log"
 # An absolute path begins with a slash or a scheme. Hadoop writes file:/ with one slash.
 _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Writes JSON as a log has it: in one line, without blanks."""
 
 
 class DeletionVector(TypedDict):
@@ -184,7 +185,7 @@ def parse_actions(data: bytes, where: str) -> list[Action]:
 
 def dump_actions(actions: Iterable[Action]) -> bytes:
     """Return actions as the content of a log entry, in the given order."""
-    return ("\n".join(map(_encode, actions)) + "\n").encode()
+    return ("\n".join(map(encode, actions)) + "\n").encode()
 
 
 @overload

@@ -9,34 +9,29 @@ not: the ALTER checks every row of the table against it, but it could not see th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_onelake.log.actions import Metadata
 from airflow_provider_onelake.log.schema import (
+    CHAR_OR_VARCHAR,
+    COLLATIONS,
+    DEFAULT,
     Column,
     column_mapping,
     columns,
     constraints,
     fields,
+    flag,
     partition_columns,
 )
+from airflow_provider_onelake.log.types import JsonType, is_wider, name_of
 
 _TYPE_CHANGES = "delta.typeChanges"
 # Prefixes of the keys in a field's metadata by which Delta and Spark say what its values must be.
-_MEANINGFUL = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING", "__COLLATIONS")
+_MEANINGFUL = ("delta.", DEFAULT, "EXISTS_DEFAULT", CHAR_OR_VARCHAR, COLLATIONS)
 # Prefixes of keys that are compared separately, or that do not matter to a reader.
 _APART = ("delta.columnMapping.", _TYPE_CHANGES)
-_DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
-# The digits before the point that a decimal needs to hold each integer type, by Delta's rule for type widening.
-_WHOLE = {"byte": 10, "short": 10, "integer": 10, "long": 20}
-_WIDER = {
-    "byte": ("short", "integer", "long", "double"),
-    "short": ("integer", "long", "double"),
-    "integer": ("long", "double"),
-    "float": ("double",),
-}
 
 
 def incompatibilities(staged: Metadata, current: Metadata) -> Iterator[str]:
@@ -61,7 +56,7 @@ def incompatibilities(staged: Metadata, current: Metadata) -> Iterator[str]:
         if constraints(staged).get(name) != expression:
             yield f"CHECK {name} ({expression}) was added"
     compatible = "delta.enableIcebergCompatV2"
-    if _is_on(current, compatible) and not _is_on(staged, compatible):
+    if flag(current, compatible) and not flag(staged, compatible):
         yield "it must be readable as Iceberg now (icebergCompatV2), which the staged files were not written for"
 
 
@@ -103,18 +98,18 @@ def _column(staged: Column, current: Column, name: str, partition: bool, nested:
         yield from _type(staged.type, current.type, name)
 
 
-def _type(staged: Any, current: Any, name: str) -> Iterator[str]:
+def _type(staged: JsonType, current: JsonType, name: str) -> Iterator[str]:
     """Compare two types; messages name a nested field by its path."""
     if isinstance(staged, str) or isinstance(current, str) or staged["type"] != current["type"]:
         if staged != current:
-            yield f"column {name} is {_name(current)}, not {_name(staged)}"
+            yield f"column {name} is {name_of(current)}, not {name_of(staged)}"
         return
     if staged["type"] == "struct":
         yield from _fields(fields(staged), fields(current), f"{name}.")
         return
     for part, nulls in (("elementType", "containsNull"), ("keyType", ""), ("valueType", "valueContainsNull")):
-        if part in staged or part in current:
-            yield from _type(staged.get(part), current.get(part), f"{name}.{part.removesuffix('Type')}")
+        if part in staged:
+            yield from _type(staged[part], current[part], f"{name}.{part.removesuffix('Type')}")
         if nulls and staged.get(nulls) and not current.get(nulls):
             yield f"column {name} may hold no NULL now"
 
@@ -123,20 +118,9 @@ def _widened(staged: str, current: Column) -> bool:
     """Say whether the type changes that the table records lead from the staged type to the current one."""
     kind = staged
     for change in current.metadata.get(_TYPE_CHANGES) or ():
-        if not change.get("fieldPath") and change["fromType"] == kind and _is_wider(kind, change["toType"]):
+        if not change.get("fieldPath") and change["fromType"] == kind and is_wider(kind, change["toType"]):
             kind = change["toType"]
     return bool(kind == current.type)
-
-
-def _is_wider(before: str, after: str) -> bool:
-    wider = _DECIMAL.fullmatch(after)
-    if wider is None:
-        return after in _WIDER.get(before, ())
-    precision, scale = int(wider[1]), int(wider[2])
-    if before in _WHOLE:
-        return precision - scale >= _WHOLE[before] and scale >= 0
-    narrow = _DECIMAL.fullmatch(before)
-    return narrow is not None and precision - int(narrow[1]) >= scale - int(narrow[2]) >= 0
 
 
 def _partitioning(metadata: Metadata) -> list[str]:
@@ -146,14 +130,6 @@ def _partitioning(metadata: Metadata) -> list[str]:
 
 def _meaning(column: Column) -> dict[str, Any]:
     return {k: v for k, v in column.metadata.items() if k.startswith(_MEANINGFUL) and not k.startswith(_APART)}
-
-
-def _is_on(metadata: Metadata, name: str) -> bool:
-    return str((metadata.get("configuration") or {}).get(name, "")).lower() == "true"
-
-
-def _name(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind["type"])
 
 
 def _list(names: tuple[str, ...]) -> str:

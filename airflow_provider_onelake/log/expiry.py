@@ -16,6 +16,7 @@ import attrs
 from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
 from airflow_provider_onelake.log.replay import SIDECARS, Checkpoint, LogFiles, read_checkpoint, sidecar_path
+from airflow_provider_onelake.log.schema import setting
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.snapshot import Snapshot
@@ -60,7 +61,7 @@ def clean_up_log(store: Store, snapshot: Snapshot, now: datetime, keep_from: int
     :raises TablePropertyError: the table's retention cannot be read; nothing was deleted.
     :raises StoreUnavailableError: the store did not answer; some objects may be deleted.
     """
-    if str(snapshot.configuration.get("delta.enableExpiredLogCleanup", "true")).lower() == "false":
+    if setting(snapshot.metadata, "delta.enableExpiredLogCleanup") == "false":
         return CleanedUp(None, ())
     expired_before = now - max(timedelta(days=snapshot.log_retention_days), _LEAST_AGE)
     listing = list(store.list(LOG_DIRECTORY))

@@ -1,16 +1,20 @@
-"""Which tables we commit to: an explicit allow-list of protocol features (docs/which-tables.md).
+"""Which tables we commit to, by the features of their protocol (docs/which-tables.md), and which ones a new table needs.
 
-A table with any other feature is refused before Spark runs. Older tables do not name features but have a writer version
-that implies some; such a table is refused only if it uses a feature that is not on the list.
+A table with a feature outside an explicit list is refused before Spark runs. Older tables do not name features but have
+a writer version that implies some; such a table is refused only if it uses a feature that is not on the list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Metadata, Protocol
-from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.log.schema import CONSTRAINT, DEFAULT, GENERATION, columns, flag, setting
+from airflow_provider_onelake.log.types import struct_of, types_within
 
 ALLOWED = frozenset(
     {
@@ -59,16 +63,46 @@ _REASONS: Mapping[str, str] = {
 }
 _UNKNOWN = "this version does not know it"
 _LEGACY_READER, _LEGACY_WRITER = 2, 6
-# By property: the value that switches a feature on, the feature, and the lowest legacy (reader, writer) version that
-# has the feature without naming it (None: it must always be named).
-_SWITCHES: Mapping[str, tuple[str, str, tuple[int, int] | None]] = {
-    "delta.enableChangeDataFeed": ("true", "changeDataFeed", (1, 4)),
-    "delta.enableIcebergCompatV2": ("true", "icebergCompatV2", None),
-    "delta.enableInCommitTimestamps": ("true", "inCommitTimestamp", None),
-    "delta.enableRowTracking": ("true", "rowTracking", None),
-    "delta.enableTypeWidening": ("true", "typeWidening", None),
-    "delta.checkpointPolicy": ("v2", "v2Checkpoint", None),
-}
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_COLUMN_MAPPING = "delta.columnMapping.mode"
+
+
+@attrs.frozen
+class _Switch:
+    """A property that needs a feature in the protocol.
+
+    :param value: what the property is then, in lower case.
+    :param for_readers: whether readers must know the feature too.
+    :param legacy: the lowest legacy (reader, writer) version that has the feature without naming it; ``None`` for a
+        feature that must always be named.
+    :param by_spark: whether only Spark can create a table with it, because it takes more than a property and a name.
+    """
+
+    property: str
+    value: str
+    feature: str
+    for_readers: bool = False
+    legacy: tuple[int, int] | None = None
+    by_spark: bool = False
+
+
+_SWITCHES = (
+    _Switch("delta.enableRowTracking", "true", "rowTracking", by_spark=True),
+    _Switch("delta.enableIcebergCompatV2", "true", "icebergCompatV2", by_spark=True),
+    _Switch(_COLUMN_MAPPING, "id", "columnMapping", True, (2, 5), by_spark=True),
+    _Switch(_COLUMN_MAPPING, "name", "columnMapping", True, (2, 5)),
+    _Switch("delta.enableChangeDataFeed", "true", "changeDataFeed", legacy=(1, 4)),
+    _Switch("delta.enableDeletionVectors", "true", "deletionVectors", True),
+    _Switch(IN_COMMIT_TIMESTAMPS, "true", "inCommitTimestamp"),
+    _Switch("delta.enableTypeWidening", "true", "typeWidening", True),
+    _Switch("delta.checkpointPolicy", "v2", "v2Checkpoint", True),
+)
+_MADE_HERE = frozenset(switch.property for switch in _SWITCHES if not switch.by_spark)
+# Engines write deletion vectors only where the property and the protocol both say so: the property alone is harmless.
+_IGNORED_ALONE = "deletionVectors"
+# These properties look like switches of the protocol, but change nothing in it.
+_PLAIN = ("delta.enableExpiredLogCleanup", "delta.enableFullRetentionRollback")
+_OF_PROTOCOL = ("delta.feature.", "delta.minreaderversion", "delta.minwriterversion")
 _MAPPING_MODES = ("", "none", "name", "id")
 
 
@@ -96,17 +130,55 @@ def features_of(protocol: Protocol) -> frozenset[str]:
     return frozenset((*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())))
 
 
-def append_only(metadata: Metadata) -> bool:
-    """Say whether a table is append-only, so that no commit may delete or change rows."""
-    return _property(metadata, "delta.appendOnly") == "true"
+def new_protocol(fields: list[dict[str, Any]], metadata: Metadata, table: str) -> Protocol:
+    """Return the least protocol that a new table needs; features are named, so that other engines can read it.
 
-
-def has_in_commit_timestamps(metadata: Metadata) -> bool:
-    """Say whether every commit of a table must carry an in-commit timestamp.
-
+    :param fields: of the table's schema.
     :param metadata: the table's ``metaData``.
+    :param table: what messages call the table.
+    :raises UnsupportedFeatureError: a property asks for what only Spark can set up, or for a feature by name.
     """
-    return _property(metadata, "delta.enableInCommitTimestamps") == "true"
+    switched = [switch for switch in _SWITCHES if setting(metadata, switch.property) == switch.value]
+    for switch in switched:
+        if switch.by_spark:
+            raise UnsupportedFeatureError(
+                f"{table} cannot be created with {switch.property}={switch.value}: it is set up by more than a "
+                "property. Nothing was created: make the table with Spark (CREATE TABLE), and write to it from here."
+            )
+    configuration = metadata.get("configuration") or {}
+    for name, value in configuration.items():
+        if _would_stay_words(name, str(value)):
+            raise UnsupportedFeatureError(
+                f"{table} cannot be created with {name}={value}: a feature of the protocol is switched on here by the "
+                f"columns that need it and by {', '.join(sorted(_MADE_HERE))}. Nothing was created: leave it out, or "
+                "make the table with Spark (CREATE TABLE), and write to it from here."
+            )
+    by_columns = set(_by_columns(fields))
+    writer = {"appendOnly", "invariants", *by_columns, *(switch.feature for switch in switched)}
+    reader = {"timestampNtz"} & by_columns | {switch.feature for switch in switched if switch.for_readers}
+    if any(name.startswith(CONSTRAINT) for name in configuration):
+        writer.add("checkConstraints")
+    if writer == {"appendOnly", "invariants"}:
+        return {"minReaderVersion": 1, "minWriterVersion": 2}
+    protocol: Protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": sorted(writer)}
+    return {**protocol, "minReaderVersion": 3, "readerFeatures": sorted(reader)} if reader else protocol
+
+
+def _would_stay_words(name: str, value: str) -> bool:
+    """Say whether a property is about the protocol, and would be written down without changing it."""
+    if name.lower().startswith(_OF_PROTOCOL):
+        return True
+    switch = name.lower().startswith("delta.enable") and value.lower() != "false"
+    return switch and name not in (*_MADE_HERE, *_PLAIN)
+
+
+def _by_columns(fields: list[dict[str, Any]]) -> Iterator[str]:
+    if any(GENERATION in field["metadata"] for field in fields):
+        yield "generatedColumns"
+    if any(DEFAULT in field["metadata"] for field in fields):
+        yield "allowColumnDefaults"
+    if "timestamp_ntz" in types_within(struct_of(fields)):
+        yield "timestampNtz"
 
 
 def _named(protocol: Protocol) -> Iterator[tuple[str, str]]:
@@ -129,10 +201,10 @@ def _in_use(metadata: Metadata) -> Iterator[tuple[str, str]]:
     """Yield what the table's columns and properties demand, with the reason why we refuse it."""
     if any(key.startswith("delta.identity.") for column in columns(metadata).values() for key in column.metadata):
         yield "identityColumns", _IDENTITY
-    mode = _property(metadata, "delta.columnMapping.mode")
+    mode = setting(metadata, _COLUMN_MAPPING)
     if mode not in _MAPPING_MODES:
         yield f"columnMapping by {mode}", _UNKNOWN
-    if _property(metadata, "delta.rowTrackingSuspended") == "true":
+    if flag(metadata, "delta.rowTrackingSuspended"):
         yield "delta.rowTrackingSuspended", "files would need row ids on some commits and must have none on others"
     for name in metadata.get("configuration") or {}:
         if name.startswith(("delta.coordinatedCommits.commitCoordinator", "delta.managedCommit")):
@@ -151,12 +223,8 @@ def _without_protocol(protocol: Protocol, metadata: Metadata) -> Iterator[tuple[
         # From writer version 7 on, a table has only the features that its protocol names.
         return legacy is None or version[1] > _LEGACY_WRITER or version[0] < legacy[0] or version[1] < legacy[1]
 
-    for name, (value, feature, legacy) in _SWITCHES.items():
-        if _property(metadata, name) == value and missing(feature, legacy):
-            yield feature, reason
-    if _property(metadata, "delta.columnMapping.mode") in ("name", "id") and missing("columnMapping", (2, 5)):
-        yield "columnMapping", reason
-
-
-def _property(metadata: Metadata, name: str) -> str:
-    return str((metadata.get("configuration") or {}).get(name, "")).lower()
+    for switch in _SWITCHES:
+        if switch.feature == _IGNORED_ALONE or setting(metadata, switch.property) != switch.value:
+            continue
+        if missing(switch.feature, switch.legacy):
+            yield switch.feature, reason

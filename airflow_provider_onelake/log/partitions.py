@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, Metadata, Remove
-from airflow_provider_onelake.log.predicates import TRUE, Condition, all_of, compile_predicate
-from airflow_provider_onelake.log.schema import Column, columns, partition_columns
+from airflow_provider_onelake.log.comparisons import TRUE, Condition, all_of
+from airflow_provider_onelake.log.predicates import compile_predicate
+from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, COLLATIONS, Column, columns, partition_columns
+from airflow_provider_onelake.log.types import JsonType
 from airflow_provider_onelake.log.values import (
     FarDate,
     FarTime,
@@ -39,18 +40,15 @@ __all__ = [
     "unreadable",
 ]
 
-# Delta stores CHAR, VARCHAR and collated columns as plain strings, and keeps the real type in these fields of the
-# column's metadata. Spark compares CHAR and collated columns differently from plain strings.
-_CHAR_OR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
-_COLLATIONS = "__COLLATIONS"
 _CHAR = re.compile(r"char\([0-9]+\)")
 
 
-def _type_of(column: Column) -> Any:
-    declared = str(column.metadata.get(_CHAR_OR_VARCHAR) or "")
+def _type_of(column: Column) -> JsonType:
+    # Spark compares CHAR and collated columns differently from plain strings.
+    declared = str(column.metadata.get(CHAR_OR_VARCHAR) or "")
     if _CHAR.fullmatch(declared):
         return declared
-    collations = column.metadata.get(_COLLATIONS)
+    collations = column.metadata.get(COLLATIONS)
     if isinstance(collations, Mapping) and collations:
         return f"string collate {', '.join(map(str, collations.values()))}"
     return column.type
@@ -64,7 +62,7 @@ class Partitioning:
     :param physical: the physical name of every column whose physical name differs; ``partitionValues`` use it.
     """
 
-    types: Mapping[str, Any]
+    types: Mapping[str, JsonType]
     physical: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @classmethod
@@ -115,7 +113,7 @@ class Partitioning:
         return "/".join(f"{name}={_shown(v)}" for name, v in zip(self.types, partition, strict=True))
 
 
-def _value(spelling: str | None, kind: Any) -> PartitionValue:
+def _value(spelling: str | None, kind: JsonType) -> PartitionValue:
     try:
         return typed_value(spelling, kind)
     except ValueError:

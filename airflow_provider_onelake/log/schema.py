@@ -11,11 +11,15 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.log.actions import Metadata
+from airflow_provider_onelake.log.types import JsonType
 
-_GENERATION = "delta.generationExpression"
-_DEFAULT = "CURRENT_DEFAULT"
-_CONSTRAINT = "delta.constraints."
+GENERATION = "delta.generationExpression"
+DEFAULT = "CURRENT_DEFAULT"
+CONSTRAINT = "delta.constraints."
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
+# Delta stores CHAR, VARCHAR and collated columns as plain strings, and keeps the real type in the column's metadata.
+CHAR_OR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+COLLATIONS = "__COLLATIONS"
 MAPPING_ID = "delta.columnMapping.id"
 
 
@@ -30,19 +34,19 @@ class Column:
     """
 
     name: str
-    type: Any
+    type: JsonType
     nullable: bool
     metadata: Mapping[str, Any]
 
     @property
     def generation(self) -> str | None:
         """The expression that generates the column, if any."""
-        return self.metadata.get(_GENERATION)
+        return self.metadata.get(GENERATION)
 
     @property
     def default(self) -> str | None:
         """The column's default expression, if any."""
-        return self.metadata.get(_DEFAULT)
+        return self.metadata.get(DEFAULT)
 
     @property
     def physical_name(self) -> str:
@@ -97,7 +101,17 @@ def column_mapping(metadata: Metadata) -> str:
 
     :param metadata: a ``metaData`` action's body.
     """
-    return str((metadata.get("configuration") or {}).get("delta.columnMapping.mode") or "none").lower()
+    return setting(metadata, "delta.columnMapping.mode") or "none"
+
+
+def setting(metadata: Metadata, name: str) -> str:
+    """Return the value of a table's property in lower case; an empty text where it is not set."""
+    return str((metadata.get("configuration") or {}).get(name) or "").lower()
+
+
+def flag(metadata: Metadata, name: str) -> bool:
+    """Say whether a table's property is switched on."""
+    return setting(metadata, name) == "true"
 
 
 def constraints(metadata: Metadata) -> dict[str, str]:
@@ -106,4 +120,4 @@ def constraints(metadata: Metadata) -> dict[str, str]:
     :param metadata: a ``metaData`` action's body.
     """
     configuration = metadata.get("configuration") or {}
-    return {k.removeprefix(_CONSTRAINT): v for k, v in configuration.items() if k.startswith(_CONSTRAINT)}
+    return {k.removeprefix(CONSTRAINT): v for k, v in configuration.items() if k.startswith(CONSTRAINT)}

@@ -12,9 +12,9 @@ import attrs
 from airflow_provider_onelake.exceptions import LogGapError, TablePropertyError
 from airflow_provider_onelake.log.actions import DomainMetadata, Metadata, Protocol
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.features import append_only, check_supported, features_of, has_in_commit_timestamps
+from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS, check_supported, features_of
 from airflow_provider_onelake.log.partitions import Partitioning
-from airflow_provider_onelake.log.schema import column_mapping
+from airflow_provider_onelake.log.schema import column_mapping, flag
 
 # Delta's defaults of delta.deletedFileRetentionDuration and delta.logRetentionDuration.
 _RETENTION_DAYS = 7.0
@@ -68,7 +68,7 @@ class Snapshot:
             domains = live_domains(domains, commit.domains.values())
             if commit.in_commit_timestamp is not None:
                 stamp = commit.in_commit_timestamp
-            elif not has_in_commit_timestamps(metadata):
+            elif not flag(metadata, IN_COMMIT_TIMESTAMPS):
                 stamp = None
             # Else a writer left out a timestamp that the table requires. Keep the last known one: the next commit's
             # timestamp must be later than that.
@@ -89,7 +89,7 @@ class Snapshot:
     @property
     def has_in_commit_timestamps(self) -> bool:
         """Whether every commit must carry an in-commit timestamp."""
-        return has_in_commit_timestamps(self.metadata)
+        return flag(self.metadata, IN_COMMIT_TIMESTAMPS)
 
     @cached_property
     def writer_features(self) -> frozenset[str]:
@@ -119,7 +119,7 @@ class Snapshot:
     @property
     def has_change_feed(self) -> bool:
         """Whether the table's change data feed is switched on."""
-        return str(self.configuration.get("delta.enableChangeDataFeed", "")).lower() == "true"
+        return flag(self.metadata, "delta.enableChangeDataFeed")
 
     def _domain(self, name: str) -> Mapping[str, Any]:
         body = self.domains.get(name)
@@ -143,7 +143,7 @@ class Snapshot:
     @property
     def append_only(self) -> bool:
         """Whether the table's rows may only ever be appended to."""
-        return append_only(self.metadata)
+        return flag(self.metadata, "delta.appendOnly")
 
     @property
     def retention_days(self) -> float:

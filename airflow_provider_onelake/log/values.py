@@ -17,8 +17,7 @@ from typing import Any
 
 import attrs
 
-INTEGERS: Mapping[str, int] = {"byte": 1, "short": 2, "integer": 4, "long": 8}
-"""Spark's names of the integer types, with their sizes in bytes."""
+from airflow_provider_onelake.log.types import INTEGERS, JsonType, precision_and_scale
 
 _BOOLEANS: Mapping[str, bool] = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
@@ -29,7 +28,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FRACTION = re.compile(r"(?<=[0-9])\.[0-9]*\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 _SPECIAL = re.compile(r"(?i)([+-]?)(?:inf|infinity)|nan")
-_DECIMAL = re.compile(r"decimal\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\)")
 # Spark casts strings to dates so: leading zeros may be missing, and text after a blank or a T is ignored.
 _DATE = re.compile(r"([+-]?[0-9]{4,7})-([0-9]{1,2})-([0-9]{1,2})(?:[ T].*)?", re.DOTALL)
 _TIME = re.compile(
@@ -97,7 +95,7 @@ PartitionValue = str | int | float | bool | bytes | Decimal | date | datetime | 
 Partition = tuple[PartitionValue, ...]
 
 
-def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
+def typed_value(spelling: str | None, column_type: JsonType) -> PartitionValue:
     """Return the value that a log's string stands for.
 
     :param spelling: the text as it stands in ``partitionValues``.
@@ -111,9 +109,17 @@ def typed_value(spelling: str | None, column_type: Any) -> PartitionValue:
     if column_type == "binary":
         # Spark and deltalake read a binary value as the bytes of its text.
         return spelling.encode("utf-8", "surrogatepass")
-    if not isinstance(column_type, str) or (column_type not in _TRIMMED and not column_type.startswith("decimal")):
+    if not isinstance(column_type, str):
         return spelling
-    return _trimmed_value(spelling.strip(" \t\n\r"), column_type)
+    if column_type in _TRIMMED:
+        return _trimmed_value(trimmed(spelling), column_type)
+    sized = precision_and_scale(column_type)
+    return spelling if sized is None else _decimal(trimmed(spelling), *sized)
+
+
+def trimmed(spelling: str) -> str:
+    """Return a text without the blanks around it that Spark ignores."""
+    return spelling.strip(" \t\n\r")
 
 
 def _trimmed_value(spelling: str, column_type: str) -> PartitionValue:
@@ -130,9 +136,7 @@ def _trimmed_value(spelling: str, column_type: str) -> PartitionValue:
         micros, zoned = micros_of(spelling)
         # Some engines write a zone even for a TIMESTAMP_NTZ. Spark ignores the zone, so add its offset again.
         return time_of(micros + (zoned or 0), None) if column_type == "timestamp_ntz" else time_of(micros, zoned)
-    if column_type in ("float", "double"):
-        return floating(spelling, single=column_type == "float")
-    return _decimal(spelling, column_type)
+    return floating(spelling, single=column_type == "float")
 
 
 def integer(spelling: str, column_type: str) -> int:
@@ -192,19 +196,9 @@ def _neighbour(single: float, towards: float) -> float:
     return float(struct.unpack("f", struct.pack("i", bits + step))[0])
 
 
-def precision_and_scale(column_type: str) -> tuple[int, int]:
-    """Return a decimal type's precision and scale: its number of digits, and how many of them are behind the point.
-
-    :param column_type: Spark's name of the type.
-    """
-    match = _DECIMAL.fullmatch(column_type)
-    return (int(match[1]), int(match[2])) if match else (10, 0)
-
-
-def _decimal(spelling: str, column_type: str) -> Decimal:
+def _decimal(spelling: str, precision: int, scale: int) -> Decimal:
     if not _NUMBER.fullmatch(spelling):
         raise ValueError(spelling)
-    precision, scale = precision_and_scale(column_type)
     # Like Spark, round digits beyond the type's scale.
     exact = Decimal(spelling) if fits(Decimal(spelling), precision, scale) else _rounded(Decimal(spelling), scale)
     if not fits(exact, precision, scale):

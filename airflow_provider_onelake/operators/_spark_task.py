@@ -139,8 +139,8 @@ class SparkTaskOperator(BaseOperator):
     def settle_earlier(self, log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
         """Wait for a Spark job that an earlier try left running, or kill the job if the work has changed since.
 
-        Only a driver in cluster mode goes on when its task's worker dies. The caller finds the rows that the driver
-        staged among the writer's buffers.
+        Only some engines' jobs go on when the task's worker dies. The caller finds the rows that such a job staged
+        among the writer's buffers.
 
         :param log: of the table.
         :param spec: of this attempt.
@@ -148,14 +148,13 @@ class SparkTaskOperator(BaseOperator):
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
-        from airflow_provider_onelake.engines.base import DurableEngine, StageJob
+        from airflow_provider_onelake.engines.base import StageJob
         from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
         from airflow_provider_onelake.staging.claims import claim
         from airflow_provider_onelake.staging.layout import WriterDirectory
         from airflow_provider_onelake.staging.prepare import same_work
 
-        engine = self.engine()
-        if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
+        if not self.engine().outlives_the_task:
             return
         # Claim first: a zombie, or a second task with the same key, must not touch another task's driver.
         claim(log, spec, prove=prove)
@@ -165,34 +164,38 @@ class SparkTaskOperator(BaseOperator):
             except BufferInvalidError:
                 continue  # It holds no spec of a writer, so it is never published.
             if read_marker(log.store, path) is None and earlier.attempt != spec.attempt:
-                self.settle(earlier.attempt, StageJob.doing, wanted=same_work(earlier, spec))
+                end = self.wait_for_job if same_work(earlier, spec) else self.kill_job
+                end(earlier.attempt, StageJob.doing)
 
     def left_at_work(self, owner: str, doing: str) -> list[str]:
-        """Return the earlier attempts whose Spark jobs may still run: a driver in cluster mode can.
+        """Return the earlier attempts whose Spark jobs may still run.
 
         :param owner: the name of the task in its run, which its jobs record.
         :param doing: the kind of the jobs, such as ``VacuumJob.doing``.
         """
-        from airflow_provider_onelake.engines.base import DurableEngine
+        return self.engine().left_at_work(self._spark_uri, owner, doing)
 
-        engine = self.engine()
-        if not isinstance(engine, DurableEngine) or not engine.outlives_the_task:
-            return []
-        return engine.left_at_work(self.hook.address(self.table).spark_uri, owner, doing)
-
-    def settle(self, attempt: str, doing: str, *, wanted: bool) -> None:
-        """Wait for the Spark job of an earlier attempt, or kill it.
+    def wait_for_job(self, attempt: str, doing: str) -> None:
+        """Wait for the Spark job of an earlier attempt.
 
         :param attempt: id of the earlier attempt.
         :param doing: the kind of its job, such as ``StageJob.doing``.
-        :param wanted: whether to wait for the job. If not, the job is killed.
         """
-        from airflow_provider_onelake.engines.base import DurableEngine
-
-        engine = self.engine()
-        if isinstance(engine, DurableEngine):
-            engine.settle(self.hook.address(self.table).spark_uri, attempt, doing, wanted=wanted)
+        self.engine().wait_for(self._spark_uri, attempt, doing)
         self.check_not_stopped()
+
+    def kill_job(self, attempt: str, doing: str) -> None:
+        """Kill the Spark job of an earlier attempt.
+
+        :param attempt: id of the earlier attempt.
+        :param doing: the kind of its job, such as ``StageJob.doing``.
+        """
+        self.engine().kill(self._spark_uri, attempt, doing)
+        self.check_not_stopped()
+
+    @property
+    def _spark_uri(self) -> str:
+        return self.hook.address(self.table).spark_uri
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Carry on after the triggerer.
@@ -211,15 +214,13 @@ class SparkTaskOperator(BaseOperator):
 
     def _take_back(self, attempt: str) -> None:
         """Remember the driver we deferred on, so that on_kill can end it before an engine has attached to it again."""
-        from airflow_provider_onelake.engines.base import DurableEngine, StageJob
+        from airflow_provider_onelake.engines.base import StageJob
 
         self.check_not_stopped()
         # Use a second engine, because on_kill stops the task's engine first. Make it now, because on_kill may be unable
         # to ask Airflow for the connection.
         engine = engine_for(self.spark_conn_id, None, None, self._store)
-        if isinstance(engine, DurableEngine):
-            uri = self.hook.address(self.table).spark_uri
-            self._left = partial(engine.settle, uri, attempt, StageJob.doing, wanted=False)
+        self._left = partial(engine.kill, self._spark_uri, attempt, StageJob.doing)
 
     def _end_left(self, end: Callable[[], None]) -> None:
         try:
@@ -233,6 +234,7 @@ class SparkTaskOperator(BaseOperator):
         self.log.info("The driver is at work; the triggerer waits for it")
         self.defer(
             trigger=DriverTrigger(
+                engine=f"{type(self._engine).__module__}:{type(self._engine).__qualname__}",
                 table=self.table,
                 attempt=attempt,
                 onelake_conn_id=self.onelake_conn_id,

@@ -100,7 +100,7 @@ class Writing:
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, key, buffer.path)
             if buffer.spec.attempt == spec.attempt:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
-                self.task.settle(spec.attempt, StageJob.doing, wanted=True)
+                self.task.wait_for_job(spec.attempt, StageJob.doing)
         else:
             staged = self.task.engine().stage(self._job(spec, buffer=decision.path, evolves=evolves))
             self.task.check_not_stopped()
@@ -156,11 +156,18 @@ class Writing:
     def _evolve(self, spec: WriteSpec) -> Snapshot:
         """Add the columns that only the rows have to the table, before the buffer copies the table's definition."""
         from airflow_provider_onelake.commit.evolve import add_columns
+        from airflow_provider_onelake.spark_jobs.columns import fit
 
         analysis = self.task.engine().analyze(self._job(spec, evolves=True))
         self.task.check_not_stopped()
         follow_up = self.task.hook.committer(self.log, self.task.table).after_commit
-        return add_columns(self.log, analysis.schema_json, generated=self._generated(), after_commit=follow_up)
+        return add_columns(
+            self.log,
+            analysis.schema_json,
+            lambda rows, table, by: fit(rows, table, self.log.table, missing_as_null=True, partition_columns=by),
+            generated=self._generated(),
+            after_commit=follow_up,
+        )
 
     def _publish(self, buffer: Buffer, policy: Policy | None = None) -> dict[str, Any]:
         from airflow_provider_onelake.staging.prepare import check_not_set_aside

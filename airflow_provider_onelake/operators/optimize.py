@@ -188,7 +188,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
 
     def _taken_over(self, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun) -> Shadow | None:
         """Return the shadow that an earlier try's driver is rewriting, if it still fits the plan. End other drivers."""
-        from airflow_provider_onelake.engines.maintenance import OptimizeJob
+        from airflow_provider_onelake.engines.base import OptimizeJob
         from airflow_provider_onelake.maintenance.shadow import reopen_shadow, shadow_path
         from airflow_provider_onelake.staging.buffers import write_marker
 
@@ -199,7 +199,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 found = shadow
                 self.log.info("%s: %s of an earlier try is taken over", log.table, shadow.path)
                 continue
-            self.settle(attempt, OptimizeJob.doing, wanted=False)
+            self.kill_job(attempt, OptimizeJob.doing)
             write_marker(log.store, shadow_path(name, attempt), {"reason": "another try compacts what pays now"})
         return found
 
@@ -207,7 +207,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         return f"{self.hook.namespace}/{run.dag}/{run.label}"
 
     def _optimize(self, shadow: Shadow, table_uri: str, shadow_uri: str, run: TaskRun) -> None:
-        from airflow_provider_onelake.engines.maintenance import OptimizeJob
+        from airflow_provider_onelake.engines.base import OptimizeJob
 
         self.engine().optimize(
             OptimizeJob(

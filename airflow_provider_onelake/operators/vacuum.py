@@ -113,7 +113,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a guard refused; nothing was deleted and nothing is retried.
         """
-        from airflow_provider_onelake.engines.maintenance import VacuumJob
+        from airflow_provider_onelake.engines.base import VacuumJob
         from airflow_provider_onelake.maintenance.vacuum import plan
 
         with terminal_errors_fail():
@@ -126,7 +126,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
                 self._record(log, terms, f"{run.dag}.{run.label}")
                 for attempt in self.left_at_work(run.owner(self.hook.namespace), VacuumJob.doing):
                     # Wait for an earlier try's job before planning, so that the plan leaves out what it deletes.
-                    self.settle(attempt, VacuumJob.doing, wanted=True)
+                    self.wait_for_job(attempt, VacuumJob.doing)
             todo = plan(log, terms)
             result = {"dry_run": self.only_dry_run, **describe(todo)}
             self._say(todo, result)
@@ -176,7 +176,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         return {**result, "files": len(outcome.deleted), "bytes": outcome.bytes, "left": len(outcome.left)}
 
     def _spark_vacuum(self, inventory: str, run: TaskRun) -> None:
-        from airflow_provider_onelake.engines.maintenance import VacuumJob
+        from airflow_provider_onelake.engines.base import VacuumJob
 
         address = self.hook.address(self.table)
         self.engine().vacuum(

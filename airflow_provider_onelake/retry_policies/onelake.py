@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import RetryDecision, RetryPolicy
 
 from airflow_provider_onelake.engines.errors import is_conflict, is_sparks, kind_of
-from airflow_provider_onelake.exceptions import CommitContentionError, OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    OneLakeError,
+    TerminalError,
+    TransientError,
+    causes_of,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -108,7 +113,7 @@ def failure_of(exception: BaseException) -> Failure | None:
 
     :param exception: the exception of a task. In a group of exceptions, the gravest one counts.
     """
-    for error in _chain(exception):
+    for error in causes_of(exception):
         if isinstance(error, BaseExceptionGroup):
             found = {failure_of(one) for one in error.exceptions}
             for failure in (Failure.TERMINAL, Failure.TRANSIENT, Failure.CONFLICT):
@@ -129,14 +134,6 @@ def _of(kind: type[OneLakeError]) -> Failure | None:
     if issubclass(kind, TransientError):
         return Failure.TRANSIENT
     return Failure.TERMINAL if issubclass(kind, TerminalError) else None
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _span(delay: float | timedelta) -> timedelta:

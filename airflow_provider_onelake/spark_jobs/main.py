@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["ALIVE", "CONNECT_VARIABLES", "ENVIRONMENT", "FORMAT", "main"]
+__all__ = ["ALIVE", "CONNECT_VARIABLES", "ENVIRONMENT", "FORMAT", "JOBS", "main"]
 
 FORMAT = 1
 """Of plans and verdicts. Both are written and read by one version of the package, so another one is an accident."""
@@ -49,12 +49,13 @@ _LONGEST = 20_000
 _STANDALONE = re.compile(r"driver-\d+-\d+")
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://?")
 
-_JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] = {
+JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] = {
     "analysing": analyze,
     "staging": stage,
     "compacting": optimize,
     "vacuuming": vacuum,
 }
+"""What runs on Spark, by kind of job."""
 
 
 def main(plan: str, verdict: str) -> int:
@@ -135,7 +136,7 @@ def end_with(alive: str | None) -> None:
 def _run(spark: SparkSession, plan: Mapping[str, Any]) -> dict[str, Any]:
     if plan["format"] != FORMAT:
         raise ValueError(f"The plan has format {plan['format']}; these are jobs of format {FORMAT}.")
-    return _JOBS[plan["kind"]](spark, plan["job"])
+    return JOBS[plan["kind"]](spark, plan["job"])
 
 
 def _session() -> SparkSession:

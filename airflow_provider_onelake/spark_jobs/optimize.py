@@ -44,7 +44,7 @@ def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     A second run of the same shadow does nothing. Where the first died before it committed, its files are nobody's.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.maintenance.OptimizeJob``.
+    :param job: fields of ``engines.base.OptimizeJob``.
     :returns: ``application_id`` and ``ui``.
     """
     _configure(spark, job)

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import httpx
 
-from airflow_provider_onelake.exceptions import AddressError, ObjectNotFoundError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import AddressError, ObjectNotFoundError
 from airflow_provider_onelake.storage.errors import as_store_error
-from airflow_provider_onelake.storage.stores import Tries
+from airflow_provider_onelake.storage.stores import tries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,13 +64,7 @@ class BlobDeletes:
             # HTTP clients resolve such segments before they send a URL, so another object would be deleted.
             raise AddressError(f"{path!r} is no path of an object below {self._name}. Nothing was deleted.")
         # Deleting an object twice does no harm, so repeat a delete whose answer was lost.
-        trying = Tries(self._patience)
-        while True:
-            try:
-                return self._delete(path)
-            except StoreUnavailableError:
-                if not trying.wait():
-                    raise
+        tries(self._patience)(self._delete, path)
 
     def _delete(self, path: str) -> None:
         try:

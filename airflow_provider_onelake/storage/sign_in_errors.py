@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+
+from airflow_provider_onelake.exceptions import causes_of
 
 # Texts that mean "try again", because an error may come without a status: botocore's codes, Entra's codes, and the text
 # of msal for an answer that it kept.
@@ -24,14 +25,8 @@ def is_passing(error: BaseException, silent: tuple[type[BaseException], ...]) ->
     """
     return any(
         isinstance(one, silent) or _status(one) == _TOO_MANY or _status(one) >= _SERVERS_FAULT or _BUSY.search(str(one))
-        for one in _chain(error)
+        for one in causes_of(error)
     )
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def _status(error: BaseException) -> int:

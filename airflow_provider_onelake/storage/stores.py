@@ -5,14 +5,13 @@ Every path is relative to the table's directory, with ``/`` between segments and
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -105,26 +104,17 @@ minutes does no harm."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
 
-class Tries:
-    """Waits between the tries of one request, longer each time, until its time is up.
+def tries(patience: float) -> Retrying:
+    """Return the tries of one request that the store may not answer, with longer and longer waits between them.
 
     :param patience: seconds from now after which there are no more tries.
     """
-
-    def __init__(self, patience: float) -> None:
-        self._deadline = time.monotonic() + patience
-        self._bound = _FIRST_WAIT
-
-    def wait(self) -> bool:
-        """Wait before another try.
-
-        :returns: whether to try again; ``False``, at once, when the time is up.
-        """
-        if time.monotonic() >= self._deadline:
-            return False
-        time.sleep(random.uniform(0.0, self._bound))  # noqa: S311 - jitter, no secret
-        self._bound = min(2 * self._bound, _LONGEST_WAIT)
-        return True
+    return Retrying(
+        retry=retry_if_exception_type(StoreUnavailableError),
+        stop=stop_after_delay(patience),
+        wait=wait_random_exponential(_FIRST_WAIT, _LONGEST_WAIT),
+        reraise=True,
+    )
 
 
 class ObjectStore:
@@ -177,18 +167,13 @@ class ObjectStore:
         try meets an object with the same bytes, the first try is taken to have succeeded. A caller that must know who
         put the object needs unique bytes, as every commit has (protocol: create-only).
         """
-        trying, again = Tries(self._patience), False
-        while True:
-            try:
-                return self._put(self._creating, path, data, mode="create")
-            except ObjectExistsError:
-                if again and self._holds(path, data):
-                    return None
-                raise
-            except StoreUnavailableError:
-                if not trying.wait():
-                    raise
-            again = True
+        for attempt in tries(self._patience):
+            with attempt:
+                try:
+                    self._put(self._creating, path, data, mode="create")
+                except ObjectExistsError:
+                    if attempt.retry_state.attempt_number == 1 or not self._holds(path, data):
+                        raise
 
     def put(self, path: str, data: bytes) -> None:
         """See :meth:`Store.put`."""

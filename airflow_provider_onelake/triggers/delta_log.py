@@ -15,7 +15,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TransientError
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, Found, LogFeed, Poll, Seen, feed_of
+from airflow_provider_onelake.triggers.asking import LONGEST_PAUSE, asking
+from airflow_provider_onelake.triggers.feed import Found, LogFeed, Poll, Seen, feed_of
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
@@ -254,22 +255,19 @@ class DeltaLogTrigger(BaseEventTrigger):
     async def _watermark(self) -> Seen | None:
         if self.asset_state_store is None:
             return None
-        pause = self.poll_interval
-        while True:
-            try:
-                kept = await self._store().aget(self.watermark)
-            except InvalidWriteError as error:
-                self.log.error("%s", error)  # noqa: TRY400
-                # Wait first, because the triggerer restarts a failed watcher at once.
-                await asyncio.sleep(LONGEST_PAUSE)
-                raise
-            except Exception as error:
-                # Ask until the watermark is read: to begin at another version would lose commits.
-                self.log.warning("%s: what was seen cannot be read: %r; asking again", self.table, error)
-                await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, pause * 2)
-            else:
-                return Seen(int(kept["version"]), kept.get("digest")) if isinstance(kept, dict) else None
+        try:
+            # Ask until the watermark is read: to begin at another version would lose commits.
+            asked = asking(self.table, self.poll_interval, Exception, unless=InvalidWriteError)
+            kept: Any = await asked(self._read_kept)
+        except InvalidWriteError as error:
+            self.log.error("%s", error)  # noqa: TRY400
+            # Wait first, because the triggerer restarts a failed watcher at once.
+            await asyncio.sleep(LONGEST_PAUSE)
+            raise
+        return Seen(int(kept["version"]), kept.get("digest")) if isinstance(kept, dict) else None
+
+    async def _read_kept(self) -> Any:
+        return await self._store().aget(self.watermark)
 
     def _store(self) -> Any:
         store = self.asset_state_store

@@ -1,42 +1,47 @@
-"""The trigger behind a deferred writer whose driver runs on a cluster."""
+"""The trigger behind a deferred writer whose Spark job outlives its task."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_onelake.engines.base import DurableEngine, StageJob
+from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.submit.spool import Exchange
+    from airflow_provider_onelake.engines.base import Engine
 
 LONGEST_LOOK = 600.0
 """Seconds after which the trigger wakes the task, which then asks the cluster whether its driver still lives."""
 
+_ARGUMENTS = ("engine", "table", "attempt", "onelake_conn_id", "spark_conn_id", "seconds", "poll_interval")
+
 
 class DriverTrigger(BaseTrigger):
-    """Wait in the triggerer for the verdict of a driver that stages rows.
+    """Wait in the triggerer until a driver that stages rows has left its result.
 
     The trigger asks only the table's store, because the triggerer may have no access to the cluster. It cannot see that
-    a driver died without a verdict, so it wakes the task after ``seconds`` in any case, and the task asks the cluster.
+    a driver died without a result, so it wakes the task after ``seconds`` in any case, and the task asks the cluster.
 
+    :param engine: the class of the engine that submitted the driver, as ``module:class``.
     :param table: an address, or a path in the connection's lakehouse.
     :param attempt: id of the attempt whose rows are staged.
     :param onelake_conn_id: the connection of the lakehouse.
     :param spark_conn_id: the connection of Spark. It is used only to kill the driver.
-    :param seconds: seconds after which the task is woken without a verdict. Default: 600.
+    :param seconds: seconds after which the task is woken without a result. Default: 600.
     :param poll_interval: seconds between two looks at the store. Default: 5.
     """
 
     def __init__(
         self,
+        engine: str,
         table: str,
         attempt: str,
         onelake_conn_id: str,
@@ -45,6 +50,7 @@ class DriverTrigger(BaseTrigger):
         poll_interval: float = 5.0,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.engine = engine
         self.table = table
         self.attempt = attempt
         self.onelake_conn_id = onelake_conn_id
@@ -54,22 +60,22 @@ class DriverTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments from which the triggerer makes this trigger again."""
-        names = ("table", "attempt", "onelake_conn_id", "spark_conn_id", "seconds", "poll_interval")
-        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in names}
+        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in _ARGUMENTS}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait for the verdict.
+        """Wait for the result.
 
-        :returns: one event, ``{"reason": …, "attempt": …}``. The task reads the verdict itself.
+        :returns: one event, ``{"reason": …, "attempt": …}``. The task reads the result itself.
         """
         deadline = time.monotonic() + self.seconds
-        exchange = await self._exchange()
-        reason = f"no verdict for {self.seconds:.0f} s"
+        hook = await OneLakeHook.from_async(self.onelake_conn_id)
+        log = await asyncio.to_thread(hook.delta_log, self.table)
+        engine: type[Engine] = await asyncio.to_thread(resolve_name, self.engine)
+        reason = f"no result for {self.seconds:.0f} s"
         while time.monotonic() < deadline:
             try:
-                verdict = await asyncio.to_thread(lambda: exchange.verdict)
-                if verdict is not None and (verdict.result is not None or verdict.error is not None):
-                    reason = "the driver's verdict is there"
+                if await asyncio.to_thread(engine.has_ended, log.store, self.attempt, StageJob.doing):
+                    reason = "the driver's result is there"
                     break
             except OneLakeError as error:
                 self.log.warning("%s: %s; asking again in %.0f s", self.table, error, self.poll_interval)
@@ -78,20 +84,10 @@ class DriverTrigger(BaseTrigger):
 
     async def on_kill(self) -> None:
         """Kill the driver of a task that a user ended while the task was deferred."""
-        exchange = await self._exchange()
+        hook = await OneLakeHook.from_async(self.onelake_conn_id)
 
         def kill() -> None:
-            engine = engine_for(self.spark_conn_id, None, None, lambda: exchange.store)
-            if isinstance(engine, DurableEngine):
-                engine.settle(
-                    exchange.uri.removesuffix(f"/{exchange.path}"), self.attempt, StageJob.doing, wanted=False
-                )
+            engine = engine_for(self.spark_conn_id, None, None, lambda: hook.delta_log(self.table).store)
+            engine.kill(hook.address(self.table).spark_uri, self.attempt, StageJob.doing)
 
         await asyncio.to_thread(kill)
-
-    async def _exchange(self) -> Exchange:
-        from airflow_provider_onelake.engines.submit.spool import Exchange
-
-        hook = await OneLakeHook.from_async(self.onelake_conn_id)
-        log = await asyncio.to_thread(hook.delta_log, self.table)
-        return Exchange.at(log.store, hook.address(self.table).spark_uri, self.attempt, StageJob.doing)

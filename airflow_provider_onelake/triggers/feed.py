@@ -17,18 +17,16 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
-    ConnectionUnavailableError,
     CorruptLogError,
     CredentialsError,
     LogGapError,
     OneLakeError,
     StoreNotFoundError,
     TerminalError,
-    TransientError,
 )
 from airflow_provider_onelake.following.watch import describe, describe_unreadable
-from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.triggers.asking import asking, open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.following.filters import CommitFilter
@@ -37,9 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
-
-LONGEST_PAUSE = 60.0
-"""The longest pause, in seconds, before a store that does not answer is asked again."""
 
 # After so many polls the log is listed, to tell "not yet" from "gone" (protocol: log gap).
 _LIST_EVERY = 20
@@ -129,17 +124,8 @@ class LogFeed(SharedStreamProducer):
 
         :returns: pairs of the same poll: Airflow hands one to the watchers, and the other to :meth:`advance`.
         """
-        pause = self.poll_interval
         while True:
-            try:
-                head = await self._locked(self._look)
-            except OneLakeError as error:
-                pause = min(LONGEST_PAUSE, max(pause, self.poll_interval) * 2)
-                say = logger.warning if isinstance(error, TransientError) else logger.error
-                say("%s: %s: %s; asking again in %.0f s", self.table, type(error).__name__, error, pause)
-                await asyncio.sleep(pause)
-                continue
-            pause = self.poll_interval
+            head: int = await asking(self.table, self.poll_interval, OneLakeError)(self._locked, self._look)
             poll = Poll(self, head, self._making)
             yield poll, poll
             try:
@@ -322,24 +308,6 @@ class LogFeed(SharedStreamProducer):
                 # The connection may have been corrected, or its key renewed: the next look reads it again.
                 self._log = None
                 raise
-
-
-async def open_log(table: str, onelake_conn_id: str) -> DeltaLog:
-    """Open a table's log without blocking the event loop.
-
-    :param table: an address, or a path in the connection's lakehouse.
-    :raises ConnectionUnavailableError: Airflow does not return the connection.
-    :raises TerminalError: the connection's fields are wrong.
-    """
-    try:
-        hook = await OneLakeHook.from_async(onelake_conn_id)
-    except Exception as error:
-        # Airflow also says "not defined" when its API server did not answer, so take the error as one that may pass.
-        raise ConnectionUnavailableError(
-            f"Airflow does not give the connection {onelake_conn_id!r} ({type(error).__name__}): it is not defined, or "
-            "the API server or the secrets backend did not answer."
-        ) from error
-    return await asyncio.to_thread(hook.delta_log, table)
 
 
 def feed_of(kwargs: Mapping[str, Any]) -> LogFeed:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from tenacity import stop_after_attempt
 
 from airflow_provider_onelake.exceptions import ConnectionUnavailableError, TerminalError, TransientError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.triggers.feed import LONGEST_PAUSE, open_log
+from airflow_provider_onelake.triggers.asking import asking, open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
 
 # With the default interval, a connection that is not defined fails the sensor after about two minutes.
-_MORE_TRIES = 5
+_TRIES = 6
 
 
 class DeltaLogWaitTrigger(BaseTrigger):
@@ -70,36 +72,15 @@ class DeltaLogWaitTrigger(BaseTrigger):
         yield TriggerEvent(await self._wait())  # type: ignore[no-untyped-call]
 
     async def _wait(self) -> dict[str, Any]:
+        ask = partial(asking, self.table, self.poll_interval)
+        opening, polling = ask(ConnectionUnavailableError, stop=stop_after_attempt(_TRIES)), ask(TransientError)
         try:
-            log = await self._open()
+            log: DeltaLog = await opening(open_log, self.table, self.onelake_conn_id)
             watch = LogWatch(log, self.awaited, self.after)
             while True:
-                await self._poll(watch)
+                await polling(asyncio.to_thread, watch.poll)
                 if watch.met is not None:
                     return {"status": "met", "table": log.table, **watch.met}
                 await asyncio.sleep(self.poll_interval)
         except (TerminalError, ConnectionUnavailableError) as error:
             return {"status": "error", "message": str(error)}
-
-    async def _open(self) -> DeltaLog:
-        pause = self.poll_interval
-        for _ in range(_MORE_TRIES):
-            try:
-                return await open_log(self.table, self.onelake_conn_id)
-            except ConnectionUnavailableError as error:
-                self.log.warning("%s: %s Asking again in %.0f s", self.table, error, pause)
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
-        return await open_log(self.table, self.onelake_conn_id)
-
-    async def _poll(self, watch: LogWatch) -> None:
-        pause = self.poll_interval
-        while True:
-            try:
-                await asyncio.to_thread(watch.poll)
-            except TransientError as error:
-                self.log.warning("%s: %s; asking again in %.0f s", self.table, error, pause)
-            else:
-                return
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)

@@ -256,7 +256,7 @@ BUGS = [
     Bug(
         "a txn does not say when it was written",
         "commit.entry",
-        '"version": buffer.spec.generation, "lastUpdated": stamp}',
+        '"version": buffer.spec.generation, "lastUpdated": written}',
         '"version": buffer.spec.generation}',
         ("commit/test_entry.py::test_every_txn_has_generation_and_last_updated",),
         error="KeyError",
@@ -270,14 +270,14 @@ BUGS = [
     ),
     Bug(
         "an in-commit timestamp may be that of the commit before",
-        "commit.stamps",
+        "commit.entry",
         "-1 if previous is None else previous + 1)",
         "-1 if previous is None else previous)",
         ("commit/test_stamps.py::test_an_in_commit_timestamp_is_later_than_the_one_before_whatever_the_clock_says",),
     ),
     Bug(
         "a row id is given twice",
-        "commit.stamps",
+        "commit.entry",
         'add["baseRowId"] = mark + 1',
         'add["baseRowId"] = mark',
         ("commit/test_stamps.py::test_no_row_id_is_given_twice_from_commit_to_commit",),
@@ -410,8 +410,8 @@ BUGS = [
     Bug(
         "a column that cannot be added is added, if it is the only one",
         "commit.evolve",
-        '    if problems:\n        raise SchemaMismatchError(\n            f"{table} cannot take',
-        '    if len(problems) > 1:\n        raise SchemaMismatchError(\n            f"{table} cannot take',
+        '        if problems:\n            raise SchemaMismatchError(\n                f"{table} cannot take',
+        '        if len(problems) > 1:\n            raise SchemaMismatchError(\n                f"{table} cannot take',
         ("commit/test_evolve.py::test_a_column_that_cannot_be_added_is_refused",),
     ),
 ]

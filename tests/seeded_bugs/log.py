@@ -132,7 +132,7 @@ BUGS = [
     Bug(
         "the stamp of a table that no longer wants stamps is kept",
         "log.snapshot",
-        "            elif not has_in_commit_timestamps(metadata):\n                stamp = None\n",
+        "            elif not flag(metadata, IN_COMMIT_TIMESTAMPS):\n                stamp = None\n",
         "",
         ("log/test_snapshot.py::test_a_table_that_no_longer_wants_stamps_has_none",),
     ),
@@ -162,7 +162,7 @@ BUGS = [
         "a wider type fits though the table does not record it",
         "log.compatibility",
         "    return bool(kind == current.type)\n",
-        "    return bool(kind == current.type) or _is_wider(staged, current.type)\n",
+        "    return bool(kind == current.type) or is_wider(staged, current.type)\n",
         ("log/test_compatibility.py::test_another_type_does_not_fit_whatever_the_record_says",),
         error="ValueError",
     ),

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.engines.jobs import SparkJob
+from airflow_provider_onelake.engines.base import SparkJob
 from airflow_provider_onelake.engines.submit.spool import Exchange
 from airflow_provider_onelake.storage.stores import ObjectStore
 

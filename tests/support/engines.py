@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines.base import Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.base import Analysis, Engine, StageJob, StageResult
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.tables import SCHEMA, append_files
@@ -18,7 +18,7 @@ Rows = Mapping[str | None, list[int]]
 
 
 @attrs.define
-class FakeEngine:
+class FakeEngine(Engine):
     """Appends the rows that belong to a job's filter.
 
     :param rows: by filter, and then by month.

@@ -12,9 +12,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.engines.base import Engine
-from airflow_provider_onelake.engines.jobs import SparkResult
-from airflow_provider_onelake.engines.maintenance import OptimizeJob
+from airflow_provider_onelake.engines.base import Engine, OptimizeJob, SparkResult
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -102,7 +100,7 @@ def _rows(file: Mapping[str, Any]) -> list[int]:
     return [row for at, row in enumerate(found) if at not in hidden]
 
 
-class OptimizeByHand:
+class OptimizeByHand(Engine):
     """An engine that compacts without Spark, and remembers what it was asked."""
 
     def __init__(self, before: Callable[[OptimizeJob], None] = lambda job: None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +17,6 @@ import attrs
 
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
 from airflow_provider_onelake.engines.submit.spool import PLAN, VERDICT
-from airflow_provider_onelake.engines.submit.yarn import ResourceManager
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError, SparkUnavailableError
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 _POD = "spark.kubernetes.driver.pod.name"
 _TAGS = "spark.yarn.tags"
 _HTTP_SECONDS = 15
+# Seconds to connect, and seconds to read.
+_YARN_SECONDS = (5, 30)
+_OVER = ("FINISHED", "FAILED", "KILLED")
 _HTTP_ERROR, _HTTP_NOT_FOUND = 400, 404
 
 
@@ -150,15 +153,20 @@ class Standalone:
         return said
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Yarn:
-    """YARN, where an application is found by a tag that is submitted with it.
+    """YARN, where an application is found by a tag that is submitted with it. Its ResourceManager is asked by REST.
 
-    :param manager: the ResourceManager; ``None`` if the connection names none.
+    https://hadoop.apache.org/docs/stable/hadoop-yarn/hadoop-yarn-site/ResourceManagerRest.html
+
+    :param address: the address of the ResourceManager's web application; ``None`` if the connection names none. Without
+        a scheme, ``http`` is used.
+    :param kerberos: whether requests need a Kerberos ticket.
     :param tags: further tags, with commas between.
     """
 
-    manager: ResourceManager | None
+    address: str | None
+    kerberos: bool = False
     tags: str = ""
 
     def files(self) -> Mapping[str, bytes]:
@@ -173,7 +181,7 @@ class Yarn:
             "py_files": str(package),
             "application_args": [exchange.address(PLAN), exchange.address(VERDICT)],
             "conf": {
-                _TAGS: ",".join(filter(None, (self.tags, _name_of(exchange)))),
+                _TAGS: ",".join(filter(None, (self.tags, exchange.name))),
                 "spark.yarn.submit.waitAppCompletion": "false",
             },
         }
@@ -181,27 +189,67 @@ class Yarn:
     def check(self) -> None:
         """See :meth:`Cluster.check`."""
         # Ask for any tag, to prove that the ResourceManager answers and accepts the sign-in.
-        self._manager().find("onelake")
+        self._tagged("onelake")
 
     def find(self, exchange: Exchange) -> str | None:
-        """See :meth:`Cluster.find`."""
-        return self._manager().find(_name_of(exchange))
+        """See :meth:`Cluster.find`. An application that still runs comes before one that has ended."""
+        # YARN keeps tags in lower case.
+        found = sorted(self._tagged(exchange.name.lower()), key=lambda app: app["state"] in _OVER)
+        return str(found[0]["id"]) if found else None
 
     def is_over(self, driver: str) -> bool:
         """See :meth:`Cluster.is_over`."""
-        return self._manager().is_over(driver)
+        said = self._ask("GET", f"/{driver}")
+        return said is None or said["app"]["state"] in _OVER
 
     def kill(self, driver: str) -> None:
         """See :meth:`Cluster.kill`."""
-        self._manager().kill(driver)
+        self._ask("PUT", f"/{driver}/state", json={"state": "KILLED"})
 
-    def _manager(self) -> ResourceManager:
-        if self.manager is None:
+    def _tagged(self, tag: str) -> list[dict[str, Any]]:
+        # If there is no application, YARN answers null.
+        return ((self._ask("GET", f"?applicationTags={tag}") or {}).get("apps") or {}).get("app") or []
+
+    def _ask(self, method: str, what: str, **body: Any) -> dict[str, Any] | None:
+        """Return the answer, or ``None`` if there is no such application."""
+        import requests
+
+        try:
+            answer = requests.request(
+                method, f"{self._base}/ws/v1/cluster/apps{what}", auth=self._auth, timeout=_YARN_SECONDS, **body
+            )
+            if answer.status_code == _HTTP_NOT_FOUND:
+                return None
+            if answer.status_code >= _HTTP_ERROR:
+                raise SparkUnavailableError(
+                    f"YARN's ResourceManager at {self._base} says {answer.status_code}: {answer.text[:200]}"
+                )
+            said: dict[str, Any] = answer.json() if answer.content else {}
+        except (requests.RequestException, ValueError) as error:
+            raise SparkUnavailableError(f"YARN's ResourceManager at {self._base} does not answer: {error}") from error
+        return said
+
+    @property
+    def _base(self) -> str:
+        if self.address is None:
             raise SparkSetUpError(
                 "Cluster mode on YARN needs the ResourceManager's address to find a driver again: set "
                 "'yarn_resourcemanager_webapp_address' in the extra of the Spark connection. Nothing was staged."
             )
-        return self.manager
+        return (self.address if "://" in self.address else f"http://{self.address}").rstrip("/")
+
+    @cached_property
+    def _auth(self) -> Any:
+        if not self.kerberos:
+            return None
+        try:
+            from requests_kerberos import HTTPKerberosAuth
+        except ImportError as error:
+            raise SparkSetUpError(
+                "The Spark connection signs in by a keytab, and to ask YARN's ResourceManager this worker lacks "
+                "requests-kerberos. Install it; nothing was submitted."
+            ) from error
+        return HTTPKerberosAuth()
 
 
 @attrs.frozen
@@ -223,7 +271,7 @@ class Kubernetes:
             "application": exchange.address(MAIN_FILE.name),
             "py_files": exchange.address(job_package().name),
             "application_args": [exchange.address(PLAN), exchange.address(VERDICT)],
-            "conf": {_POD: _name_of(exchange)},
+            "conf": {_POD: exchange.name},
             "track_driver_via_k8s_api": True,
         }
 
@@ -237,7 +285,7 @@ class Kubernetes:
 
     def find(self, exchange: Exchange) -> str | None:
         """See :meth:`Cluster.find`."""
-        name = _name_of(exchange)
+        name = exchange.name
         return name if self._phase(name) is not None else None
 
     def is_over(self, driver: str) -> bool:
@@ -272,10 +320,6 @@ def _jar() -> str:
     return str(Path(job_package().name).with_suffix(".jar"))
 
 
-def _name_of(exchange: Exchange) -> str:
-    return "-".join(("onelake", *exchange.path.split("/")[-2:]))
-
-
 def cluster_of(hook: SubmitHook, target: SubmitTarget) -> Cluster | None:
     """Return the cluster that drivers run on, or ``None`` if the driver is a child of the task.
 
@@ -286,9 +330,7 @@ def cluster_of(hook: SubmitHook, target: SubmitTarget) -> Cluster | None:
     if hook.rest_endpoint:
         return Standalone(hook.rest_endpoint)
     if hook.master.startswith("yarn"):
-        address = target.resource_manager
-        manager = ResourceManager(address, kerberos=hook.has_keytab) if address else None
-        return Yarn(manager, target.conf.get(_TAGS, ""))
+        return Yarn(target.resource_manager, hook.has_keytab, target.conf.get(_TAGS, ""))
     if hook.master.startswith("k8s://"):
         return Kubernetes(hook.namespace)
     raise InvalidWriteError(

@@ -47,8 +47,7 @@ class Driver:
         :raises StoreUnavailableError: the store did not answer.
         """
         verdict = self.exchange.verdict
-        silent = verdict is None or (verdict.result is None and verdict.error is None)
-        return silent and self.exchange.driver is not None
+        return (verdict is None or not verdict.is_final) and self.exchange.driver is not None
 
     def is_over(self) -> bool:
         """Return whether the driver has ended, or is given up and will do nothing.

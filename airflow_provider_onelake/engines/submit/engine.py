@@ -15,10 +15,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.engines.base import ONLY_CONNECT, Analysis, StageJob, StageResult
+from airflow_provider_onelake.engines.base import (
+    ANALYSING,
+    ONLY_CONNECT,
+    SparkEngine,
+    SparkJob,
+    StageJob,
+    Surroundings,
+    check_timeout,
+)
 from airflow_provider_onelake.engines.errors import ReportedError, translate
-from airflow_provider_onelake.engines.jobs import Seen, SparkJob, SparkResult
-from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
 from airflow_provider_onelake.engines.submit.clusters import access_in_cluster, cluster_of
 from airflow_provider_onelake.engines.submit.driver import Driver
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, Verdict, dump_plan, job_package, load_verdict
@@ -37,13 +43,14 @@ from airflow_provider_onelake.spark_jobs.main import ALIVE
 from airflow_provider_onelake.storage.spark import SparkAccess
 
 if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
     from airflow_provider_onelake.engines.submit.clusters import Cluster
     from airflow_provider_onelake.engines.submit.hook import SubmitHook
     from airflow_provider_onelake.storage.stores import Store
 
 log = logging.getLogger(__name__)
 
-_ANALYSING = "analysing"
 _POLL_SECONDS = 1.0
 _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
@@ -53,46 +60,34 @@ _STOP_SECONDS = 8
 _SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
 
 
-class SubmitEngine:
+class SubmitEngine(SparkEngine):
     """Runs jobs by ``spark-submit``, each as an application of its own.
 
     :param target: the settings of the Spark connection.
-    :param timeout: seconds after which a job is stopped. Default: never.
-    :param access: what Spark needs to reach the table's store. Default: nothing.
-    :param store: opens the table's store, through which plan and verdict go in cluster mode. Default: none, so cluster
-        mode is refused.
-    :param leave: called in cluster mode while the driver of a staging job runs, with the attempt and the seconds that
-        are left. It may raise to leave the wait to others; staging or settling the same job then attaches to the driver
-        again. Default: the engine waits.
-    :param seen: called with a job's application when its driver has ended. The driver's own UI has then ended too.
-        Default: no call.
+    :param around: what the task gives. Plan and verdict go through its ``store`` in cluster mode, which is refused
+        without one. ``seen`` is called when a job's driver has ended, and its own UI with it.
     :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
     """
 
     name = "submit"
 
-    def __init__(
-        self,
-        target: SubmitTarget,
-        timeout: float | None = None,
-        access: SparkAccess | None = None,
-        store: Callable[[], Store] | None = None,
-        leave: Callable[[str, float | None], None] | None = None,
-        seen: Seen | None = None,
-    ) -> None:
-        if timeout is not None and timeout <= 0:
-            raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+    def __init__(self, target: SubmitTarget, around: Surroundings) -> None:
+        from airflow.sdk.log import mask_secret
+
+        check_timeout(around.timeout)
         self._target = target
-        self._timeout = timeout
-        self._store = store
-        self._leave = leave
-        self._seen = seen
-        self._access = access or SparkAccess()
+        self._around = around
+        self._timeout = around.timeout
+        self._access = (around.access or SparkAccess)()
+        # Spark's output goes into the task's log, so have Airflow mask the secrets there.
+        for value in secrets(self._access.environment):
+            mask_secret(value)
         hook = self._hook()
         self._where = hook.master
         self._cluster = cluster_of(hook, target)
         if self._cluster is not None:
             self._access = access_in_cluster(self._access, target.conf)
+        self.outlives_the_task = self._cluster is not None
         self._stopped = False
         self._ended: str | None = None
         self._may_work_on = False
@@ -101,72 +96,59 @@ class SubmitEngine:
         self._process: SubmitProcess | None = None
         self._driver: Driver | None = None
 
-    @property
-    def outlives_the_task(self) -> bool:
-        """Whether drivers go on after the task's worker has died."""
-        return self._cluster is not None
-
-    def analyze(self, job: StageJob) -> Analysis:
-        """Return what the job would write; see :meth:`Engine.analyze`.
-
-        :param job: its ``buffer_uri`` is not used.
-        """
-        return Analysis(**self._run(_ANALYSING, job))
-
-    def stage(self, job: StageJob) -> StageResult:
-        """Append the job's rows to its buffer; see :meth:`Engine.stage`.
-
-        :param job: with a ``buffer_uri``.
-        """
-        if job.buffer_uri is None:
-            raise InvalidWriteError("A job that is staged needs a buffer_uri.")
-        return StageResult(engine=self.name, **self._run(job.doing, job))
-
-    def optimize(self, job: OptimizeJob) -> SparkResult:
-        """Rewrite the files of a shadow table; see :meth:`Engine.optimize`.
-
-        :param job: of one compaction.
-        """
-        return SparkResult(engine=self.name, **self._run(job.doing, job))
-
-    def vacuum(self, job: VacuumJob) -> SparkResult:
-        """Delete files that the table no longer names; see :meth:`Engine.vacuum`.
-
-        :param job: of one table.
-        """
-        return SparkResult(engine=self.name, **self._run(job.doing, job))
+    @classmethod
+    def of(cls, connection: Connection, around: Surroundings) -> SubmitEngine:
+        """Make the engine of a connection of the type ``spark``; see :meth:`Engine.of`."""
+        return cls(SubmitTarget.of(connection), around)
 
     def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
-        """Return the attempts of a task whose jobs may still run; see :meth:`DurableEngine.left_at_work`."""
+        """Return the attempts of a task whose jobs may still run; see :meth:`Engine.left_at_work`."""
         if self._cluster is None:
             return []
         return [found.attempt for found in Exchange.owned(self._open_store(), table_uri, owner, doing)]
 
-    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-        """End the job that an earlier attempt left running; see :meth:`DurableEngine.settle`."""
+    def wait_for(self, table_uri: str, attempt: str, doing: str) -> None:
+        """Wait for the job that an earlier attempt left running; see :meth:`Engine.wait_for`."""
+        self._end_earlier(self._await_driver, table_uri, attempt, doing)
+
+    def kill(self, table_uri: str, attempt: str, doing: str) -> None:
+        """Kill the job that an earlier attempt left running; see :meth:`Engine.kill`."""
+        self._end_earlier(self._kill_driver, table_uri, attempt, doing)
+
+    @classmethod
+    def has_ended(cls, store: Store, attempt: str, doing: str) -> bool:
+        """Return whether a driver has left a result or an error; see :meth:`Engine.has_ended`."""
+        verdict = Exchange.at(store, "", attempt, doing).verdict
+        return verdict is not None and verdict.is_final
+
+    def _end_earlier(self, end: Callable[[Exchange, str], None], table_uri: str, attempt: str, doing: str) -> None:
         if self._cluster is None:
             return
         exchange = Exchange.at(self._open_store(), table_uri, attempt, doing)
-        if not exchange.submitted:
-            return
-        with self._limited():
-            self._settle(exchange, doing, wanted=wanted)
-        exchange.clear()
+        if exchange.submitted:
+            with self._limited():
+                end(exchange, doing)
+            exchange.clear()
 
-    def _settle(self, exchange: Exchange, doing: str, *, wanted: bool) -> None:
-        assert self._cluster is not None
-        attempt = exchange.attempt
-        what = f"waiting for the driver that attempt {attempt} left at work ({doing}), in {exchange.uri}"
-        self._driver = driver = Driver(self._cluster, exchange, self._where)
-        if wanted:
-            log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
+    def _await_driver(self, exchange: Exchange, doing: str) -> None:
+        with self._attending(exchange, doing) as driver:
             self._wait(driver, leaving=doing == StageJob.doing)
-        else:
-            log.info("Spark at %s: the driver of attempt %s is killed: nobody wants it any more", self._where, attempt)
+
+    def _kill_driver(self, exchange: Exchange, doing: str) -> None:
+        with self._attending(exchange, doing) as driver:
+            log.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
             driver.kill()
             if exchange.driver is not None:
                 # Wait until the driver is gone, because the order to kill it may have got lost.
-                self._wait(driver, leaving=False, wanted=False)
+                self._wait(driver, killing=True)
+
+    @contextmanager
+    def _attending(self, exchange: Exchange, doing: str) -> Iterator[Driver]:
+        assert self._cluster is not None
+        what = f"waiting for the driver that attempt {exchange.attempt} left at work ({doing}), in {exchange.uri}"
+        log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
+        self._driver = Driver(self._cluster, exchange, self._where)
+        yield self._driver
         self._raise_if_ended(what)
         self._driver = None
 
@@ -175,7 +157,8 @@ class SubmitEngine:
         self._stopped = True
         self._end("stopped")
 
-    def _run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+    def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
+        """Submit one job and wait for its driver; see :meth:`SparkEngine.run`."""
         what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
         if self._stopped:
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
@@ -185,8 +168,8 @@ class SubmitEngine:
         with self._limited():
             verdict, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
             if verdict is not None and verdict.result is not None:
-                if self._seen is not None:
-                    self._seen(verdict.result.get("application_id"), None, verdict.result.get("ui"))
+                if self._around.seen is not None:
+                    self._around.seen(verdict.result.get("application_id"), None, verdict.result.get("ui"))
                 return dict(verdict.result)
             self._raise_if_ended(what)
         raise self._explain(verdict, said, what)
@@ -212,7 +195,7 @@ class SubmitEngine:
         check_plan(job)
         exchange, said = Exchange.of(self._open_store(), job, kind), None
         self._cluster.check()
-        if kind == _ANALYSING and isinstance(job, StageJob):
+        if kind == ANALYSING and isinstance(job, StageJob):
             found = self._found_by_another_try(kind, job)
             if found is not None:
                 return found, None
@@ -248,7 +231,7 @@ class SubmitEngine:
                 continue
             # Without a fingerprint, the source may have changed since (protocol: same source).
             same = bool(job.fingerprint) and exchange.does_work_of(kind, job.as_dict())
-            self._settle(exchange, kind, wanted=same)
+            (self._await_driver if same else self._kill_driver)(exchange, kind)
             verdict = exchange.verdict
             exchange.clear()
             if same and verdict is not None and verdict.result is not None:
@@ -274,8 +257,12 @@ class SubmitEngine:
         finally:
             self._process = None
 
-    def _wait(self, driver: Driver, *, leaving: bool, wanted: bool = True) -> None:
-        """Wait until a driver has ended or is given up. With `leaving`, hand the wait over once the driver works."""
+    def _wait(self, driver: Driver, *, leaving: bool = False, killing: bool = False) -> None:
+        """Wait until a driver has ended or is given up.
+
+        :param leaving: whether to hand the wait over once the driver works.
+        :param killing: whether to repeat the order to kill the driver.
+        """
         missed, pause = 0, _POLL_SECONDS
         while self._ended is None:
             try:
@@ -286,9 +273,9 @@ class SubmitEngine:
                     # An earlier process may have submitted the job, so this process's timer is not enough.
                     self._end("expired")
                     return
-                if leaving and self._leave is not None and driver.at_work():
-                    self._leave(driver.exchange.attempt, left)
-                if not wanted:
+                if leaving and self._around.leave is not None and driver.at_work():
+                    self._around.leave(driver.exchange.attempt, left)
+                if killing:
                     driver.kill()
                 missed = 0
             except TransientError as error:
@@ -376,9 +363,9 @@ class SubmitEngine:
         return self._target.hook(self._access, **further)
 
     def _open_store(self) -> Store:
-        if self._store is None:
+        if self._around.store is None:
             raise InvalidWriteError("Cluster mode needs the table's store, by which its driver is talked to.")
-        return self._store()
+        return self._around.store()
 
 
 def _name(job: SparkJob) -> str:

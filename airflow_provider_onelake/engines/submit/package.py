@@ -81,6 +81,11 @@ class Verdict:
     error: ReportedError | None = None
     starting: bool = False
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the driver has done its job, or failed."""
+        return self.result is not None or self.error is not None
+
 
 def load_verdict(content: bytes) -> Verdict:
     """Read a verdict.

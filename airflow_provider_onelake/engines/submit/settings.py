@@ -22,7 +22,7 @@ from airflow_provider_onelake.storage.spark import delta_package
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_onelake.engines.jobs import SparkJob
+    from airflow_provider_onelake.engines.base import SparkJob
     from airflow_provider_onelake.storage.spark import SparkAccess
 
 _EXTENSIONS = "spark.sql.extensions"

@@ -28,7 +28,7 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoun
 from airflow_provider_onelake.staging.layout import JOBS
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.jobs import SparkJob
+    from airflow_provider_onelake.engines.base import SparkJob
     from airflow_provider_onelake.storage.stores import Store
 
 PLAN, VERDICT, SUBMISSION = "plan.json", "verdict.json", "submission.json"
@@ -80,6 +80,11 @@ class Exchange:
     def attempt(self) -> str:
         """Id of the attempt that submitted."""
         return self.path.split("/")[-2]
+
+    @property
+    def name(self) -> str:
+        """The name by which a cluster finds the job's driver."""
+        return "-".join(("onelake", *self.path.split("/")[-2:]))
 
     def address(self, name: str) -> str:
         """Return the address of an object in the directory for Spark."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pytest
 
+from airflow_provider_onelake.engines.base import OptimizeJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.engines.maintenance import OptimizeJob
 from airflow_provider_onelake.exceptions import SparkJobError, SparkQueryError
 from airflow_provider_onelake.log.actions import deletion_vector_id, of_kind
 from airflow_provider_onelake.log.checkpoints import checkpointer

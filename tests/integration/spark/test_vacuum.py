@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.engines.base import VacuumJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
-from airflow_provider_onelake.engines.maintenance import VacuumJob
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.log.actions import deletion_vector_id
 from airflow_provider_onelake.log.delta_log import DeltaLog

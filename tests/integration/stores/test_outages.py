@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import attrs
@@ -155,7 +156,7 @@ def test_a_missing_bucket_or_workspace_is_named(lake: Lake) -> None:
 
 def test_waits_between_tries_grow(monkeypatch: pytest.MonkeyPatch, far: Lake, proxy: Proxy) -> None:
     bounds: list[float] = []
-    monkeypatch.setattr(stores.random, "uniform", lambda low, high: bounds.append(high) or 0.0)
+    monkeypatch.setattr(random, "uniform", lambda low, high: bounds.append(high) or 0.0)
     proxy.faults = first(4, "PUT", "x", Fault(status=503))
     far.log().store.create("x", b"")
     assert bounds == [0.1, 0.2, 0.4, 0.8]

@@ -145,7 +145,7 @@ def test_a_driver_outlives_a_worker_of_airflow_that_was_killed_and_is_submitted_
         os.kill(task.pid, signal.SIGKILL)
     assert target.versions == [0]
     # The next try.
-    engine.settle(job.table_uri, job.attempt, "staging", wanted=True)
+    engine.wait_for(job.table_uri, job.attempt, "staging")
     assert ids(target) == list(range(ROWS))
     assert (len(cluster.drivers() - drivers), len(cluster.applications() - applications)) == (1, 1)
 

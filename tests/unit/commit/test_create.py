@@ -12,11 +12,11 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.create import _NewTable, create_table
-from airflow_provider_onelake.commit.mapping import fields_within
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.log.types import fields_within
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import SCHEMA, foreign_append, local_log, make_table

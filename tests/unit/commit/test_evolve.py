@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.commit import evolve
 from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.evolve import add_columns
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
@@ -25,6 +25,7 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
@@ -40,6 +41,16 @@ from tests.support.tables import (
 )
 
 MAPPED = {"delta.columnMapping.mode": "name"}
+
+
+def add_columns(log: DeltaLog, rows_schema_json: str, **terms: Any) -> Snapshot:
+    """Add columns as a writer does, which asks what Spark casts."""
+    return evolve.add_columns(
+        log,
+        rows_schema_json,
+        lambda rows, table, by: fit(rows, table, log.table, missing_as_null=True, partition_columns=by),
+        **terms,
+    )
 
 
 def field(name: str, kind: Any, nullable: bool = True, **metadata: Any) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_onelake.commit.entry import stamp
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.stamps import stamp
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog

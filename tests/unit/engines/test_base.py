@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.base import OptimizeJob, StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError
 
@@ -79,3 +80,27 @@ def test_importing_the_engines_imports_neither_pyspark_nor_grpc() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def compaction(**fields: Any) -> OptimizeJob:
+    return OptimizeJob(
+        **{"table_uri": "/lake/t", "attempt": "a", "shadow_uri": "/lake/t/staged/c/a", "target_file_size": 1, **fields}
+    )
+
+
+def test_a_compaction_is_plain_json() -> None:
+    whole = compaction(zorder_by=("a", "b"), session={"spark.sql.shuffle.partitions": "8"}, label="optimize")
+    assert OptimizeJob(**json.loads(json.dumps(whole.as_dict()))).as_dict() == whole.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"target_file_size": 0}, "above 0"),
+        ({"session": {"spark.databricks.delta.optimize.batchSize": "1g"}}, "batchSize"),
+        ({"session": {"spark.sql.session.timeZone": "CET"}}, "timeZone"),
+    ],
+)
+def test_what_a_compaction_cannot_do_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidWriteError, match=said):
+        compaction(**fields)

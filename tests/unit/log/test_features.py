@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
-from airflow_provider_onelake.log.features import ALLOWED, append_only, check_supported
+from airflow_provider_onelake.log.features import ALLOWED, check_supported
+from airflow_provider_onelake.log.snapshot import Snapshot
 
 REFUSED = {
     "catalogManaged": "through a catalog",
@@ -173,4 +174,4 @@ def test_all_that_is_refused_is_named_at_once() -> None:
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("TRUE", True), ("false", False), ("", False)])
 def test_append_only_is_a_property(value: str, expected: bool) -> None:
-    assert append_only(metadata(**{"delta.appendOnly": value})) is expected
+    assert Snapshot(0, LISTED, metadata(**{"delta.appendOnly": value}), {}).append_only is expected

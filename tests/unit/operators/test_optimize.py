@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_onelake.commit.entry import remove_of
-from airflow_provider_onelake.engines.maintenance import OptimizeJob
+from airflow_provider_onelake.engines.base import OptimizeJob
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -229,7 +229,7 @@ class Cluster(OptimizeByHand):
     def __init__(self) -> None:
         super().__init__(self.dies)
         self.asked: list[tuple[str, str]] = []
-        self.settled: list[tuple[str, str, bool]] = []
+        self.killed: list[tuple[str, str]] = []
 
     def dies(self, job: OptimizeJob) -> None:
         if len(self.jobs) == 1:
@@ -239,8 +239,11 @@ class Cluster(OptimizeByHand):
         self.asked.append((owner, doing))
         return [self.jobs[0].attempt] if self.jobs else []
 
-    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-        self.settled.append((attempt, doing, wanted))
+    def kill(self, table_uri: str, attempt: str, doing: str) -> None:
+        self.killed.append((attempt, doing))
+
+    def wait_for(self, *_: Any) -> None:
+        raise AssertionError("It is taken over or killed.")
 
 
 @pytest.fixture
@@ -260,7 +263,7 @@ def test_the_next_try_takes_over_what_the_driver_is_at(log: DeltaLog, cluster: C
     first, second = cluster.jobs
     assert (second.attempt, second.shadow_uri) == (first.attempt, first.shadow_uri)
     assert (result["status"], result["files_before"], result["files_after"]) == ("published", 8, 2)
-    assert cluster.settled == []
+    assert cluster.killed == []
     assert sorted(ids(Path(log.table))) == sorted([*ROWS, 4])
     owner = ("test/taxi/optimize/manual__1", "compacting")
     assert cluster.asked == [owner, owner]
@@ -277,7 +280,7 @@ def test_a_driver_that_is_at_what_nobody_wants_any_more_is_killed(log: DeltaLog,
         foreign_commit(log, [{"remove": remove_of(gone, 1, data_change=True)}])
     terms = {"terms": {"target_file_size": 1 << 20}, "file": {"min_files": 3}, "nothing pays": {"min_files": 9}}[change]
     result = run(**terms)
-    assert cluster.settled == [(first.attempt, "compacting", False)]
+    assert cluster.killed == [(first.attempt, "compacting")]
     shadow = first.shadow_uri.removeprefix(f"file://{log.table}/")
     assert "another try" in str((read_marker(log.store, shadow) or {})["reason"])
     assert [job.attempt == first.attempt for job in cluster.jobs[1:]] == ([] if change == "nothing pays" else [False])

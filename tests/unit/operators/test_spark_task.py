@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import DurableEngine, StageJob, StageResult
+from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -26,7 +26,8 @@ class Cluster(FakeEngine):
     """An engine with drivers that outlive their tasks: the first is lost sight of, and ends when it is waited for."""
 
     outlives_the_task: bool = True
-    settled: list[tuple[str, str, str, bool]] = attrs.field(factory=list)
+    awaited: list[tuple[str, str, str]] = attrs.field(factory=list)
+    killed: list[tuple[str, str, str]] = attrs.field(factory=list)
     dies: bool = True
 
     def stage(self, job: StageJob) -> StageResult:
@@ -35,13 +36,13 @@ class Cluster(FakeEngine):
             raise SparkJobError("the worker was killed")
         return super().stage(job)
 
-    def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
-        return []
-
-    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-        self.settled.append((table_uri, attempt, doing, wanted))
-        if wanted and self.staged:
+    def wait_for(self, table_uri: str, attempt: str, doing: str) -> None:
+        self.awaited.append((table_uri, attempt, doing))
+        if self.staged:
             super().stage(self.staged.pop())
+
+    def kill(self, table_uri: str, attempt: str, doing: str) -> None:
+        self.killed.append((table_uri, attempt, doing))
 
 
 @pytest.fixture
@@ -67,7 +68,8 @@ def test_a_retry_takes_over_the_rows_of_the_driver_that_the_dead_worker_left(clu
         write()
     lost = cluster.staged[0]
     done = write()
-    assert cluster.settled == [(lost.table_uri, lost.attempt, "staging", True)]
+    assert cluster.awaited == [(lost.table_uri, lost.attempt, "staging")]
+    assert not cluster.killed
     assert done["reused"]
     assert ids(log.table) == [1, 2]
 
@@ -77,7 +79,8 @@ def test_a_driver_whose_query_is_another_now_is_killed(cluster: Cluster, log: De
         write()
     cluster.dies = False
     done = write("SELECT 2")
-    assert [wanted for *_, wanted in cluster.settled] == [False]
+    assert len(cluster.killed) == 1
+    assert not cluster.awaited
     assert not done["reused"]
     assert ids(log.table) == [1, 2]
 
@@ -86,11 +89,12 @@ def test_an_engine_whose_work_dies_with_the_task_is_not_asked(cluster: Cluster, 
     cluster.outlives_the_task = cluster.dies = False
     write()
     write()
-    assert not cluster.settled
+    assert not cluster.awaited
+    assert not cluster.killed
 
 
 def test_spark_connect_has_nothing_that_outlives_a_task() -> None:
-    assert not isinstance(ConnectEngine("sc://127.0.0.1"), DurableEngine)
+    assert not ConnectEngine("sc://127.0.0.1").outlives_the_task
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_provider_onelake.engines.maintenance import VacuumJob
+from airflow_provider_onelake.engines.base import Engine, VacuumJob
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import dump_actions
@@ -26,7 +26,7 @@ from tests.support.tables import foreign_append, foreign_commit, make_table, sta
 
 
 @attrs.define
-class Sweeper:
+class Sweeper(Engine):
     """An engine that deletes what is in the inventory, without asking any table."""
 
     jobs: list[VacuumJob] = attrs.field(factory=list)
@@ -55,7 +55,7 @@ class Cluster(Sweeper):
 
     outlives_the_task: bool = True
     asked: list[tuple[str, str]] = attrs.field(factory=list)
-    settled: list[tuple[str, str, bool]] = attrs.field(factory=list)
+    awaited: list[tuple[str, str]] = attrs.field(factory=list)
     inventory: bytes = b""
 
     def vacuum(self, job: VacuumJob) -> None:
@@ -68,11 +68,11 @@ class Cluster(Sweeper):
         self.asked.append((owner, doing))
         return [job.attempt for job in self.jobs]
 
-    def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
+    def wait_for(self, table_uri: str, attempt: str, doing: str) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.settled.append((attempt, doing, wanted))
+        self.awaited.append((attempt, doing))
         for path in pq.read_table(pa.BufferReader(self.inventory)).column("path").to_pylist():
             Path(table_uri.removeprefix("file://"), path).unlink()
 
@@ -260,7 +260,7 @@ def test_a_driver_that_outlived_its_try_is_waited_for_and_what_it_deletes_is_not
         run()
     (job,) = cluster.jobs
     result = run()
-    assert cluster.settled == [(job.attempt, "vacuuming", True)]
+    assert cluster.awaited == [(job.attempt, "vacuuming")]
     assert (cluster.jobs, result["files"]) == ([job], 0)
     assert not [name for name in files(log) if "nobody" in name]
     # A try asks for what its own task left, in its own run.

@@ -57,7 +57,7 @@ def run(tmp_path: Path, plan: Any = PLAN) -> tuple[int, dict[str, Any]]:
 
 
 def test_a_result_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(driver._JOBS, "staging", lambda spark, job: {"spark": spark is session, **job})  # type: ignore[index]
+    monkeypatch.setitem(driver.JOBS, "staging", lambda spark, job: {"spark": spark is session, **job})  # type: ignore[index]
     assert run(tmp_path) == (0, {"format": 1, "result": {"spark": True, "attempt": "a"}})
     assert session.stopped
     assert session.closed
@@ -70,7 +70,7 @@ def test_an_error_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: 
         except OSError as error:
             raise ValueError("rows") from error
 
-    monkeypatch.setitem(driver._JOBS, "staging", fails)  # type: ignore[index]
+    monkeypatch.setitem(driver.JOBS, "staging", fails)  # type: ignore[index]
     status, verdict = run(tmp_path)
     assert status == 1
     assert {key: verdict["error"][key] for key in ("class", "message", "starting")} == {
@@ -115,7 +115,7 @@ def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
     monkeypatch.chdir(tmp_path / directory)
     seen = []
     monkeypatch.setitem(
-        driver._JOBS,  # type: ignore[index]
+        driver.JOBS,  # type: ignore[index]
         "staging",
         lambda *_: seen.append(json.loads((tmp_path / "verdict.json").read_text())) or {},
     )
@@ -136,7 +136,7 @@ def test_a_driver_whose_plan_was_taken_back_does_nothing_and_has_said_who_it_is(
         return there(path)
 
     monkeypatch.setattr(Path, "exists", exists)
-    monkeypatch.setitem(driver._JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
+    monkeypatch.setitem(driver.JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
     assert driver.main(str(tmp_path / "plan.json"), str(tmp_path / "verdict.json")) == 0
     assert json.loads((tmp_path / "verdict.json").read_text()) == {"format": 1, "driver": "application_1_2"}
     assert said == [True]

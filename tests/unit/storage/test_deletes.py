@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,6 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.storage import stores
 from airflow_provider_onelake.storage.credentials import AzureCredentials
 from airflow_provider_onelake.storage.deletes import BlobDeletes
 from airflow_provider_onelake.storage.errors import SIGN_IN_REFUSED, SIGN_IN_UNANSWERED, SignInError
@@ -52,7 +52,7 @@ def busy(times: int, status: int, code: str = "ServerBusy") -> Any:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores.random, "uniform", lambda low, high: 0.0)
+    monkeypatch.setattr(random, "uniform", lambda low, high: 0.0)
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])

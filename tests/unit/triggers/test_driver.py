@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers import driver
 from airflow_provider_onelake.triggers.driver import DriverTrigger
@@ -29,6 +30,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def trigger(**arguments: Any) -> DriverTrigger:
     return DriverTrigger(
         **{
+            "engine": "airflow_provider_onelake.engines.submit.engine:SubmitEngine",
             "table": "Tables/trips",
             "attempt": ATTEMPT,
             "onelake_conn_id": "onelake_default",
@@ -61,12 +63,12 @@ async def test_it_fires_with_the_verdict_and_not_before(place: Path, verdict: di
     await asyncio.sleep(0.2)
     assert not waiting.done()
     say(place, **verdict)
-    assert await asyncio.wait_for(waiting, 10) == [{"reason": "the driver's verdict is there", "attempt": ATTEMPT}]
+    assert await asyncio.wait_for(waiting, 10) == [{"reason": "the driver's result is there", "attempt": ATTEMPT}]
 
 
 async def test_the_task_is_woken_in_any_case(place: Path) -> None:
     assert await asyncio.wait_for(fired(trigger(seconds=0.1)), 10) == [
-        {"reason": "no verdict for 0 s", "attempt": ATTEMPT}
+        {"reason": "no result for 0 s", "attempt": ATTEMPT}
     ]
 
 
@@ -89,20 +91,15 @@ def test_it_is_made_again_in_the_triggerer() -> None:
 async def test_a_deferred_task_that_is_ended_by_hand_takes_its_driver_with_it(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settled: list[Any] = []
+    killed: list[Any] = []
 
-    class Engine:
-        outlives_the_task = True
+    class Killer(Engine):
+        def kill(self, table_uri: str, attempt: str, doing: str) -> None:
+            killed.append((Path(table_uri.removeprefix("file://")), attempt, doing))
 
-        def left_at_work(self, table_uri: str, owner: str, doing: str) -> list[str]:
-            return []
-
-        def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-            settled.append((Path(table_uri.removeprefix("file://")), attempt, doing, wanted))
-
-    monkeypatch.setattr(driver, "engine_for", lambda *_: Engine())
+    monkeypatch.setattr(driver, "engine_for", lambda *_: Killer())
     await trigger().on_kill()
-    assert settled == [(place.parents[3], ATTEMPT, "staging", False)]
+    assert killed == [(place.parents[3], ATTEMPT, "staging")]
 
 
 @pytest.mark.parametrize("query", ["SELECT 1", "SELECT 2"], ids=["as before", "other by now"])
@@ -123,19 +120,19 @@ def test_a_task_that_comes_back_finds_its_own_driver(
     make_table(table)
     fake = FakeEngine({None: {"2019-01": [1, 2]}})
     jobs: list[StageJob] = []
-    settled: list[Any] = []
+    awaited: list[Any] = []
 
-    class Leaves:
+    class Leaves(Engine):
         outlives_the_task = True
 
         def __init__(self, *given: Any) -> None:
             self.leave = given[4]
 
-        def left_at_work(self, *_: Any) -> list[str]:
-            return []
+        def wait_for(self, table_uri: str, attempt: str, doing: str) -> None:
+            awaited.append((attempt, doing))
 
-        def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-            settled.append((attempt, doing, wanted))
+        def kill(self, *_: Any) -> None:
+            raise AssertionError("The driver is the task's own.")
 
         def stage(self, job: StageJob) -> StageResult:
             jobs.append(job)
@@ -163,7 +160,7 @@ def test_a_task_that_comes_back_finds_its_own_driver(
     assert {(job.attempt, job.buffer_uri) for job in jobs} == {(jobs[0].attempt, jobs[0].buffer_uri)}
     assert len(jobs) == (1 if done else 2)
     # It is told apart from an earlier one's; where it is done, what it was told is tidied away.
-    assert settled == ([(jobs[0].attempt, "staging", True)] if done else [])
+    assert awaited == ([(jobs[0].attempt, "staging")] if done else [])
     assert ids(table) == [1, 2]
 
 
@@ -216,21 +213,18 @@ def test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left(
     from tests.support.contexts import context_of
 
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    settled: list[Any] = []
+    killed: list[Any] = []
 
-    class Engine:
+    class Left(Engine):
         outlives_the_task = True
 
-        def left_at_work(self, *_: Any) -> list[str]:
-            return []
-
-        def settle(self, table_uri: str, attempt: str, doing: str, *, wanted: bool) -> None:
-            settled.append((attempt, doing, wanted))
+        def kill(self, table_uri: str, attempt: str, doing: str) -> None:
+            killed.append((attempt, doing))
 
         def stop(self) -> None:
             raise AssertionError("There is nothing that it does.")
 
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: Engine())
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: Left())
     task = OneLakeWriteOperator(
         task_id="write", table="Tables/trips", writer="w", source=SqlSource("SELECT 1"), deferrable=True
     )
@@ -242,4 +236,4 @@ def test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left(
     monkeypatch.setattr(OneLakeWriteOperator, "execute", lambda self, context: stopped(context))
     with pytest.raises(AirflowException, match="stopped"):
         task.resume(context_of(task), {"reason": "x", "attempt": ATTEMPT})
-    assert settled == [(ATTEMPT, "staging", False)]
+    assert killed == [(ATTEMPT, "staging")]

@@ -12,8 +12,7 @@ import attrs
 import httpx
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.maintenance import VacuumJob
+from airflow_provider_onelake.engines.base import StageJob, VacuumJob
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import (
@@ -165,7 +164,7 @@ def test_the_next_attempt_waits_for_the_driver_that_a_dead_worker_left(
 ) -> None:
     place = submitted(store, job, DRIVER)
     finishes(master, store, job)
-    new_engine().settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine().wait_for(job.table_uri, "a1", "staging")
     assert master.state == "FINISHED"
     assert not submit.calls
     assert not list(store.list(place.path))
@@ -177,7 +176,7 @@ def test_a_worker_that_died_before_it_knew_the_driver_is_told_by_the_driver(
     submitted(store, job)
     says(store, job, driver=DRIVER)
     finishes(master, store, job)
-    new_engine().settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine().wait_for(job.table_uri, "a1", "staging")
     assert f"GET /v1/submissions/status/{DRIVER}" in master.asked
 
 
@@ -186,9 +185,9 @@ def test_a_driver_of_which_nobody_ever_heard_is_waited_for_so_long_and_no_longer
 ) -> None:
     place = submitted(store, job)
     with pytest.raises(SparkJobTimeoutError):
-        new_engine(timeout=0.5).settle(job.table_uri, "a1", "staging", wanted=True)
+        new_engine(timeout=0.5).wait_for(job.table_uri, "a1", "staging")
     an_hour_later()
-    new_engine(timeout=20).settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine(timeout=20).wait_for(job.table_uri, "a1", "staging")
     assert not list(store.list(place.path))
 
 
@@ -214,7 +213,7 @@ def test_a_driver_that_speaks_up_as_it_is_given_up_is_followed_to_its_end(
     finishes(master, store, job)
     an_hour_later()
     watched = SpeaksUp(store._store, store._name)
-    new_engine(store=lambda: watched).settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine(store=lambda: watched).wait_for(job.table_uri, "a1", "staging")
     assert master.state == "FINISHED"
 
 
@@ -234,7 +233,7 @@ def test_a_driver_whose_work_has_changed_is_killed_or_finds_no_plan(
     master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine, driver: str | None
 ) -> None:
     place = submitted(store, job, driver)
-    new_engine().settle(job.table_uri, "a1", "staging", wanted=False)
+    new_engine().kill(job.table_uri, "a1", "staging")
     assert master.state == ("KILLED" if driver else "RUNNING")
     assert not list(store.list(place.path))
 
@@ -245,7 +244,7 @@ def test_a_driver_that_was_given_up_is_waited_for_by_nobody(
     """As by a task that was stopped before anybody knew the driver."""
     place = submitted(store, job)
     assert place.withdraw()
-    new_engine(timeout=20).settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine(timeout=20).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
 
 
@@ -255,7 +254,7 @@ def test_nothing_else_is_submitted_where_a_driver_could_not_be_killed(
     place = submitted(store, job, DRIVER)
     master.down = True
     with pytest.raises(SparkUnavailableError, match="a retry finds it again"):
-        new_engine().settle(job.table_uri, "a1", "staging", wanted=False)
+        new_engine().kill(job.table_uri, "a1", "staging")
     assert place.driver == DRIVER
 
 
@@ -264,7 +263,7 @@ def test_a_kill_that_is_lost_is_ordered_again(
 ) -> None:
     place = submitted(store, job, DRIVER)
     master.kills_to_lose = 1
-    new_engine().settle(job.table_uri, "a1", "staging", wanted=False)
+    new_engine().kill(job.table_uri, "a1", "staging")
     assert master.state == "KILLED"
     assert not place.submitted
 
@@ -281,7 +280,7 @@ def test_a_master_that_recovers_does_not_say_that_the_driver_is_over(
             finishes(master, store, job)
 
     master.when_asked = recovered
-    new_engine().settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine().wait_for(job.table_uri, "a1", "staging")
     assert master.state == "FINISHED"
 
 
@@ -311,7 +310,7 @@ def test_a_claim_whose_answer_was_lost_is_taken_for_ones_own_by_nobody_else(stor
 def test_where_nothing_was_submitted_there_is_nothing_to_wait_for(
     master: Master, job: StageJob, new_engine: NewEngine
 ) -> None:
-    new_engine().settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine().wait_for(job.table_uri, "a1", "staging")
     assert not master.asked
 
 
@@ -505,9 +504,9 @@ def test_the_next_try_leaves_too_while_the_driver_of_a_dead_worker_works(
 ) -> None:
     place = submitted(store, job, DRIVER)
     with pytest.raises(LeftError):
-        new_engine(leave=raise_left).settle(job.table_uri, "a1", "staging", wanted=True)
+        new_engine(leave=raise_left).wait_for(job.table_uri, "a1", "staging")
     says(store, job, result=RESULT)
-    new_engine(leave=raise_left).settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine(leave=raise_left).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
     assert not submit.calls
 
@@ -518,9 +517,9 @@ def test_a_driver_that_took_too_long_is_killed_by_the_next_try_and_waited_for_by
     place = submitted(store, job, DRIVER)
     an_hour_later()
     with pytest.raises(SparkJobTimeoutError, match="longer than 60 s"):
-        new_engine(timeout=60).settle(job.table_uri, "a1", "staging", wanted=True)
+        new_engine(timeout=60).wait_for(job.table_uri, "a1", "staging")
     assert master.state == "KILLED"
-    new_engine(timeout=60).settle(job.table_uri, "a1", "staging", wanted=True)
+    new_engine(timeout=60).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
 
 

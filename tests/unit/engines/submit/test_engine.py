@@ -14,8 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.maintenance import OptimizeJob, VacuumJob
+from airflow_provider_onelake.engines.base import OptimizeJob, StageJob, VacuumJob
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,

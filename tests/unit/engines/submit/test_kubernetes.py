@@ -80,7 +80,7 @@ def test_a_pod_that_waits_for_a_node_since_its_worker_died_is_waited_for_however
             says(store, job, result=RESULT)
 
     pods.when_asked = ask
-    on_kubernetes().settle(job.table_uri, "a1", "staging", wanted=True)
+    on_kubernetes().wait_for(job.table_uri, "a1", "staging")
     assert asked == ["Pending"] * 4
     assert not submit_there.calls
 
@@ -90,13 +90,13 @@ def test_a_pod_that_nobody_wrote_down_is_killed_by_its_name(
 ) -> None:
     submitted(store, job)
     pods.phase = "Pending"
-    on_kubernetes().settle(job.table_uri, "a1", "staging", wanted=False)
+    on_kubernetes().kill(job.table_uri, "a1", "staging")
     assert pods.phase is None
 
 
 def test_a_pod_that_is_gone_has_ended(store: ObjectStore, job: StageJob, on_kubernetes: NewEngine) -> None:
     place = submitted(store, job, POD)
-    on_kubernetes(timeout=20).settle(job.table_uri, "a1", "staging", wanted=True)
+    on_kubernetes(timeout=20).wait_for(job.table_uri, "a1", "staging")
     assert not place.submitted
 
 

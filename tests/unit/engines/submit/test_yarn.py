@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.submit.clusters import Yarn
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
-from airflow_provider_onelake.engines.submit.yarn import ResourceManager
 from airflow_provider_onelake.exceptions import SparkJobError, SparkSetUpError, SparkUnavailableError
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import (
@@ -102,7 +102,7 @@ def test_an_application_that_waits_in_its_queue_since_its_worker_died_is_waited_
             says(store, job, result=RESULT)
 
     yarn.when_asked = ask
-    on_yarn().settle(job.table_uri, "a1", "staging", wanted=True)
+    on_yarn().wait_for(job.table_uri, "a1", "staging")
     assert asked == ["ACCEPTED"] * 3
     assert not submit_there.calls
 
@@ -112,7 +112,7 @@ def test_an_application_that_nobody_wrote_down_is_killed_by_its_tag(
 ) -> None:
     submitted(store, job)
     yarn.tag = TAG
-    on_yarn().settle(job.table_uri, "a1", "staging", wanted=False)
+    on_yarn().kill(job.table_uri, "a1", "staging")
     assert yarn.state == "KILLED"
 
 
@@ -162,14 +162,14 @@ def test_yarn_without_an_address_to_ask_is_refused_before_anything_is_submitted(
 def test_a_manager_that_does_not_answer_is_unavailable(yarn: Manager) -> None:
     yarn.down = True
     with pytest.raises(SparkUnavailableError, match="503"):
-        ResourceManager(yarn.url).is_over(APPLICATION)
+        Yarn(yarn.url).is_over(APPLICATION)
     with pytest.raises(SparkUnavailableError, match="does not answer"):
-        ResourceManager("127.0.0.1:1").find(TAG)
+        Yarn("127.0.0.1:1").check()
 
 
 def test_a_connection_with_a_keytab_signs_in_by_kerberos(monkeypatch: pytest.MonkeyPatch, yarn: Manager) -> None:
     with pytest.raises(SparkSetUpError, match="requests-kerberos"):
-        ResourceManager(yarn.url, kerberos=True).is_over(APPLICATION)
+        Yarn(yarn.url, kerberos=True).is_over(APPLICATION)
     signed = []
 
     def sign(request: object) -> object:
@@ -177,5 +177,5 @@ def test_a_connection_with_a_keytab_signs_in_by_kerberos(monkeypatch: pytest.Mon
         return request
 
     monkeypatch.setitem(sys.modules, "requests_kerberos", SimpleNamespace(HTTPKerberosAuth=lambda: sign))
-    assert ResourceManager(yarn.url, kerberos=True).is_over(APPLICATION)
+    assert Yarn(yarn.url, kerberos=True).is_over(APPLICATION)
     assert signed

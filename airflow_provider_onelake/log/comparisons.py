@@ -1,0 +1,388 @@
+"""How Spark compares a partition column with a literal, decided only where its settings do not matter.
+
+A comparison is a condition: a function of a partition with three outcomes, as in SQL. A pair of a column type and a
+literal for which Spark's answer depends on ANSI mode or other settings is refused, and the error names the spelling to
+use. ``tests/integration/spark/test_predicates.py`` compares the answers with Spark's own.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.log.types import INTEGERS, JsonType, name_of, precision_and_scale, sql_name
+from airflow_provider_onelake.log.values import (
+    Partition,
+    PartitionValue,
+    Unreadable,
+    date_of,
+    days_in,
+    days_of,
+    digits,
+    fits,
+    floating,
+    integer,
+    micros_in,
+    micros_of,
+    time_of,
+    to_single,
+    trimmed,
+    without_zone,
+)
+
+# A condition returns the set of its possible outcomes on a partition, as bits. The set has more than one outcome where
+# a partition value is unknown: it cannot be read, or it is an instant without a time zone.
+TRUE, FALSE, NULL = 1, 2, 4
+_ANY = TRUE | FALSE | NULL
+Condition = Callable[[Partition], int]
+
+MOST_DIGITS = 38
+# A double represents every decimal of up to this many digits without mixing two of them up.
+_DOUBLE_DIGITS = 15
+_INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
+
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "<>": operator.ne,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<=>": operator.eq,
+}
+
+TYPED = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_LTZ": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}
+_WHOLE = re.compile(r"0|-?[1-9][0-9]*")
+# Spark's own spelling of a time. In an IN, Spark may compare strings, so only this spelling is safe there.
+_CANONICAL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{0,5}[1-9])?")
+_CUT_DATE = re.compile(r"[+-]?[0-9]{4,7}(?:-[0-9]{1,2})?")
+
+# For messages: how a literal for a column of each type is written.
+EXAMPLES: Mapping[str, str] = {
+    **dict.fromkeys(INTEGERS, "10"),
+    "float": "0.5e0",
+    "double": "0.5e0",
+    "decimal": "1.50",
+    "boolean": "true",
+    "date": "DATE '2019-01-31'",
+    "timestamp": "TIMESTAMP '2019-01-31 12:00:00'",
+    "timestamp_ntz": "TIMESTAMP_NTZ '2019-01-31 12:00:00'",
+    "binary": "X'0A'",
+}
+_CALLED = {
+    "string": "a string",
+    "integer": "a number",
+    "decimal": "a number",
+    "double": "a number",
+    "float": "a number",
+    "boolean": "a boolean",
+    "date": "a DATE",
+    "timestamp": "a TIMESTAMP",
+    "timestamp_ntz": "a TIMESTAMP_NTZ",
+    "binary": "a binary value",
+}
+
+
+@attrs.frozen
+class Literal:
+    """A literal as Spark reads it.
+
+    :param kind: ``null``, or a key of :data:`_CALLED`.
+    :param value: the literal's value as a Python object.
+    :param text: the literal as the user wrote it.
+    """
+
+    kind: str
+    value: Any
+    text: str
+
+
+@attrs.frozen
+class PartitionColumn:
+    """A column that a predicate may name.
+
+    :param place: where a partition has the column's value.
+    """
+
+    name: str
+    type: JsonType
+    place: int
+
+
+class RefusedError(ValueError):
+    """The predicate is refused; the text says why."""
+
+
+def days_of_text(text: str) -> int:
+    """Return the days from 1970-01-01 to a date as people write it in SQL, where month and day may be missing.
+
+    :raises ValueError: the text is no date.
+    """
+    plain = trimmed(text)
+    if _CUT_DATE.fullmatch(plain):
+        # Spark reads 2019 and 2019-01 as the first day of that year or month.
+        plain += "-01" * (2 - plain.count("-", 1))
+    return days_of(plain)
+
+
+# Both sides of a comparison become keys that Python orders as Spark orders the values.
+@attrs.frozen
+class _Pair:
+    """How a column is compared with a literal.
+
+    :param domain: what both sides are compared as. All literals of one IN must have the same domain.
+    :param key: turns a value of the column into its key.
+    :param literal: the literal's key.
+    """
+
+    domain: str
+    key: Callable[[Any], Any]
+    literal: Any
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _double(value: Any) -> tuple[bool, float]:
+    # In Spark, NaN equals NaN and is greater than any other number.
+    number = float(value)
+    return (True, 0.0) if number != number else (False, number)
+
+
+def _pair(column: PartitionColumn, literal: Literal, *, listed: bool) -> _Pair:
+    """Say how Spark compares a column with a literal.
+
+    :param listed: whether the literal stands in an IN, where Spark may compare strings.
+    :raises RefusedError: the way in which Spark compares them depends on its settings.
+    """
+    kind = column.type if isinstance(column.type, str) else "nested"
+    if literal.kind == "string" and kind not in ("string", "binary"):
+        literal = _from_string(column, kind, literal, listed=listed)
+    given = literal.kind
+    value = literal.value
+    if kind in INTEGERS:
+        if given == "integer":
+            return _Pair("exact", _same, value)
+        # Refuse a decimal beyond a BIGINT: Spark 4.2 takes NULL to be less than such a decimal.
+        if given == "decimal" and abs(value) < 1 << 63 and _room(Decimal("9" * _INTEGER_DIGITS[kind]), value):
+            return _Pair("exact", _same, value)
+        if given == "double" or (given == "float" and kind in ("byte", "short")):
+            return _Pair("double", _double, _double(value))
+    elif kind in ("float", "double"):
+        if given in ("double", "float"):
+            return _Pair("double", _double, _double(value))
+        if given in ("integer", "decimal") and (kind == "double" or _is_single(value, given)):
+            return _Pair("double", _double, _double(value))
+    elif (sized := precision_and_scale(kind)) is not None:
+        if given in ("integer", "decimal") and _fits_beside(*sized, value, listed=listed):
+            return _Pair("exact", _same, value)
+        if given in ("double", "float"):
+            return _Pair("double", _double, _double(value))
+    elif kind in ("date", "timestamp", "timestamp_ntz"):
+        if kind == given == "date":
+            return _Pair("days", days_in, days_in(value))
+        if given in ("date", "timestamp", "timestamp_ntz"):
+            return _Pair("micros", micros_in, micros_in(value))
+    elif kind == given and kind in ("string", "boolean", "binary"):
+        return _Pair(kind, _same, value)
+    raise _mismatch(column, kind, literal)
+
+
+def _room(*numbers: Decimal) -> bool:
+    """Say whether one decimal type can hold all of these numbers; if none can, Spark rounds or gives up."""
+    counts = [digits(number) for number in numbers]
+    return max(before for before, _ in counts) + max(behind for _, behind in counts) <= MOST_DIGITS
+
+
+def _fits_beside(precision: int, scale: int, value: Any, *, listed: bool) -> bool:
+    widest = Decimal((0, (9,) * precision, -scale))
+    # In an IN, Spark gives a whole number as many digits as its type can have.
+    return _room(widest, Decimal("9" * 20) if listed and isinstance(value, int) else Decimal(value))
+
+
+def _is_single(value: Any, given: str) -> bool:
+    exact = Decimal(value)
+    return Decimal(to_single(str(exact))) == exact if given == "integer" else True
+
+
+def _from_string(column: PartitionColumn, kind: str, literal: Literal, *, listed: bool) -> Literal:
+    """Return the literal of the column's type that a string stands for; refuse it where Spark's mode matters."""
+    text = literal.value
+    refused = _mismatch(column, kind, literal)
+    try:
+        if kind in INTEGERS:
+            if listed and not _WHOLE.fullmatch(text):
+                raise refused
+            return Literal("integer", integer(text, kind), literal.text)
+        if kind in ("float", "double"):
+            number = floating(text, single=False)
+            # Spark's mode decides whether it compares a FLOAT with the string as floats or as doubles.
+            if listed or (kind == "float" and not (number != number or floating(text, single=True) == number)):
+                raise refused
+            return Literal("double", number, literal.text)
+        if kind == "boolean" and not listed and text in ("true", "false"):
+            return Literal("boolean", text == "true", literal.text)
+        if kind == "date":
+            day = date_of(days_of_text(text))
+            if not listed or str(day) == text:
+                return Literal("date", day, literal.text)
+        if kind in ("timestamp", "timestamp_ntz") and (not listed or _CANONICAL_TIME.fullmatch(text)):
+            micros, offset = micros_of(trimmed(text))
+            if kind == "timestamp" or offset is None:
+                return Literal(kind, time_of(micros, 0 if kind == "timestamp" else None), literal.text)
+        if (sized := precision_and_scale(kind)) is not None:
+            precision, scale = sized
+            exact = Decimal(text) if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?", text) else None
+            plain = exact is not None and precision <= _DOUBLE_DIGITS and fits(exact, precision, scale)
+            if plain and (not listed or format(exact, f".{scale}f") == text):
+                return Literal("decimal", exact, literal.text)
+    except ValueError:
+        raise refused from None
+    raise refused
+
+
+def _mismatch(column: PartitionColumn, kind: str, literal: Literal) -> RefusedError:
+    called = sql_name(kind)
+    if kind == "string":
+        text = literal.text.split(" ", 1)[1] if literal.kind in TYPED.values() else f"'{literal.text}'"
+        return RefusedError(
+            f"{column.name} is STRING and {literal.text} is {_CALLED[literal.kind]}, so Spark would compare the values "
+            f"as that, not as text: write {text} to compare text, character by character ('9' is greater than '10')"
+        )
+    example = EXAMPLES.get(kind.split("(")[0])
+    if example is None:
+        return RefusedError(
+            f"{column.name} is {called}, which Spark compares by rules of its own: only IS NULL and IS NOT NULL can be "
+            "said of it"
+        )
+    return RefusedError(
+        f"{column.name} is {called} and {literal.text} is {_CALLED[literal.kind]} that Spark does not compare with it, "
+        f"or not in the same way under all settings: write a literal of the column's type, such as {example}"
+    )
+
+
+def compared(column: PartitionColumn, sign: str, literal: Literal) -> Condition:
+    """Return the condition that a column stands in a relation to a literal.
+
+    :param sign: a key of :data:`COMPARISONS`.
+    :raises RefusedError: Spark's answer depends on its settings.
+    """
+    place, null_safe = column.place, sign == "<=>"
+    if literal.kind == "null":
+        return is_null(column) if null_safe else constant(NULL)
+    compare, pair = COMPARISONS[sign], _pair(column, literal, listed=False)
+    unknown, key, other = _unknown(column), pair.key, pair.literal
+    at_null = FALSE if null_safe else NULL
+
+    def test(partition: Partition) -> int:
+        value = partition[place]
+        if value is None:
+            return at_null
+        if unknown(value):
+            return _ANY
+        return TRUE if compare(key(value), other) else FALSE
+
+    return test
+
+
+def in_list(column: PartitionColumn, items: Sequence[Literal]) -> Condition:
+    """Return the condition that a column is one of several literals.
+
+    :raises RefusedError: Spark's answer depends on its settings, or the literals are of several kinds.
+    """
+    pairs = [_pair(column, item, listed=True) for item in items if item.kind != "null"]
+    strings = {item.kind == "string" for item in items if item.kind != "null"}
+    if len({pair.domain for pair in pairs}) > 1 or len(strings) > 1:
+        raise RefusedError(
+            f"the IN of {column.name} mixes kinds of literals, which Spark brings to one type before it compares: "
+            "write them all in one way"
+        )
+    exact = [Decimal(pair.literal) for pair in pairs if pair.domain == "exact"]
+    if exact and not _room(*exact, Decimal("9" * _INTEGER_DIGITS.get(name_of(column.type), 1))):
+        raise RefusedError(f"the numbers in the IN of {column.name} have more than {MOST_DIGITS} digits together")
+    place, unknown = column.place, _unknown(column)
+    wanted = {pair.literal for pair in pairs}
+    key = pairs[0].key if pairs else _same
+    without = NULL if len(pairs) < len(items) else FALSE
+
+    def test(partition: Partition) -> int:
+        value = partition[place]
+        if value is None:
+            return NULL
+        if unknown(value):
+            return _ANY
+        return TRUE if key(value) in wanted else without
+
+    return test
+
+
+def _unknown(column: PartitionColumn) -> Callable[[PartitionValue], bool]:
+    """Return a function that says whether a value of the column is unknown."""
+    if column.type == "timestamp":
+        return lambda value: isinstance(value, Unreadable) or without_zone(value)
+    return lambda value: isinstance(value, Unreadable)
+
+
+def is_null(column: PartitionColumn) -> Condition:
+    """Return the condition that a column is NULL."""
+    place = column.place
+
+    def test(partition: Partition) -> int:
+        value = partition[place]
+        # Some engines read a value that they cannot parse as NULL, so both outcomes are possible.
+        return TRUE | FALSE if isinstance(value, Unreadable) else TRUE if value is None else FALSE
+
+    return test
+
+
+def constant(outcome: int) -> Condition:
+    """Return the condition that has this outcome on every partition."""
+    return lambda partition: outcome
+
+
+def _outcomes(bits: int) -> list[int]:
+    return [outcome for outcome in (TRUE, FALSE, NULL) if bits & outcome]
+
+
+def _both(left: int, right: int) -> int:
+    found = 0
+    for one in _outcomes(left):
+        for other in _outcomes(right):
+            found |= FALSE if FALSE in (one, other) else NULL if NULL in (one, other) else TRUE
+    return found
+
+
+_AND = [[_both(left, right) for right in range(_ANY + 1)] for left in range(_ANY + 1)]
+_NOT = [(bits & NULL) | (FALSE if bits & TRUE else 0) | (TRUE if bits & FALSE else 0) for bits in range(_ANY + 1)]
+
+
+def negated(condition: Condition) -> Condition:
+    """Return the condition that another one does not hold; it is unknown where the other is."""
+    return lambda partition: _NOT[condition(partition)]
+
+
+def all_of(conditions: Sequence[Condition]) -> Condition:
+    """Return the condition that all of these conditions hold; there must be at least one."""
+    if len(conditions) == 1:
+        return conditions[0]
+
+    def test(partition: Partition) -> int:
+        bits = TRUE
+        for condition in conditions:
+            bits = _AND[bits][condition(partition)]
+        return bits
+
+    return test
+
+
+def any_of(conditions: Sequence[Condition]) -> Condition:
+    """Return the condition that one of these conditions holds; there must be at least one."""
+    return conditions[0] if len(conditions) == 1 else negated(all_of([negated(each) for each in conditions]))
