@@ -65,7 +65,7 @@ class Table:
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.log.cross_check import deltalake_cross_check
-        from airflow_provider_onelake.maintenance.kept import keep_from
+        from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
         from airflow_provider_onelake.storage.sign_in import deltalake_options
 
         def options() -> dict[str, str]:
@@ -76,7 +76,7 @@ class Table:
         return Committer(
             self.log,
             cross_check=deltalake_cross_check(uri, options),
-            after_commit=checkpointer(uri, options, log=self.log, keep_from=keep_from),
+            after_commit=checkpointer(uri, options, log=self.log, keep_from=oldest_pinned),
             observer=observer,
         )
 

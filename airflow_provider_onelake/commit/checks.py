@@ -43,7 +43,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.published import WAYS, Publishing, undone
+from airflow_provider_onelake.staging.published import WAYS, Publishing, restored_away
 
 # Operations whose new files hold no rows of the files that they remove.
 _AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
@@ -92,7 +92,7 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
         return False
     found = record_of(spec.identity, view.winners)
     same = found is not None and bool(spec.fingerprint) and found.record.fingerprint == spec.fingerprint
-    why_not = undone(log, found, view.snapshot) if same and found else None
+    why_not = restored_away(log, found, view.snapshot) if same and found else None
     if same and why_not is None:
         return True
     raise RerunRefusedError(

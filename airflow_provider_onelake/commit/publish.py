@@ -36,7 +36,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, close, closed
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.published import Publishing
 
@@ -181,7 +181,7 @@ class _Publishing(Proposal[Publication]):
         if view.tally.attempts == 0:
             # Read the marker only before our first put. Later, only another committer's commit closes the buffer, and
             # the txn in the snapshot shows that.
-            self._markers[buffer.path] = closed(self._log.store, buffer.path)
+            self._markers[buffer.path] = read_marker(self._log.store, buffer.path)
         if self._markers.get(buffer.path) is not None:
             return False
         return not is_done(buffer, view, self._log)
@@ -274,7 +274,7 @@ class _Publishing(Proposal[Publication]):
         for record in entry.writers:
             try:
                 marker = Publishing(version, record).marker(batch.buffers[0].table_id)
-                close(self._log.store, record.buffer, marker)
+                write_marker(self._log.store, record.buffer, marker)
             except OneLakeError as error:
                 # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
                 # txn is what counts; the marker only saves reading the log.

@@ -27,9 +27,9 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, attempts, closed, read_buffer, set_aside
-from airflow_provider_onelake.staging.claims import standing
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
+from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import equal_terms
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
 
@@ -135,14 +135,14 @@ class _Reconciliation:
         )
 
     def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
-        begun = standing(self._log.store, identity)
+        begun = WriterDirectory.read(self._log.store, identity.directory)
         if begun.generation > self._generations.get(identity.key, begun.generation):
             return self._superseded(identity, begun.generation)
-        if begun.is_in(snapshot, identity):
+        if begun.is_published(snapshot.txns.get(identity.app_id)):
             return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
         complete: list[Buffer] = []
         lost: list[tuple[str, TerminalError]] = []
-        for path in attempts(self._log.store, identity.directory):
+        for path in WriterDirectory.read(self._log.store, identity.directory).buffers:
             try:
                 buffer = read_buffer(self._log.store, path)
             except BufferIncompleteError:
@@ -150,9 +150,9 @@ class _Reconciliation:
             except TerminalError as error:
                 lost.append((path, error))
                 continue
-            if buffer.spec.generation == begun.generation and closed(self._log.store, path) is None:
+            if buffer.spec.generation == begun.generation and read_marker(self._log.store, path) is None:
                 complete.append(buffer)
-        if not complete and begun.is_in(newest := self._newest(), identity):
+        if not complete and begun.is_published((newest := self._newest()).txns.get(identity.app_id)):
             # A task that still runs has published and closed the buffer since the snapshot was read.
             return _Staged(identity, newest.txns[identity.app_id], None, published=True)
         complete.sort(key=lambda buffer: buffer.finished)
@@ -305,7 +305,7 @@ class _Reconciliation:
         if record is None or publication.batch is None:
             # Another process published or closed this buffer first, though perhaps not the others of its batch.
             assert state.buffer is not None
-            marker = closed(self._log.store, state.buffer.path)
+            marker = read_marker(self._log.store, state.buffer.path)
             if marker is not None and "version" not in marker:
                 return WriterOutcome(writer=key, status=Status.SET_ASIDE.value)
             return self._already(state, self._newest())

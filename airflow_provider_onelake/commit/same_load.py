@@ -13,9 +13,8 @@ from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.claims import standing
-from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import is_staged, writer_directory
+from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
+from airflow_provider_onelake.staging.layout import WriterDirectory, is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, find_published
 
 
@@ -51,14 +50,11 @@ class SameLoad:
     def _others(self, batch: Batch, snapshot: Snapshot) -> Iterable[WriterIdentity]:
         load = batch.buffers[0].spec.identity.load
         own = {buffer.spec.identity.app_id for buffer in batch.buffers}
-        prefix = f"onelake/{load.id}/"
-        for app_id in snapshot.txns:
-            if app_id.startswith(prefix) and app_id not in own and (writer := WriterIdentity.from_app_id(app_id)):
-                yield writer
+        return (writer for writer in writers_among(snapshot.txns, load.prefix) if writer.app_id not in own)
 
     def _publishing(self, writer: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
         generation = snapshot.txns[writer.app_id]
-        if standing(self._log.store, writer).generation > generation:
+        if WriterDirectory.read(self._log.store, writer.directory).generation > generation:
             return None
         key = (writer.app_id, generation)
         if key not in self._known:

@@ -28,7 +28,7 @@ from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
-from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.buffers import lifetime, write_marker
 from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class _Compaction(Proposal[Publication]):
         """Drop the partitions with an input that is no longer live, or that a writer which began meanwhile needs."""
         snapshot = view.snapshot
         oldest, days = self._rewrite.oldest, snapshot.retention_days
-        if oldest is not None and self._log.clock.now() - oldest >= timedelta(days=days) / 2:
+        if oldest is not None and self._log.clock.now() - oldest >= lifetime(days):
             # A VACUUM may have listed the new files for deletion, like those of an old buffer (protocol: young).
             self._drop(f"its new files are older than half of the table's retention of {days:g} days", *self._groups)
             return
@@ -251,7 +251,7 @@ class _Compaction(Proposal[Publication]):
 
     def _close(self, outcome: Mapping[str, Any]) -> None:
         try:
-            close(self._log.store, self._shadow.path, outcome)
+            write_marker(self._log.store, self._shadow.path, outcome)
         except OneLakeError as error:
             # The marker only lets the shadow's log be cleaned up earlier.
             logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
@@ -260,14 +260,11 @@ class _Compaction(Proposal[Publication]):
 def _why_gone(file: Add, winners: Iterable[Commit]) -> str:
     for commit in winners:
         if any(remove["path"] == file["path"] for remove in commit.removes):
-            changed = "gave it another deletion vector" if _adds(commit, file["path"]) else "removed it"
+            added = {add["path"] for add in commit.adds}
+            changed = "gave it another deletion vector" if file["path"] in added else "removed it"
             who = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown writer"
             return f"{file['path']} is no longer as it was: version {commit.version} ({who}) {changed}"
     return f"{file['path']} is no longer in the table as it was"
-
-
-def _adds(commit: Commit, path: str) -> bool:
-    return any(add["path"] == path for add in commit.adds)
 
 
 def _protocol(snapshot: Snapshot) -> tuple[Any, ...]:

@@ -7,7 +7,8 @@ order is wanted, for files that are not in that order.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -109,7 +110,7 @@ class Group:
     @property
     def bytes(self) -> int:
         """Bytes of the files."""
-        return sum(int(file["size"]) for file in self.inputs)
+        return _bytes_of(self.inputs)
 
 
 @attrs.frozen
@@ -140,6 +141,15 @@ class Plan:
     left_out: tuple[LeftOut, ...]
     target_file_size: int
     zorder_by: tuple[str, ...] = ()
+
+    def only(self, paths: Collection[str]) -> Plan:
+        """Return the plan for some of its files.
+
+        :param paths: of the files, as the table's log spells them.
+        """
+        chosen = [tuple(file for file in group.inputs if file["path"] in paths) for group in self.groups]
+        groups = (attrs.evolve(group, inputs=files) for group, files in zip(self.groups, chosen, strict=True) if files)
+        return attrs.evolve(self, groups=tuple(groups))
 
 
 def selection(
@@ -176,25 +186,22 @@ def plan(
     :returns: what to rewrite, which may be nothing.
     """
     target, split = terms.size_for(snapshot), snapshot.partitioning
-    by_partition: dict[Partition, list[Add]] = {}
-    for file in files:
-        by_partition.setdefault(split.partition(file["partitionValues"]), []).append(file)
+    is_sorted = bool(terms.zorder_by) or snapshot.clustered
     groups: list[Group] = []
     left_out: list[LeftOut] = []
-    sorted_by_us = bool(terms.zorder_by) or snapshot.clustered
-    for partition, present in by_partition.items():
+    for partition, present in by_partition(files, split).items():
         name = split.describe(partition)
         free: list[Add] = []
-        kept: dict[str, int] = {}
+        stay: Counter[str] = Counter()
         for file in present:
-            reason = _why_kept(file, partition, split) or why_needed(file)
+            reason = _why_untouched(file, partition, split) or why_needed(file)
             if reason is None:
                 free.append(file)
             else:
-                kept[reason] = kept.get(reason, 0) + 1
-        left_out += (LeftOut(name, count, reason) for reason, count in kept.items())
-        found = _unordered(free, terms, target) if sorted_by_us else None
-        inputs, reason = found or _small_or_deleted(free, terms, target)
+                stay[reason] += 1
+        left_out += (LeftOut(name, count, reason) for reason, count in stay.items())
+        unordered = _unordered(free, terms) if is_sorted else None
+        inputs, reason = unordered or _small_or_deleted(free, terms, target)
         if inputs:
             groups.append(Group(partition, name, tuple(inputs), _expected(inputs, target), reason))
         elif free:
@@ -202,16 +209,28 @@ def plan(
     return Plan(tuple(groups), tuple(left_out), target, terms.zorder_by)
 
 
+def by_partition(files: Iterable[Add], partitioning: Partitioning) -> dict[Partition, list[Add]]:
+    """Return files by their typed partition.
+
+    :param files: raw ``add`` actions.
+    """
+    found: dict[Partition, list[Add]] = {}
+    for file in files:
+        found.setdefault(partitioning.partition(file["partitionValues"]), []).append(file)
+    return found
+
+
 def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list[Add], str]:
+    """Return the files that are worth rewriting, and why; or no file, and why not."""
     deleted = [file for file in files if deleted_share(file) >= terms.min_deleted]
     # Two files of half the target or more may not fit into one file of the target, so such a file is large enough.
-    others = {file["path"] for file in deleted}
-    small = sorted((f for f in files if 2 * int(f["size"]) < target and f["path"] not in others), key=_order)
+    small = [file for file in files if 2 * int(file["size"]) < target and deleted_share(file) < terms.min_deleted]
+    small.sort(key=lambda file: (int(file["size"]), file["path"]))
     found = len(small)
     # A file more than twice as large as all the others together waits until they have grown. Else it would be written
     # again for every few small files. So a rewrite makes every file at least half as large again, and the number
     # of times that a byte is written grows only with the logarithm of the target.
-    total = sum(int(file["size"]) for file in (*small, *deleted))
+    total = _bytes_of((*small, *deleted))
     while small and 3 * int(small[-1]["size"]) > 2 * total:
         total -= int(small.pop()["size"])
     if len(small) < terms.min_files:
@@ -220,31 +239,26 @@ def _small_or_deleted(files: list[Add], terms: Terms, target: int) -> tuple[list
     reasons += [f"{len(deleted)} files with {terms.min_deleted:.0%} of rows deleted or more"] * bool(deleted)
     if reasons:
         return [*small, *deleted], " and ".join(reasons)
-    if found >= terms.min_files:
-        return (
-            [],
-            f"{found} small files, but the largest are more than twice as large as the others together, so they wait",
-        )
-    return [], f"{found} small files, and it takes {terms.min_files}"
+    if found < terms.min_files:
+        return [], f"{found} small files, and it takes {terms.min_files}"
+    why = "but the largest are more than twice as large as the others together, so they wait"
+    return [], f"{found} small files, {why}"
 
 
-def _unordered(files: list[Add], terms: Terms, target: int) -> tuple[list[Add], str] | None:
+def _unordered(files: list[Add], terms: Terms) -> tuple[list[Add], str] | None:
     """Return all files if enough bytes lie outside the largest run of files sorted together, else ``None``."""
     if len(files) < 2:
         return None
-    cubes: dict[str, int] = {}
+    runs: Counter[str] = Counter()
     for file in files:
-        cube = _cube(file, terms)
-        if cube is not None:
-            cubes[cube] = cubes.get(cube, 0) + int(file["size"])
-    total = sum(int(file["size"]) for file in files)
-    share = (total - max(cubes.values(), default=0)) / total if total else 0.0
-    if share < _UNORDERED_SHARE:
-        return None
-    return files, f"{share:.0%} of its bytes lie outside the sort order"
+        if (run := _sorted_in(file, terms)) is not None:
+            runs[run] += int(file["size"])
+    total = _bytes_of(files)
+    share = (total - max(runs.values(), default=0)) / total if total else 0.0
+    return (files, f"{share:.0%} of its bytes lie outside the sort order") if share >= _UNORDERED_SHARE else None
 
 
-def _cube(file: Add, terms: Terms) -> str | None:
+def _sorted_in(file: Add, terms: Terms) -> str | None:
     """Return the run that a file was sorted in, or ``None``."""
     tags = file.get("tags") or {}
     if not terms.zorder_by:
@@ -275,7 +289,7 @@ def deleted_share(file: Add) -> float:
     return gone / (left + gone) if left + gone else 0.0
 
 
-def _why_kept(file: Add, partition: Partition, split: Partitioning) -> str | None:
+def _why_untouched(file: Add, partition: Partition, split: Partitioning) -> str | None:
     if is_absolute(file["path"]):
         return "its path is absolute, as shallow clones have it"
     if row_count(file) is None:
@@ -297,8 +311,8 @@ def _expected(files: Iterable[Add], target: int) -> int:
     return bins
 
 
-def _order(file: Add) -> tuple[int, str]:
-    return int(file["size"]), file["path"]
+def _bytes_of(files: Iterable[Add]) -> int:
+    return sum(int(file["size"]) for file in files)
 
 
 def _listed(split: Partitioning, item: Mapping[str, Any]) -> dict[int, Any]:

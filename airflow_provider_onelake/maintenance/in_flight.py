@@ -11,7 +11,6 @@ So a compaction leaves these files out until the writer is settled, and never ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -26,27 +25,21 @@ from airflow_provider_onelake.exceptions import (
     LogGapError,
 )
 from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.staging.buffers import closed, read_open_buffer
+from airflow_provider_onelake.staging.buffers import lifetime, read_marker, read_open_buffer
 from airflow_provider_onelake.staging.claims import claimant
-from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import (
-    by_writer,
-    closed_in,
-    marker_path,
-    numbered,
-    opened_in,
-    writer_directory,
-)
+from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
+from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.partitions import PartitionPredicate
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.log.values import Partition
 
 
 @attrs.frozen
-class Formed:
+class OverwriteInFlight:
     """A write in flight that replaces rows.
 
     The files that came after its read version must stay as they are in the partitions that it may replace.
@@ -58,26 +51,31 @@ class Formed:
     read_version: int
     where: PartitionPredicate | None
 
+    def may_replace(self, partition: Partition) -> bool:
+        """Say whether the write may replace a partition. Where the predicate cannot be judged, it may."""
+        return self.where is None or self.where.judge(partition) is not False
+
 
 @attrs.define(slots=False)
 class WritersInFlight:
     """The writers that have begun, are not settled, and are still young enough to be published.
 
     :param loads: ids of their loads.
-    :param formed: their writes that replace rows.
+    :param overwrites: their writes that replace rows.
     """
 
     loads: frozenset[str]
-    formed: tuple[Formed, ...]
+    overwrites: tuple[OverwriteInFlight, ...]
     _log: DeltaLog = attrs.field(repr=False)
     _snapshot: Snapshot = attrs.field(repr=False)
+    # The newest claim in each writer's directory, and the writers that are known already.
     _claims: dict[str, str] = attrs.field(repr=False)
-    _load_of: dict[str, str | None] = attrs.field(repr=False)
+    _writers: dict[str, WriterIdentity | None] = attrs.field(repr=False)
 
     @property
     def read_version(self) -> int | None:
         """The oldest read version of the writes that replace rows; ``None`` where there is no such write."""
-        return min((write.read_version for write in self.formed), default=None)
+        return min((write.read_version for write in self.overwrites), default=None)
 
     def why_needed(self, file: Add) -> str | None:
         """Say why a live file must stay as it is, or ``None`` where no writer needs it.
@@ -89,15 +87,16 @@ class WritersInFlight:
         came = self._came.get(file["path"])
         if came is not None:
             partition = self._snapshot.partitioning.partition(file["partitionValues"])
-            for write in self.formed:
-                # Where the predicate cannot be judged, the file stays.
-                if came > write.read_version and (write.where is None or write.where.judge(partition) is not False):
+            for write in self.overwrites:
+                if came > write.read_version and write.may_replace(partition):
                     return f"it came after version {write.read_version}, which a writer in flight was formed on"
         directory = writer_directory(file["path"])
         if self.loads and directory in self._claims:
-            load = self._load(directory)
-            if load in self.loads:
-                return f"its load {load} has a writer in flight"
+            if directory not in self._writers:
+                self._writers[directory] = claimant(self._log.store, self._claims[directory])
+            writer = self._writers[directory]
+            if writer is not None and writer.load.id in self.loads:
+                return f"its load {writer.load.id} has a writer in flight"
         return None
 
     @cached_property
@@ -111,12 +110,6 @@ class WritersInFlight:
             return None
         return {add["path"]: commit.version for commit in commits for add in commit.adds}
 
-    def _load(self, directory: str) -> str | None:
-        if directory not in self._load_of:
-            writer = claimant(self._log.store, self._claims[directory])
-            self._load_of[directory] = writer.load.id if writer is not None else None
-        return self._load_of[directory]
-
 
 def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timedelta | None = None) -> WritersInFlight:
     """Look for writers in flight, in one listing of the buffers.
@@ -127,75 +120,64 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     :raises StoreUnavailableError: the store did not answer.
     :raises BufferInvalidError: a claim is damaged, so the writer that is in flight is not known.
     """
-    age = timedelta(days=snapshot.retention_days) / 2 if abandoned_after is None else abandoned_after
+    age = lifetime(snapshot.retention_days) if abandoned_after is None else abandoned_after
     now = log.clock.now()
     # The table's txns name most writers. Only for the others is a claim read from the store, one by one.
-    known = {writer.directory: writer for writer in _known(snapshot)}
+    writers: dict[str, WriterIdentity | None] = {writer.directory: writer for writer in writers_among(snapshot.txns)}
     claims: dict[str, str] = {}
     loads: set[str] = set()
-    formed: list[Formed] = []
-    for directory, objects in by_writer(log.store.list(STAGED_DIRECTORY)):
-        marks = list(numbered(objects))
-        newest = max((mark for mark in marks if not mark.skipped), default=None, key=lambda mark: mark.generation)
-        if newest is None:
+    overwrites: list[OverwriteInFlight] = []
+    for directory in WriterDirectory.all_in(log.store.list(STAGED_DIRECTORY)):
+        if not directory.claims:
             continue  # not a writer's directory: a shadow, or one of a stranger
-        generation = newest.generation
-        claims[directory] = newest.path
-        if now - max(info.modified for info in objects) >= age or any(
-            mark.skipped and mark.generation == generation for mark in marks
-        ):
+        generation = max(directory.claims)
+        path = claims[directory.path] = directory.claims[generation]
+        if now - directory.newest >= age or generation in directory.skipped:
             continue
-        writer = known.get(directory) or claimant(log.store, newest.path)
+        writer = writers.get(directory.path) or claimant(log.store, path)
         if writer is None or snapshot.txns.get(writer.app_id, 0) >= generation:
             continue
-        ended = set(closed_in(objects))
-        pending = set(opened_in(objects)) - ended
-        written = {info.path: info.modified for info in objects}
-        # A buffer that was closed before its writer claimed this generation is of an older one.
-        since = {path for path in ended if written[marker_path(path)] >= written[newest.path]}
-        if not pending and any(_is_of(log, path, generation) for path in since):
+        pending = [attempt.path for attempt in directory.attempts if attempt.opened and not attempt.marker]
+        if not pending and _is_closed(log, directory, generation):
             continue
         loads.add(writer.load.id)
-        formed += (write for path in sorted(pending) for write in _formed(log, path, snapshot))
-    load_of: dict[str, str | None] = {directory: writer.load.id for directory, writer in known.items()}
-    return WritersInFlight(frozenset(loads), tuple(formed), log, snapshot, claims, load_of)
+        overwrites += (write for path in pending if (write := _overwrite(log, path, snapshot)))
+    return WritersInFlight(frozenset(loads), tuple(overwrites), log, snapshot, claims, writers)
 
 
-def _known(snapshot: Snapshot) -> Iterator[WriterIdentity]:
-    """Yield the writers that the table's txns name."""
-    for app_id in snapshot.txns:
-        if (writer := WriterIdentity.from_app_id(app_id)) is not None:
-            yield writer
-
-
-def _is_of(log: DeltaLog, path: str, generation: int) -> bool:
-    """Say whether a closed buffer is of a generation.
+def _is_closed(log: DeltaLog, directory: WriterDirectory, generation: int) -> bool:
+    """Say whether a buffer of a generation is closed.
 
     A closed buffer of an older generation does not settle a rerun that has a claim and no buffer yet.
     """
-    writer = (closed(log.store, path) or {}).get("writer")
-    if writer is not None:
-        return bool(writer["generation"] == generation)
-    try:
-        return read_open_buffer(log.store, path).spec.generation == generation
-    except (BufferIncompleteError, BufferInvalidError):
-        # The marker names no writer, and the log is gone or damaged. All that is known is that the buffer was closed
-        # after this generation was claimed.
-        return True
+    claimed = directory.objects[directory.claims[generation]].modified
+    for attempt in directory.attempts:
+        if not attempt.marker or attempt.marker.modified < claimed:
+            continue  # A buffer that was closed before its writer claimed this generation is of an older one.
+        writer = (read_marker(log.store, attempt.path) or {}).get("writer")
+        try:
+            of = writer["generation"] if writer else read_open_buffer(log.store, attempt.path).spec.generation
+        except (BufferIncompleteError, BufferInvalidError):
+            # The marker names no writer, and the log is gone or damaged. All that is known is that the buffer was
+            # closed after this generation was claimed.
+            of = generation
+        if of == generation:
+            return True
+    return False
 
 
-def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
-    """Yield a buffer's write if it replaces rows."""
+def _overwrite(log: DeltaLog, path: str, snapshot: Snapshot) -> OverwriteInFlight | None:
+    """Return a buffer's write if it replaces rows, else ``None``."""
     try:
         buffer = read_open_buffer(log.store, path)
     except (BufferIncompleteError, BufferInvalidError):
-        return
+        return None
     spec = buffer.spec
     if spec.mode is Mode.APPEND:
-        return
+        return None
     try:
         where = None if spec.mode is Mode.OVERWRITE else spec.range(snapshot)
     except InvalidWriteError:
         # The range does not fit the table's partitioning any more, so the write may replace anything.
         where = None
-    yield Formed(buffer.read_version, where)
+    return OverwriteInFlight(buffer.read_version, where)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import struct
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, VacuumRefusedError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Remove, of_kind, version_path
+from airflow_provider_onelake.log.actions import (
+    LOG_DIRECTORY,
+    Add,
+    DataFile,
+    Remove,
+    is_absolute,
+    object_path,
+    of_kind,
+    version_path,
+)
 from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
-from airflow_provider_onelake.maintenance.kept import referenced
 from airflow_provider_onelake.storage.clock import instant_of
 
 if TYPE_CHECKING:
@@ -26,9 +37,12 @@ logger = logging.getLogger(__name__)
 # A remove has its writer's time and a log entry has the store's time, and clocks differ.
 _CLOCKS_DIFFER = timedelta(hours=1)
 
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_UUID_IN_Z85 = 20
+
 
 @attrs.frozen
-class Limit:
+class RetentionHorizon:
     """An instant from which on everything is spared.
 
     :param before: the instant.
@@ -41,7 +55,7 @@ class Limit:
     advice: str | None
 
 
-class Named:
+class ReferencedFiles:
     """The files that a table's log names: live, removed lately, ever removed.
 
     :param listing: of the table's directory, older than the snapshot.
@@ -54,26 +68,25 @@ class Named:
         self._files = LogFiles.of(entries, snapshot.version)
         self._modified = {info.path: info.modified for info in entries}
 
-    def check_reaches(self, limits: Iterable[Limit], by_property: datetime) -> list[str]:
-        """Refuse a limit beyond the table's retention if the log does not reach back to it.
+    def check_reaches(self, horizons: Iterable[RetentionHorizon], by_property: datetime) -> list[str]:
+        """Refuse a horizon beyond the table's retention if the log does not reach back to it.
 
-        :param limits: the limits to check.
         :param by_property: the instant, if only the table's property counted; checkpoints reach that far.
-        :returns: what people should know of limits that hold only as far as the log reaches.
-        :raises VacuumRefusedError: the log begins later than a limit that has advice.
+        :returns: what people should know of horizons that hold only as far as the log reaches.
+        :raises VacuumRefusedError: the log begins later than a horizon that has advice.
         """
         oldest = min(self._files.versions, default=0)
         notes = []
-        for limit in limits:
-            if limit.before >= by_property or oldest == 0 or self._time(oldest) < limit.before:
+        for horizon in horizons:
+            if horizon.before >= by_property or oldest == 0 or self._time(oldest) < horizon.before:
                 continue
             gone = f"the log before version {oldest} was cleaned up, so nobody knows what was removed since"
-            if limit.advice is None:
-                notes.append(f"{limit.held_by}, but {gone}: that is not spared for longer than the table's retention")
+            if horizon.advice is None:
+                notes.append(f"{horizon.held_by}, but {gone}: that is not spared for longer than the table's retention")
                 continue
             raise VacuumRefusedError(
-                f"{self._log.table}: everything since {limit.before:%Y-%m-%d %H:%M} is to be spared "
-                f"({limit.held_by}), but {gone}. Nothing was deleted: {limit.advice}."
+                f"{self._log.table}: everything since {horizon.before:%Y-%m-%d %H:%M} is to be spared "
+                f"({horizon.held_by}), but {gone}. Nothing was deleted: {horizon.advice}."
             )
         return notes
 
@@ -119,3 +132,63 @@ class Named:
 
     def _time(self, version: int) -> datetime:
         return self._modified[version_path(version)]
+
+
+def referenced(files: Iterable[DataFile]) -> Iterator[str]:
+    """Yield every path that files may have in the store, with their deletion vectors; too many rather than too few.
+
+    :param files: bodies of ``add``, ``remove`` or ``cdc`` actions.
+    """
+    for file in files:
+        yield from _spellings(object_path(file))
+        if unquote(file["path"]) != file["path"]:
+            # Some tables have a log whose paths are not percent-encoded.
+            yield from _spellings(file["path"])
+        vector = file.get("deletionVector")
+        if vector and vector["storageType"] == "u":
+            yield deletion_vector_path(vector["pathOrInlineDv"])
+        elif vector and vector["storageType"] == "p":
+            yield from _spellings(unquote(vector["pathOrInlineDv"]))
+
+
+def _spellings(path: str) -> Iterator[str]:
+    yield path
+    if is_absolute(path):
+        # An address has several spellings, so the end of the table's own directory in the path is not known: yield all.
+        segments = path.split("/")
+        yield from ("/".join(segments[start:]) for start in range(1, len(segments)))
+
+
+def lost_files(files: Iterable[Add], present: Collection[str]) -> list[str]:
+    """Return the files of a version that are not in the store; files outside of the table are not looked for.
+
+    :param files: bodies of ``add`` actions.
+    :param present: every path in the table's directory.
+    """
+    lost = []
+    for file in files:
+        if not is_absolute(file["path"]) and object_path(file) not in present and file["path"] not in present:
+            lost.append(object_path(file))
+        vector = file.get("deletionVector")
+        if vector and vector["storageType"] == "u":
+            path = deletion_vector_path(vector["pathOrInlineDv"])
+            lost += [path] if path not in present else []
+    return sorted(lost)
+
+
+def deletion_vector_path(text: str) -> str:
+    """Return where a deletion vector of storage type ``u`` lies, relative to the table.
+
+    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#derived-fields
+
+    :param text: its ``pathOrInlineDv``: a random prefix, and a UUID in Z85.
+    """
+    prefix, encoded = text[:-_UUID_IN_Z85], text[-_UUID_IN_Z85:]
+    data = b""
+    for start in range(0, len(encoded), 5):
+        value = 0
+        for character in encoded[start : start + 5]:
+            value = value * 85 + _Z85.index(character)
+        data += struct.pack(">I", value)
+    name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
+    return f"{prefix}/{name}" if prefix else name

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import struct
-import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,15 +19,10 @@ from urllib.parse import quote
 
 import attrs
 
-from airflow_provider_onelake.exceptions import (
-    BufferInvalidError,
-    CorruptLogError,
-    ObjectNotFoundError,
-)
+from airflow_provider_onelake.exceptions import BufferInvalidError, CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import (
     Action,
     Add,
-    CommitInfo,
     FileKey,
     Remove,
     dump_actions,
@@ -39,9 +32,11 @@ from airflow_provider_onelake.log.actions import (
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
+from airflow_provider_onelake.log.commits import COMPACTION
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.staging.buffers import check_files, closed, twin_metadata
+from airflow_provider_onelake.maintenance.compaction import by_partition
+from airflow_provider_onelake.maintenance.referenced import deletion_vector_path
+from airflow_provider_onelake.staging.buffers import check_files, read_marker, record_in, twin
 from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -51,8 +46,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.maintenance.compaction import Plan
     from airflow_provider_onelake.storage.stores import Store
 
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_UUID_IN_Z85 = 20
 _AUTHORITY = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/]*)(.*)$")
 # The kinds of actions that a rewrite may hold. OPTIMIZE has no reason for any other kind, and it would be lost.
 _KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
@@ -112,8 +105,7 @@ def shadow_path(name: str, attempt: str) -> str:
     :param name: of the task, the same for all its attempts.
     :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
     """
-    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
-    return compaction_path(digest, attempt)
+    return compaction_path(hashlib.sha256(name.encode()).hexdigest()[:12], attempt)
 
 
 def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
@@ -156,18 +148,12 @@ def reopen_shadow(
     except (ObjectNotFoundError, CorruptLogError):
         return None
     listed = {file_key(add) for add in of_kind(there, "add")}
-    chosen = {key: both for key, both in _inputs(plan, table_uri).items() if key in listed}
-    now = parse_actions(dump_actions(_version_0(snapshot, plan, chosen, name, attempt, 0)), "the same shadow now")
-    if closed(log.store, path) is not None or _definition(there) != _definition(now):
+    inputs = {key: both for key, both in _inputs(plan, table_uri).items() if key in listed}
+    now = parse_actions(dump_actions(_version_0(snapshot, plan, inputs, name, attempt, 0)), "the same shadow now")
+    if read_marker(log.store, path) is not None or _definition(there) != _definition(now):
         return None
-    files = {key: file for key, (_, file) in chosen.items()}
-    paths = {file["path"] for file in files.values()}
-    groups = (
-        attrs.evolve(group, inputs=tuple(file for file in group.inputs if file["path"] in paths))
-        for group in plan.groups
-    )
-    begun = attrs.evolve(plan, groups=tuple(group for group in groups if group.inputs))
-    return Shadow(path, attempt, snapshot, begun, files)
+    files = {key: file for key, (_, file) in inputs.items()}
+    return Shadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
 
 
 def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Add, Add]]:
@@ -185,31 +171,16 @@ def _version_0(
     attempt: str,
     now: int,
 ) -> list[Action]:
-    info: CommitInfo = {
-        # Where a table has in-commit timestamps, every version has one, and it comes first.
-        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
-        "timestamp": now,
-        "operation": "CREATE TABLE",
-        "operationParameters": {"description": f"Shadow of {len(inputs)} files, for a compaction"},
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        STAGED: {
-            "format": FORMAT,
-            COMPACTION: {
-                "name": name,
-                "attempt": attempt,
-                "readVersion": snapshot.version,
-                "tableId": snapshot.table_id,
-                "targetFileSize": plan.target_file_size,
-                "zOrderBy": list(plan.zorder_by),
-            },
-        },
+    record = {
+        "name": name,
+        "attempt": attempt,
+        "readVersion": snapshot.version,
+        "tableId": snapshot.table_id,
+        "targetFileSize": plan.target_file_size,
+        "zOrderBy": list(plan.zorder_by),
     }
     return [
-        {"commitInfo": info},
-        {"protocol": snapshot.protocol},
-        {"metaData": twin_metadata(snapshot, attempt)},
+        *twin(snapshot, attempt, f"Shadow of {len(inputs)} files, for a compaction", {COMPACTION: record}, now),
         *(Action(domainMetadata=body) for body in snapshot.domains.values()),
         *(Action(add=add) for add, _ in inputs.values()),
     ]
@@ -217,7 +188,7 @@ def _version_0(
 
 def _definition(actions: list[Action]) -> tuple[Any, ...]:
     """Return what a shadow's version 0 says, without its time and without the table's version at that time."""
-    record = {**(of_kind(actions, "commitInfo")[0].get(STAGED) or {}).get(COMPACTION, {}), "readVersion": None}
+    record = {**record_in(actions).get(COMPACTION, {}), "readVersion": None}
     adds = {file_key(add): add for add in of_kind(actions, "add")}
     return (
         record,
@@ -249,18 +220,15 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
     advice = "no row is lost, the table keeps its files as they were."
     oldest = check_files(present, shadow.path, adds, f"the compaction {shadow.path}", advice)
     split = shadow.snapshot.partitioning
-    sides: dict[Partition, tuple[list[Add], list[Add]]] = {}
-    for remove in removes:
-        file = shadow.inputs[file_key(remove)]
-        sides.setdefault(split.partition(file["partitionValues"]), ([], []))[0].append(file)
-    for add in adds:
-        sides.setdefault(split.partition(add["partitionValues"]), ([], []))[1].append(add)
+    old = by_partition((shadow.inputs[file_key(remove)] for remove in removes), split)
+    new = by_partition(adds, split)
     groups = []
-    for partition, (removed, added) in sides.items():
+    for partition in {**old, **new}:
+        removed, added = tuple(old.get(partition, ())), tuple(new.get(partition, ()))
         before, after = total_rows(removed), total_rows(added)
         if before is None or before != after:
             raise _invalid(shadow, f"{split.describe(partition)} had {before} rows and has {after} now")
-        groups.append(Rewritten(partition, split.describe(partition), tuple(removed), tuple(added)))
+        groups.append(Rewritten(partition, split.describe(partition), removed, added))
     infos = of_kind(actions, "commitInfo")
     return Rewrite(tuple(groups), oldest, (infos[0].get("tags") or {}) if infos else {})
 
@@ -301,24 +269,6 @@ def _absolute(file: Add, base: str) -> Add:
             "pathOrInlineDv": f"{base}/{deletion_vector_path(vector['pathOrInlineDv'])}",
         }
     return absolute
-
-
-def deletion_vector_path(text: str) -> str:
-    """Return where a deletion vector of storage type ``u`` lies, relative to the table.
-
-    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#derived-fields
-
-    :param text: its ``pathOrInlineDv``: a random prefix, and a UUID in Z85.
-    """
-    prefix, encoded = text[:-_UUID_IN_Z85], text[-_UUID_IN_Z85:]
-    data = b""
-    for start in range(0, len(encoded), 5):
-        value = 0
-        for character in encoded[start : start + 5]:
-            value = value * 85 + _Z85.index(character)
-        data += struct.pack(">I", value)
-    name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
-    return f"{prefix}/{name}" if prefix else name
 
 
 def _encoded(table_uri: str) -> str:

@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
-from airflow_provider_onelake.maintenance.kept import KeptVersion, files_of, kept_versions, lost_files, referenced
-from airflow_provider_onelake.maintenance.referenced import Limit, Named
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    VacuumRefusedError,
+)
+from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
+from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
+from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
+from airflow_provider_onelake.staging.layout import attempt_directory
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -84,7 +89,7 @@ class Plan:
     :param candidates: the objects to delete.
     :param in_flight: buffers and compactions that are spared whole.
     :param abandoned: buffers and compactions that will not be published; their files go once they are old enough.
-    :param kept: versions that stay readable.
+    :param pinned: versions that stay readable.
     :param spared_files: how many files are spared only for a kept version, or for a buffer or compaction in flight.
     :param spared_bytes: bytes of the spared files.
     :param abandoned_after: the time that was applied, which is at least as long as the slowest writer took.
@@ -101,7 +106,7 @@ class Plan:
     candidates: tuple[ObjectInfo, ...] = attrs.field(repr=False)
     in_flight: tuple[Staged, ...] = ()
     abandoned: tuple[Staged, ...] = ()
-    kept: tuple[KeptVersion, ...] = ()
+    pinned: tuple[PinnedVersion, ...] = ()
     spared_files: int = 0
     spared_bytes: int = 0
     abandoned_after: timedelta = timedelta(days=SAFE_DAYS)
@@ -146,49 +151,45 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     snapshot = log.snapshot()
     retention = _retention(snapshot, terms, log.table)
     present, abandoned_after = _survey(log, snapshot, listing, terms)
-    limits = _limits(now, retention, present, terms)
-    first = min(limits, key=lambda limit: limit.before)
-    before, held_by = first.before, first.held_by
-    kept = _kept(log, terms)
-    named = Named(log, snapshot, listing)
-    notes = named.check_reaches(limits, now - timedelta(days=retention))
-    alive = named.alive(before)
-    removed = named.ever_removed() if terms.lite else None
+    horizons = _horizons(now, retention, present, terms)
+    horizon = min(horizons, key=lambda horizon: horizon.before)
+    pinned = _pinned(log, terms)
+    in_log = ReferencedFiles(log, snapshot, listing)
+    notes = in_log.check_reaches(horizons, now - timedelta(days=retention))
+    alive = in_log.alive(horizon.before)
+    removed = in_log.ever_removed() if terms.lite else None
     in_flight = [staged for staged in present if staged.state in (State.IN_FLIGHT, State.STRANGE)]
-    directories = {staged.path for staged in in_flight}
-    needed: set[str] = set()
     notes += [f"{staged.path} is spared: {staged.owner}" for staged in in_flight if staged.state is State.STRANGE]
-    seen = {info.path for info in listing}
-    for version in kept:
+    listed = {info.path for info in listing}
+    needed: set[str] = set()
+    for version in pinned:
         files = files_of(log, version.version)
         needed.update(referenced(files))
-        if lost := lost_files(files, seen):
+        if lost := lost_files(files, listed):
             notes.append(f"{version} can no longer be read: {len(lost)} of its files are gone, such as {lost[0]}")
-    visible = _visibility(snapshot)
-    directories_themselves = _placeholders(listing)
+    visible, placeholders = _visibility(snapshot), _placeholders(listing)
+    at_work = {staged.path for staged in in_flight}
     candidates: list[ObjectInfo] = []
     spared: list[ObjectInfo] = []
     for info in listing:
-        if info.modified >= before or info.path in alive or not visible(info.path):
+        if info.modified >= horizon.before or info.path in alive or info.path in placeholders:
             continue
-        if info.path in directories_themselves:
+        if not visible(info.path) or (removed is not None and info.path not in removed):
             continue
-        if removed is not None and info.path not in removed:
-            continue
-        below = "/".join(info.path.split("/")[:3]) in directories
-        (spared if below or info.path in needed else candidates).append(info)
+        is_needed = attempt_directory(info.path) in at_work or info.path in needed
+        (spared if is_needed else candidates).append(info)
     return Plan(
         table=log.table,
         now=now,
         version=snapshot.version,
         lite=terms.lite,
         retention_days=retention,
-        before=before,
-        held_by=held_by,
+        before=horizon.before,
+        held_by=horizon.held_by,
         candidates=tuple(candidates),
         in_flight=tuple(in_flight),
         abandoned=tuple(staged for staged in present if staged.state is State.ABANDONED),
-        kept=tuple(kept),
+        pinned=tuple(pinned),
         spared_files=len(spared),
         spared_bytes=sum(info.size for info in spared),
         abandoned_after=abandoned_after,
@@ -253,7 +254,7 @@ def _survey(
     log: DeltaLog, snapshot: Snapshot, listing: list[ObjectInfo], terms: Terms
 ) -> tuple[list[Staged], timedelta]:
     """Return the buffers and compactions, and after how long without a write they count as abandoned."""
-    usual = max(timedelta(days=SAFE_DAYS), timedelta(days=snapshot.retention_days) / 2)
+    usual = max(timedelta(days=SAFE_DAYS), lifetime(snapshot.retention_days))
     silence = usual if terms.abandoned_after is None else terms.abandoned_after
     present = survey(log, snapshot, listing, silence)
     longest = _longest(present)
@@ -270,18 +271,18 @@ def _longest(present: Iterable[Staged]) -> timedelta:
     return max(took, default=timedelta(0))
 
 
-def _limits(now: datetime, retention: float, present: list[Staged], terms: Terms) -> list[Limit]:
-    limits = [Limit(now - timedelta(days=retention), None, None)]
+def _horizons(now: datetime, retention: float, present: list[Staged], terms: Terms) -> list[RetentionHorizon]:
+    horizons = [RetentionHorizon(now - timedelta(days=retention), None, None)]
     if terms.keep_days is not None:
         asked = f"keep_days={terms.keep_days:g}"
-        limits.append(Limit(now - timedelta(days=terms.keep_days), asked, "ask for fewer days"))
+        horizons.append(RetentionHorizon(now - timedelta(days=terms.keep_days), asked, "ask for fewer days"))
     longest = _longest(present)
     # A writer that begins now may take as long as the slowest one we saw. Best effort: never refuse because of it.
     slowest = f"the longest writer took {timedelta(seconds=round(longest.total_seconds()))}"
-    limits.append(Limit(now - longest, slowest, None))
+    horizons.append(RetentionHorizon(now - longest, slowest, None))
     # A writer in flight reads the table as it was when the writer began.
-    limits += (
-        Limit(
+    horizons += (
+        RetentionHorizon(
             staged.began,
             f"{staged.owner} is in flight in {staged.path} since {staged.began.isoformat()}",
             "vacuum again when it is settled; if its task is dead, clear it, or give a shorter abandoned_after",
@@ -289,12 +290,12 @@ def _limits(now: datetime, retention: float, present: list[Staged], terms: Terms
         for staged in present
         if staged.state is State.IN_FLIGHT and staged.began is not None
     )
-    return limits
+    return horizons
 
 
-def _kept(log: DeltaLog, terms: Terms) -> list[KeptVersion]:
-    recorded = {kept.version: kept for kept in kept_versions(log)}
-    asked = {version: KeptVersion(version, "this vacuum", log.clock.now()) for version in terms.keep_versions}
+def _pinned(log: DeltaLog, terms: Terms) -> list[PinnedVersion]:
+    recorded = {pinned.version: pinned for pinned in pinned_versions(log)}
+    asked = {version: PinnedVersion(version, "this vacuum", log.clock.now()) for version in terms.keep_versions}
     both = {**asked, **recorded}
     return [both[version] for version in sorted(both) if version not in terms.release_versions]
 

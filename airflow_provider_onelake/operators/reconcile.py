@@ -206,7 +206,8 @@ class OneLakeReconcileOperator(BaseOperator):
 
         Its key may have rows of an earlier generation in the table, and these must not pass for the rows of this one.
         """
-        from airflow_provider_onelake.staging.claims import generation_of, standing
+        from airflow_provider_onelake.staging.claims import generation_of
+        from airflow_provider_onelake.staging.layout import WriterDirectory
 
         generations: dict[str, int] = {}
         for key in roll.named:
@@ -218,7 +219,9 @@ class OneLakeReconcileOperator(BaseOperator):
             for key in roll.named
             # If the writer has no claim at all, a full VACUUM took its claims or it never began. Then the table's txn
             # decides.
-            if key in roll.deeds and key not in generations and standing(log.store, load.writer(key)).generation
+            if key in roll.deeds
+            and key not in generations
+            and WriterDirectory.read(log.store, load.writer(key).directory).generation
         ]
         return roll.without(late), generations
 

@@ -34,6 +34,7 @@ from airflow_provider_onelake.log.actions import (
     Add,
     CommitInfo,
     Metadata,
+    StagedRecord,
     Txn,
     dump_actions,
     object_path,
@@ -44,7 +45,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.wellformed import check_actions
-from airflow_provider_onelake.staging.layout import closed_in, marker_path, opened_in
+from airflow_provider_onelake.staging.layout import WriterDirectory, marker_path
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -73,6 +74,14 @@ _NOT_TWINNED = (
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
 )
+
+
+def lifetime(retention_days: float) -> timedelta:
+    """Return how long after its oldest file was written a buffer or a compaction may be published (protocol: young).
+
+    :param retention_days: of the table's deleted files.
+    """
+    return timedelta(days=retention_days) / 2
 
 
 @attrs.frozen
@@ -128,7 +137,7 @@ class Buffer(OpenBuffer):
         :param retention_days: of the table's deleted files.
         :raises BufferLostError: the oldest file is older than half of the retention.
         """
-        if self.oldest is not None and now - self.oldest >= timedelta(days=retention_days) / 2:
+        if self.oldest is not None and now - self.oldest >= lifetime(retention_days):
             raise BufferLostError(
                 f"The buffer {self.path} of writer {self.spec.identity.key!r} is older than half of the table's "
                 f"retention of {retention_days:g} days, so a VACUUM may be about to delete its files. Nothing was "
@@ -136,13 +145,27 @@ class Buffer(OpenBuffer):
             )
 
 
-def twin_metadata(snapshot: Snapshot, table_id: str) -> Metadata:
-    """Return the metadata of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
+def twin(snapshot: Snapshot, table_id: str, description: str, record: StagedRecord, now: int) -> list[Action]:
+    """Return version 0 of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
 
     :param table_id: of the twin.
+    :param record: what the twin says of itself.
+    :param now: the time of the version, in milliseconds.
     """
+    info: CommitInfo = {
+        # Where a table has in-commit timestamps, every version has one, and it comes first.
+        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
+        "timestamp": now,
+        "operation": "CREATE TABLE",
+        "operationParameters": {"description": description},
+        "isolationLevel": "Serializable",
+        "isBlindAppend": True,
+        "operationMetrics": {},
+        STAGED: {"format": FORMAT, **record},
+    }
     configuration = {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED}
-    return {**snapshot.metadata, "id": table_id, "configuration": configuration}
+    metadata: Metadata = {**snapshot.metadata, "id": table_id, "configuration": configuration}
+    return [{"commitInfo": info}, {"protocol": snapshot.protocol}, {"metaData": metadata}]
 
 
 def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock) -> OpenBuffer:
@@ -152,29 +175,20 @@ def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock)
     :param clock: for the time of the twin's version 0.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
-    metadata = twin_metadata(snapshot, spec.attempt)
-    now = milliseconds(clock.now())
-    info: CommitInfo = {
-        **({"inCommitTimestamp": now} if snapshot.has_in_commit_timestamps else {}),
-        "timestamp": now,
-        "operation": "CREATE TABLE",
-        "operationParameters": {"description": f"Buffer of writer {spec.identity.key}"},
-        "isolationLevel": "Serializable",
-        "isBlindAppend": True,
-        "operationMetrics": {},
-        STAGED: {
-            "format": FORMAT,
-            "spec": spec.to_json(),
-            "readVersion": snapshot.version,
-            "tableId": snapshot.table_id,
-        },
-    }
-    entry = dump_actions([{"commitInfo": info}, {"protocol": snapshot.protocol}, {"metaData": metadata}])
+    description = f"Buffer of writer {spec.identity.key}"
+    record: StagedRecord = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": snapshot.table_id}
+    actions = twin(snapshot, spec.attempt, description, record, milliseconds(clock.now()))
     try:
-        store.create(f"{spec.buffer}/{version_path(0)}", entry)
+        store.create(f"{spec.buffer}/{version_path(0)}", dump_actions(actions))
     except ObjectExistsError:
         return read_open_buffer(store, spec.buffer)
-    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata)
+    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, of_kind(actions, "metaData")[0])
+
+
+def record_in(actions: Iterable[Action]) -> StagedRecord:
+    """Return what version 0 of a buffer or a compaction says of itself; nothing where it is not one of ours."""
+    record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
+    return record if isinstance(record, dict) else {}
 
 
 def read_open_buffer(store: Store, path: str) -> OpenBuffer:
@@ -189,8 +203,8 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
     actions = _actions(data, path, 0)
-    record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
-    if not isinstance(record, dict) or "spec" not in record:
+    record = record_in(actions)
+    if "spec" not in record:
         raise BufferInvalidError(f"{path} is no buffer of this package's; it is left alone.")
     if record.get("format") != FORMAT:
         raise BufferInvalidError(
@@ -244,10 +258,8 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
         "userMetadata": json.dumps({USER_METADATA: {"reads_target": reads_target}}),
     }
     txn: Txn = {"appId": buffer.spec.attempt, "version": 1, "lastUpdated": now}
-    try:
+    with suppress(ObjectExistsError):
         store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}, {"txn": txn}]))
-    except ObjectExistsError:
-        return
 
 
 def read_buffer(store: Store, path: str) -> Buffer:
@@ -282,11 +294,7 @@ def read_buffer(store: Store, path: str) -> Buffer:
     advice = f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
     oldest = check_files(present, path, adds, f"the buffer {path}", advice)
     return Buffer(
-        path=path,
-        spec=opened.spec,
-        read_version=opened.read_version,
-        table_id=opened.table_id,
-        metadata=opened.metadata,
+        **attrs.asdict(opened, recurse=False),
         adds=adds,
         finished=finished,
         oldest=oldest,
@@ -349,7 +357,7 @@ def _check_plain_append(buffer: OpenBuffer, actions: list[Action]) -> None:
         )
 
 
-def close(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
+def write_marker(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
     """Close a buffer (protocol: publishing closes), and overwrite the marker that it may have.
 
     :param path: of the buffer, relative to the table.
@@ -368,7 +376,7 @@ def set_aside(store: Store, path: str, reason: str) -> None:
         store.create(marker_path(path), json.dumps({"reason": f"set aside: {reason}"}).encode())
 
 
-def closed(store: Store, path: str) -> dict[str, Any] | None:
+def read_marker(store: Store, path: str) -> dict[str, Any] | None:
     """Return what a closed buffer's marker says, or ``None`` for a buffer that is not closed.
 
     A marker that cannot be read closes the buffer too. It does not tell whether the rows were published; the ``txn`` in
@@ -404,14 +412,6 @@ def markers(store: Store, directory: str) -> Iterator[dict[str, Any]]:
 
     :param directory: of the writer.
     """
-    for path in closed_in(store.list(directory)):
-        if marker := closed(store, path):
+    for attempt in WriterDirectory.read(store, directory).attempts:
+        if attempt.marker and (marker := read_marker(store, attempt.path)):
             yield marker
-
-
-def attempts(store: Store, directory: str) -> Iterator[str]:
-    """Yield the paths of a writer's buffers in any state, relative to the table.
-
-    :param directory: of the writer.
-    """
-    yield from opened_in(store.list(directory))

@@ -25,12 +25,11 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import claim_path, numbered
+from airflow_provider_onelake.staging.layout import WriterDirectory, claim_path
 from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.storage.stores import Store
 
@@ -96,23 +95,6 @@ class Claim:
     deed: Deed | None
 
 
-@attrs.frozen
-class Standing:
-    """How far a writer has come.
-
-    :param generation: the newest generation that has begun; 0 where none has.
-    :param skipped: whether that generation found its rows in the table.
-    """
-
-    generation: int
-    skipped: bool
-
-    def is_in(self, snapshot: Snapshot, identity: WriterIdentity) -> bool:
-        """Say whether the rows of the newest generation are in the table."""
-        stored = snapshot.txns.get(identity.app_id)
-        return stored is not None and (stored >= self.generation or self.skipped)
-
-
 def _any_other_task(_: Deed) -> bool:
     return True
 
@@ -142,20 +124,16 @@ def begin(
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
     while True:
         found = claims(log.store, identity)
-        newest = max(found, key=lambda claim: claim.generation, default=None)
+        newest = found[-1] if found else None
         if newest is not None:
             if newest.deed is not None and newest.deed.id == deed.id:
                 return newest.generation
             _check_turn(identity, deed, newest, found, is_rival)
         generation = max(newest.generation if newest is not None else 0, stored) + 1
-        path = claim_path(identity.directory, generation)
-        claimed = {"task": deed.task, "app_id": identity.app_id, "deed": attrs.asdict(deed)}
         try:
-            log.store.create(path, json.dumps(claimed).encode())
+            _put(log, identity, generation, deed.task, prove=prove, deed=attrs.asdict(deed))
         except ObjectExistsError:
             continue  # Another deed was first, or our own put succeeded and its answer was lost: look again.
-        if prove:
-            prove_create_only(log.store, path, json.dumps({**claimed, "again": True}).encode(), log.table)
         return generation
 
 
@@ -186,9 +164,10 @@ def _duplicate(key: str, owner: str, task: str) -> str:
 
 
 def claims(store: Store, identity: WriterIdentity) -> list[Claim]:
-    """Return the claims of a writer, in no particular order."""
-    found = list(numbered(store.list(identity.directory)))
-    return [_read(store, identity, claim.generation) for claim in found if not claim.skipped]
+    """Return the claims of a writer, the newest last."""
+    paths = WriterDirectory.read(store, identity.directory).claims
+    found = [_read(store, path, generation) for generation, path in paths.items()]
+    return sorted(found, key=lambda claim: claim.generation)
 
 
 def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | None:
@@ -200,28 +179,26 @@ def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | No
     return next((claim.generation for claim in found), None)
 
 
-def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
+def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
     """Claim a writer's key for one task and generation, create-only; :func:`begin` says which generation.
 
-    :param prove: what messages call the table, where a new claim is to prove that the store's create-only put is safe.
-        Default: nothing is proven.
+    :param prove: whether to prove, where a claim is made, that the store's create-only put is safe.
     :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a newer generation has claimed it.
     :raises BufferInvalidError: the claim is damaged.
     """
-    newest = standing(store, spec.identity)
-    if newest.generation > spec.generation:
+    newest = WriterDirectory.read(log.store, spec.identity.directory).generation
+    if newest > spec.generation:
         raise ZombieWriterError(
-            f"Writer {spec.identity.key!r} has been rerun since (generation {newest.generation}, this attempt is of "
+            f"Writer {spec.identity.key!r} has been rerun since (generation {newest}, this attempt is of "
             f"{spec.generation}). Nothing was staged; the newer one carries on."
         )
-    path = claim_path(spec.identity.directory, spec.generation)
-    claimed = {"task": spec.task, "app_id": spec.identity.app_id}
     try:
-        store.create(path, json.dumps(claimed).encode())
+        _put(log, spec.identity, spec.generation, spec.task, prove=prove)
     except ObjectExistsError:
-        owner = _read(store, spec.identity, spec.generation).task
+        path = claim_path(spec.identity.directory, spec.generation)
+        owner = _read(log.store, path, spec.generation).task
         if not owner:
             raise BufferInvalidError(
                 f"The claim {path} is damaged, so nobody knows which task has its writer's key in this run. Nothing "
@@ -229,16 +206,6 @@ def claim(store: Store, spec: WriteSpec, prove: str | None = None) -> None:
             ) from None
         if owner != spec.task:
             raise DuplicateWriterError(_duplicate(spec.identity.key, owner, spec.task)) from None
-    else:
-        if prove is not None:
-            prove_create_only(store, path, json.dumps({**claimed, "again": True}).encode(), prove)
-
-
-def standing(store: Store, identity: WriterIdentity) -> Standing:
-    """Return how far a writer has come."""
-    found = list(numbered(store.list(identity.directory)))
-    newest = max((one.generation for one in found), default=0)
-    return Standing(newest, any(one.skipped and one.generation == newest for one in found))
 
 
 def claimant(store: Store, path: str) -> WriterIdentity | None:
@@ -248,12 +215,9 @@ def claimant(store: Store, path: str) -> WriterIdentity | None:
     :raises BufferInvalidError: the claim is damaged, so its writer is not known.
     """
     try:
-        said: Any = json.loads(store.get(path))
+        app_id = _content(store, path).get("app_id")
     except ObjectNotFoundError:
         return None
-    except (ValueError, RecursionError):
-        said = None
-    app_id = said.get("app_id") if isinstance(said, Mapping) else None
     writer = WriterIdentity.from_app_id(app_id) if isinstance(app_id, str) else None
     if writer is None:
         raise BufferInvalidError(
@@ -263,17 +227,35 @@ def claimant(store: Store, path: str) -> WriterIdentity | None:
     return writer
 
 
-def _read(store: Store, identity: WriterIdentity, generation: int) -> Claim:
-    """Read a claim. A damaged claim still counts by its number, but its task and its deed are not known."""
+def _put(log: DeltaLog, identity: WriterIdentity, generation: int, task: str, *, prove: bool, **more: object) -> None:
+    """Put a claim.
+
+    :param prove: whether to prove that the store refuses to put another one over it.
+    :param more: what the claim says beside its task and its writer.
+    """
     path = claim_path(identity.directory, generation)
+    claimed = {"task": task, "app_id": identity.app_id, **more}
+    log.store.create(path, json.dumps(claimed).encode())
+    if prove:
+        prove_create_only(log.store, path, json.dumps({**claimed, "again": True}).encode(), log.table)
+
+
+def _read(store: Store, path: str, generation: int) -> Claim:
+    """Read a claim. A damaged claim still counts by its number, but its task and its deed are not known."""
     try:
-        said: Any = json.loads(store.get(path))
+        said = _content(store, path)
     except ObjectNotFoundError:
-        said = None
-    except (ValueError, RecursionError):
-        logger.warning("The claim %s cannot be read; its number counts all the same", path)
-        said = None
-    if not isinstance(said, Mapping):
         return Claim(generation, "", None)
+    if not said:
+        logger.warning("The claim %s cannot be read; its number counts all the same", path)
     task = said.get("task")
     return Claim(generation, task if isinstance(task, str) else "", Deed.from_json(said.get("deed")))
+
+
+def _content(store: Store, path: str) -> Mapping[str, Any]:
+    """Return what a claim says, which is nothing where it is damaged."""
+    try:
+        said = json.loads(store.get(path))
+    except (ValueError, RecursionError):
+        said = None
+    return said if isinstance(said, Mapping) else {}

@@ -10,16 +10,15 @@ import logging
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, StagedRecord, of_kind, parse_actions, version_path
-from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED
-from airflow_provider_onelake.staging.buffers import close
-from airflow_provider_onelake.staging.layout import attempt_directory, is_staged, marker_path
+from airflow_provider_onelake.log.actions import parse_actions, version_path
+from airflow_provider_onelake.log.commits import COMPACTION, FORMAT
+from airflow_provider_onelake.staging.buffers import record_in, write_marker
+from airflow_provider_onelake.staging.layout import AttemptDirectory, WriterDirectory, attempt_directory
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
@@ -43,45 +42,38 @@ class State(StrEnum):
 
 @attrs.frozen
 class Staged:
-    """A buffer, or the shadow of a compaction, as a listing shows it.
+    """A buffer, or the shadow of a compaction, and how far it has come.
 
-    :param path: relative to the table.
+    :param directory: as a listing shows it.
     :param owner: ``writer <key>``, ``compaction <name>``, or what is known of a strange one.
     :param state: how far it has come.
     :param age: time since the last of its objects was written; for a closed one, that object is the marker.
-    :param began: the store's time of its version 0, ``None`` where there is none.
-    :param ended: the store's time of its version 1, ``None`` where there is none.
-    :param entries: the objects of its log.
     :param unmarked: the terms of a writer whose ``txn`` is in the table, where the buffer's marker is missing.
     """
 
-    path: str
+    directory: AttemptDirectory = attrs.field(repr=False)
     owner: str
     state: State
     age: timedelta
-    began: datetime | None
-    ended: datetime | None
-    entries: tuple[str, ...] = attrs.field(repr=False)
     unmarked: WriteSpec | None = attrs.field(default=None, repr=False)
 
+    @property
+    def path(self) -> str:
+        """Where it lies, relative to the table."""
+        return self.directory.path
 
-@attrs.frozen
-class Remains:
-    """A buffer or a compaction whose own log was deleted.
+    @property
+    def began(self) -> datetime | None:
+        """The store's time of its version 0, ``None`` where there is none."""
+        return self.directory.opened.modified if self.directory.opened else None
 
-    :param path: relative to the table.
-    :param writer: the writer's key, or ``compaction <name>``.
-    :param age: time since the last of its objects was written; for a closed one, that object is the marker.
-    :param abandoned: whether it was neither published nor set aside; its files wait for a full VACUUM.
-    """
-
-    path: str
-    writer: str
-    age: timedelta
-    abandoned: bool
+    @property
+    def ended(self) -> datetime | None:
+        """The store's time of its version 1, ``None`` where there is none."""
+        return self.directory.completed.modified if self.directory.completed else None
 
 
-def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
+def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
     """Delete the logs of closed buffers and compactions, and of open or complete ones that were abandoned.
 
     The markers of closed buffers stay, and a missing one is written, as a rerun reads from them where its rows are.
@@ -108,18 +100,12 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Remains]:
         if staged.unmarked is not None:
             _mark(log, snapshot, staged.path, staged.unmarked)
         # Delete version 0 last, so that the next clean-up can carry on an interrupted one.
-        for entry in sorted(staged.entries, reverse=True):
+        for entry in sorted(staged.directory.log, reverse=True):
             log.store.delete(entry)
-        abandoned = staged.state is State.ABANDONED
-        cleaned.append(Remains(staged.path, staged.owner.removeprefix("writer "), staged.age, abandoned))
-        if abandoned:
-            logger.warning(
-                "%s: %s of %s was abandoned %s ago; a full VACUUM takes its files",
-                log.table,
-                staged.path,
-                staged.owner,
-                staged.age,
-            )
+        cleaned.append(staged)
+        if staged.state is State.ABANDONED:
+            text = "%s: %s of %s was abandoned %s ago; a full VACUUM takes its files"
+            logger.warning(text, log.table, staged.path, staged.owner, staged.age)
     return cleaned
 
 
@@ -145,30 +131,25 @@ def survey(
     :param abandoned_after: a buffer that is not closed and wrote nothing for this long is abandoned.
     """
     now = log.clock.now()
-    below = (info for info in listing if is_staged(info.path))
     found: list[Staged] = []
     compactions: set[str] = set()
-    for path, objects in groupby(below, lambda info: attempt_directory(info.path)):
-        present = {info.path: info for info in objects}
-        entries = tuple(entry for entry in present if entry.startswith(f"{path}/{LOG_DIRECTORY}/"))
-        if not entries:
+    for attempt in (attempt for writer in WriterDirectory.all_in(listing) for attempt in writer.attempts):
+        if not attempt.log:
             continue
-        began, ended = present.get(f"{path}/{version_path(0)}"), present.get(f"{path}/{version_path(1)}")
         # The last object of a closed buffer is its marker; of any other buffer, what its writer wrote last.
-        age = now - max(info.modified for info in present.values())
-        marked = marker_path(path) in present
-        # Common case: closed recently. Skip reading version 0 for the owner.
-        owner, state, spec = (
-            (path, State.CLOSED, None) if marked and age < abandoned_after else _state(log.store, path, snapshot)
-        )
-        unmarked = spec if state is State.CLOSED and not marked else None
-        if state is State.IN_FLIGHT and marked:
+        age = now - attempt.newest
+        if attempt.marker and age < abandoned_after:
+            # Common case: closed recently. Skip reading version 0 for the owner.
+            owner, state, spec = attempt.path, State.CLOSED, None
+        else:
+            owner, state, spec = _state(log.store, attempt.path, snapshot)
+        unmarked = spec if state is State.CLOSED and not attempt.marker else None
+        if state is State.IN_FLIGHT and attempt.marker:
             state = State.CLOSED
         elif state is State.IN_FLIGHT and age >= abandoned_after:
             state = State.ABANDONED
-            compactions.update({path} if spec is None else ())
-        times = (began.modified if began else None, ended.modified if ended else None)
-        found.append(Staged(path, owner, state, age, *times, entries, unmarked))
+            compactions.update({attempt.path} if spec is None else ())
+        found.append(Staged(attempt, owner, state, age, unmarked))
     live = _with_live_files(log, snapshot, compactions)
     return [attrs.evolve(staged, state=State.CLOSED) if staged.path in live else staged for staged in found]
 
@@ -185,15 +166,13 @@ def _mark(log: DeltaLog, snapshot: Snapshot, path: str, spec: WriteSpec) -> None
     """Write the marker that a committer could not write, if the log still says where the rows are."""
     found = find_published(log, spec.identity, spec.generation, snapshot)
     if found is not None and found.record.buffer == path:
-        close(log.store, path, found.marker(snapshot.table_id))
+        write_marker(log.store, path, found.marker(snapshot.table_id))
 
 
 def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, WriteSpec | None]:
     """Return the owner, the state by the table's ``txn``, and the terms of a writer."""
     try:
-        actions = parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
-        infos = of_kind(actions, "commitInfo")
-        record: StagedRecord = (infos[0].get(STAGED) if infos else None) or {}
+        record = record_in(parse_actions(store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}"))
         if record.get("format") != FORMAT:
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
         if COMPACTION in record:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote
 
 import attrs
@@ -13,6 +14,8 @@ from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 _UNSAFE = re.compile(r"[^a-z0-9]+")
 _SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")
+# What the txn ids of all our writers begin with; behind it stand namespace, DAG, group, run and key.
+_OURS = "onelake/"
 
 
 def _quoted(part: str) -> str:
@@ -46,8 +49,13 @@ class Load:
 
     @property
     def prefix(self) -> str:
+        """What the ``txn`` ids of the load's writers begin with."""
+        return f"{_OURS}{self.id}/"
+
+    @property
+    def dag_prefix(self) -> str:
         """What the ``txn`` ids of all writers of the load's DAG begin with."""
-        return f"onelake/{_quoted(self.namespace)}/{_quoted(self.dag)}/"
+        return f"{_OURS}{_quoted(self.namespace)}/{_quoted(self.dag)}/"
 
     def writer(self, key: str) -> WriterIdentity:
         """Return one of the load's writers.
@@ -71,7 +79,7 @@ class WriterIdentity:
     @property
     def app_id(self) -> str:
         """The ``txn`` application id under which the table knows the writer."""
-        return f"onelake/{self.load.id}/{_quoted(self.key)}"
+        return f"{self.load.prefix}{_quoted(self.key)}"
 
     @classmethod
     def from_app_id(cls, app_id: str) -> WriterIdentity | None:
@@ -79,11 +87,10 @@ class WriterIdentity:
 
         :param app_id: as it stands in the table's log.
         """
-        ours, *parts = app_id.split("/")
-        if ours != "onelake" or len(parts) != 5 or not all(part.strip() for part in map(unquote, parts)):
+        parts = [unquote(part) for part in app_id.removeprefix(_OURS).split("/")]
+        if not app_id.startswith(_OURS) or len(parts) != 5 or not all(part.strip() for part in parts):
             return None
-        *load, key = map(unquote, parts)
-        return cls(Load(*load), key)
+        return cls(Load(*parts[:4]), parts[4])
 
     @property
     def directory(self) -> str:
@@ -105,3 +112,13 @@ class WriterIdentity:
         if not _SAFE.fullmatch(attempt):
             raise InvalidWriteError(f"The attempt id {attempt!r} must be of a-z, 0-9 and -. Nothing was staged.")
         return f"{self.directory}/{attempt}"
+
+
+def writers_among(app_ids: Iterable[str], prefix: str = _OURS) -> Iterator[WriterIdentity]:
+    """Yield the writers of ours that some ``txn`` ids name.
+
+    :param prefix: what their ids begin with: a load's, or its DAG's. Default: all writers.
+    """
+    for app_id in app_ids:
+        if app_id.startswith(prefix) and (writer := WriterIdentity.from_app_id(app_id)) is not None:
+            yield writer

@@ -1,4 +1,4 @@
-"""Where everything below ``staged`` stands, and how the paths are read back.
+"""Where everything below ``staged`` stands, and what one listing shows of it.
 
 staged/<writer>/_claim-<generation>.json      which deed began the generation (claims.py)
 staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (prepare.py)
@@ -13,37 +13,25 @@ Every path is relative to the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.storage.stores import ObjectInfo
+    from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 CLOSED = "_closed.json"
 JOBS = f"{STAGED_DIRECTORY}/jobs"
 
-_OPENED = f"/{version_path(0)}"
-_NUMBERED = re.compile(r"/_(claim|skipped)-(\d+)\.json$")
-
-
-@attrs.frozen
-class Numbered:
-    """A claim, or the note of a generation that was skipped.
-
-    :param path: relative to the table.
-    :param generation: that was claimed or skipped.
-    :param skipped: whether the generation was skipped.
-    """
-
-    path: str
-    generation: int
-    skipped: bool
+_CLAIM = re.compile(r"/_claim-(\d+)\.json$")
+_SKIPPED = re.compile(r"/_skipped-(\d+)\.json$")
 
 
 def claim_path(writer: str, generation: int) -> str:
@@ -62,30 +50,12 @@ def skipped_path(writer: str, generation: int) -> str:
     return f"{writer}/_skipped-{generation}.json"
 
 
-def numbered(objects: Iterable[ObjectInfo]) -> Iterator[Numbered]:
-    """Yield the claims and notes among some objects."""
-    for info in objects:
-        if match := _NUMBERED.search(info.path):
-            yield Numbered(info.path, int(match[2]), match[1] == "skipped")
-
-
 def marker_path(buffer: str) -> str:
     """Return the path of the marker of a closed buffer, or of a compaction that has ended.
 
     :param buffer: the directory of the buffer or compaction.
     """
     return f"{buffer}/{CLOSED}"
-
-
-def opened_in(objects: Iterable[ObjectInfo]) -> Iterator[str]:
-    """Yield the directories among some objects that have a version 0: buffers and compactions."""
-    yield from (info.path.removesuffix(_OPENED) for info in objects if info.path.endswith(_OPENED))
-
-
-def closed_in(objects: Iterable[ObjectInfo]) -> Iterator[str]:
-    """Yield the directories among some objects that have a marker."""
-    marker = f"/{CLOSED}"
-    yield from (info.path.removesuffix(marker) for info in objects if info.path.endswith(marker))
 
 
 def compaction_path(digest: str, attempt: str) -> str:
@@ -121,10 +91,99 @@ def attempt_directory(path: str) -> str:
     return "/".join(path.split("/")[:3])
 
 
-def by_writer(objects: Iterable[ObjectInfo]) -> Iterator[tuple[str, list[ObjectInfo]]]:
-    """Yield the directories below ``staged`` with the objects in them.
+@attrs.frozen
+class Directory:
+    """A directory, as one listing shows it.
 
-    :param objects: of a listing of ``staged``, in the order of paths.
+    :param path: relative to the table.
+    :param objects: by path, in the order of the listing.
     """
-    for directory, below in groupby(objects, lambda info: writer_directory(info.path)):
-        yield directory, list(below)
+
+    path: str
+    objects: Mapping[str, ObjectInfo] = attrs.field(repr=False)
+
+    @property
+    def newest(self) -> datetime:
+        """The time of the object that was written last."""
+        return max(info.modified for info in self.objects.values())
+
+
+class AttemptDirectory(Directory):
+    """The directory of one attempt: a buffer, a compaction's private table, or files for a driver."""
+
+    @property
+    def opened(self) -> ObjectInfo | None:
+        """Version 0 of a buffer or a compaction."""
+        return self.objects.get(f"{self.path}/{version_path(0)}")
+
+    @property
+    def completed(self) -> ObjectInfo | None:
+        """Version 1 of a buffer or a compaction."""
+        return self.objects.get(f"{self.path}/{version_path(1)}")
+
+    @property
+    def marker(self) -> ObjectInfo | None:
+        """The marker of a closed buffer, or of a compaction that has ended."""
+        return self.objects.get(marker_path(self.path))
+
+    @property
+    def log(self) -> list[str]:
+        """The paths of the log's entries."""
+        return [path for path in self.objects if path.startswith(f"{self.path}/{LOG_DIRECTORY}/")]
+
+
+@attrs.define(slots=False, frozen=True)
+class WriterDirectory(Directory):
+    """The directory of one writer, or of a task's compactions."""
+
+    @classmethod
+    def read(cls, store: Store, path: str) -> WriterDirectory:
+        """List the directory of a writer; nothing needs to be there yet."""
+        return cls(path, {info.path: info for info in store.list(path)})
+
+    @classmethod
+    def all_in(cls, objects: Iterable[ObjectInfo]) -> list[WriterDirectory]:
+        """Return the directories below ``staged``.
+
+        :param objects: of a listing, in the order of paths; objects elsewhere are skipped.
+        """
+        below = (info for info in objects if is_staged(info.path))
+        by_directory = groupby(below, lambda info: writer_directory(info.path))
+        return [cls(path, {info.path: info for info in found}) for path, found in by_directory]
+
+    @cached_property
+    def claims(self) -> dict[int, str]:
+        """The paths of the claims by generation."""
+        return self._numbered(_CLAIM)
+
+    @cached_property
+    def skipped(self) -> dict[int, str]:
+        """The paths of the notes of generations that found their rows in the table."""
+        return self._numbered(_SKIPPED)
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that has begun; 0 where none has."""
+        return max((*self.claims, *self.skipped), default=0)
+
+    def is_published(self, stored: int | None) -> bool:
+        """Say whether the rows of the newest generation are in the table.
+
+        :param stored: the generation that the table's ``txn`` of the writer names, if there is one.
+        """
+        return stored is not None and (stored >= self.generation or self.generation in self.skipped)
+
+    @property
+    def attempts(self) -> list[AttemptDirectory]:
+        """The directories of the attempts."""
+        below = (info for info in self.objects.values() if info.path.count("/") > 2)
+        by_attempt = groupby(below, lambda info: attempt_directory(info.path))
+        return [AttemptDirectory(path, {info.path: info for info in found}) for path, found in by_attempt]
+
+    @property
+    def buffers(self) -> list[str]:
+        """The paths of the buffers in any state."""
+        return [attempt.path for attempt in self.attempts if attempt.opened]
+
+    def _numbered(self, name: re.Pattern[str]) -> dict[int, str]:
+        return {int(match[1]): path for path in self.objects if (match := name.search(path))}

@@ -16,13 +16,13 @@ from airflow_provider_onelake.choices import Mode, OnRerun
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
 from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
-from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.identity import writers_among
 from airflow_provider_onelake.staging.published import aftermath, find_published
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.staging.identity import Load
+    from airflow_provider_onelake.staging.identity import Load, WriterIdentity
     from airflow_provider_onelake.staging.spec import WriteSpec
 
 logger = logging.getLogger(__name__)
@@ -143,13 +143,9 @@ def _told(found: Iterable[Orphan]) -> str:
 
 
 def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
-    """Yield the writers of a run, in all groups, whose ``txn`` is in the table."""
-    prefix = load.prefix
-    for app_id in snapshot.txns:
-        if app_id.startswith(prefix):
-            identity = WriterIdentity.from_app_id(app_id)
-            if identity is not None and identity.load.run == load.run:
-                yield identity
+    """Return the writers of a run, in all groups, whose ``txn`` is in the table."""
+    writers = writers_among(snapshot.txns, load.dag_prefix)
+    return (identity for identity in writers if identity.load.run == load.run)
 
 
 def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orphan | None:
@@ -157,11 +153,11 @@ def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orph
     found = find_published(log, identity, snapshot.txns[identity.app_id], snapshot)
     if found is not None and (found.record.rows == 0 or aftermath(log, found, snapshot).gone):
         return None
-    newest = max(claims(log.store, identity), key=lambda claim: claim.generation, default=None)
+    found_claims = claims(log.store, identity)
     return Orphan(
         group=identity.load.group,
         writer=identity.key,
-        task=newest.task if newest is not None else "",
+        task=found_claims[-1].task if found_claims else "",
         version=found.version if found is not None else None,
         rows=found.record.rows if found is not None else None,
     )

@@ -27,17 +27,24 @@ from airflow_provider_onelake.log.snapshot import interval_days
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     OpenBuffer,
-    attempts,
-    closed,
     open_buffer,
     read_buffer,
+    read_marker,
     read_open_buffer,
     seal_if_empty,
     set_aside,
 )
 from airflow_provider_onelake.staging.claims import claim
-from airflow_provider_onelake.staging.layout import skipped_path
-from airflow_provider_onelake.staging.published import WAYS, aftermath, files_to_take_back, find_published, undone
+from airflow_provider_onelake.staging.layout import WriterDirectory, skipped_path
+from airflow_provider_onelake.staging.published import (
+    WAYS,
+    Publishing,
+    aftermath,
+    commit_that_set,
+    files_to_take_back,
+    find_published,
+    restored_away,
+)
 from airflow_provider_onelake.staging.spec import WriteSpec
 
 if TYPE_CHECKING:
@@ -115,14 +122,14 @@ def prepare(
     snapshot = log.snapshot()
     snapshot.check_supported(log.table)
     _check_terms(log, spec, snapshot)
-    claim(log.store, spec, log.table if prove else None)
+    claim(log, spec, prove=prove)
     done = _rerun(log, spec, snapshot)
     if done is not None:
         log.store.put(skipped_path(spec.identity.directory, spec.generation), json.dumps(attrs.asdict(done)).encode())
         return done
     if (mine := _come_back(log, spec)) is not None:
         return mine
-    for path in attempts(log.store, spec.identity.directory):
+    for path in WriterDirectory.read(log.store, spec.identity.directory).buffers:
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return Reuse(buffer)
@@ -135,7 +142,7 @@ def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
 
     :raises BufferSetAsideError: a newer attempt of other work, reconcile or a person set the buffer aside.
     """
-    marker = closed(store, buffer.path)
+    marker = read_marker(store, buffer.path)
     if marker is not None and "version" not in marker:
         raise BufferSetAsideError(
             f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} was closed while its writer worked "
@@ -164,19 +171,13 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
             "files at once, and nothing could be published. Nothing was staged: set it to a time "
             "that is more than twice as long as a writer and its reconcile take."
         )
-    if spec.mode is Mode.APPEND:
-        if spec.on_rerun is OnRerun.REPLACE and snapshot.append_only:
-            raise InvalidWriteError(
-                f"{log.table} is append-only (delta.appendOnly), so on_rerun='replace', which takes rows back, is "
-                "refused. Nothing was staged."
-            )
-        return
-    if snapshot.append_only:
+    appends = spec.mode is Mode.APPEND
+    if snapshot.append_only and (not appends or spec.on_rerun is OnRerun.REPLACE):
+        removing = "on_rerun='replace', which takes rows back," if appends else f"mode={spec.mode.value!r}"
         raise InvalidWriteError(
-            f"{log.table} is append-only (delta.appendOnly), so mode={spec.mode.value!r} is refused. Nothing was "
-            "staged."
+            f"{log.table} is append-only (delta.appendOnly), so {removing} is refused. Nothing was staged."
         )
-    if spec.mode is not Mode.OVERWRITE and not snapshot.partitioning.types:
+    if spec.mode not in (Mode.APPEND, Mode.OVERWRITE) and not snapshot.partitioning.types:
         raise InvalidWriteError(
             f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
             "was staged: the mode overwrite replaces a whole table."
@@ -201,53 +202,46 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     found = find_published(log, spec.identity, stored, snapshot)
     if retried and (found is None or not spec.fingerprint):
         return Skip(found.version if found else None, "its txn is in the table: an earlier attempt published it")
-    if found is None and (fmt := _strange_format(log, spec, stored, snapshot)) is not None:
-        raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} is in {log.table} already, published in format {fmt} by another release of "
-            f"this package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same. Nothing "
-            f"was staged: {WAYS}."
-        )
-    # An attempt that comes back is the same work, even if its source has changed since.
-    mine = retried and found is not None and found.record.buffer == spec.buffer
-    if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
-        raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} is in {log.table} already (generation {stored}), from another source or "
-            f"code, so it cannot be skipped. Nothing was staged: {WAYS}."
-        )
-    why_not = undone(log, found, snapshot)
-    if why_not is None and not retried:
-        # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
-        since = aftermath(log, found, snapshot)
-        why_not = "; ".join(since.story) if since.gone else None
-    if why_not is not None:
-        raise RerunRefusedError(
-            f"Writer {spec.identity.key!r} was published in version {found.version} of {log.table}, but {why_not}, so "
-            f"it cannot be skipped. Nothing was staged: {WAYS}."
-        )
+    why_not = _why_not_skipped(log, spec, found, snapshot)
+    if found is None or why_not is not None:
+        raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
     why = ": an earlier attempt published it" if retried else ", with the same source and code"
     return Skip(found.version, f"already in version {found.version}{why}")
 
 
-def _strange_format(log: DeltaLog, spec: WriteSpec, stored: int, snapshot: Snapshot) -> object:
-    """Return the format of the commit that published a writer, if this release cannot read it, else ``None``."""
-    version = snapshot.version
-    while version >= 0 and (commit := log.commit(version)) is not None:
-        if commit.txns.get(spec.identity.app_id) == stored:
-            return commit.strange_format
-        version -= 1
-    return None
+def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, snapshot: Snapshot) -> str | None:
+    """Say why a writer whose rows were published cannot be skipped, or ``None`` where it can.
+
+    :param found: where its rows were published; ``None`` where neither a marker nor the log says.
+    """
+    stored = snapshot.txns[spec.identity.app_id]
+    retried = stored == spec.generation
+    commit = commit_that_set(log, spec.identity, stored, snapshot) if found is None else None
+    if commit is not None and commit.strange_format is not None:
+        return (
+            f"is in {log.table} already, published in format {commit.strange_format} by another release of this "
+            f"package; this one reads format {FORMAT}, so it cannot tell whether the rows are the same"
+        )
+    # An attempt that comes back is the same work, even if its source has changed since.
+    mine = retried and found is not None and found.record.buffer == spec.buffer
+    if found is None or not (mine or (spec.fingerprint and found.record.fingerprint == spec.fingerprint)):
+        return f"is in {log.table} already (generation {stored}), from another source or code, so it cannot be skipped"
+    why_not = restored_away(log, found, snapshot)
+    if why_not is None and not retried:
+        # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
+        since = aftermath(log, found, snapshot)
+        why_not = "; ".join(since.story) if since.gone else None
+    if why_not is None:
+        return None
+    return f"was published in version {found.version} of {log.table}, but {why_not}, so it cannot be skipped"
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
     text = snapshot.configuration.get(_TXN_RETENTION)
     if text is None:
         return
-    logger.warning(
-        "%s sets %s=%s: an expired txn is unknown to every engine, so reruns may repeat rows.",
-        log.table,
-        _TXN_RETENTION,
-        text,
-    )
+    expires = "an expired txn is unknown to every engine, so reruns may repeat rows."
+    logger.warning("%s sets %s=%s: %s", log.table, _TXN_RETENTION, text, expires)
     if spec.mode is not Mode.APPEND:
         return
     try:
@@ -294,7 +288,7 @@ def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> 
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
         return None
-    if closed(log.store, path) is not None:
+    if read_marker(log.store, path) is not None:
         return None
     why_not = _why_not_reusable(log, buffer, spec, snapshot)
     if why_not is None:

@@ -58,6 +58,10 @@ class Publishing:
     version: int
     record: PublishedWriter
 
+    def has(self, add: Add) -> bool:
+        """Say whether a file of the table is of the buffer that was published."""
+        return add["path"].startswith(f"{self.record.buffer}/")
+
     def marker(self, table_id: str) -> dict[str, object]:
         """Return what the marker of the writer's buffer says.
 
@@ -81,12 +85,23 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, sna
         found = Publishing(int(marker["version"]), record)
         if marker.get("table") == snapshot.table_id or _is_logged(log, found):
             return found
+    commit = commit_that_set(log, identity, generation, snapshot)
+    if commit is None:
+        return None
+    return next(
+        (Publishing(commit.version, writer) for writer in commit.writers if writer.app_id == identity.app_id), None
+    )
+
+
+def commit_that_set(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Commit | None:
+    """Return the commit that set a writer's ``txn`` to a generation; ``None`` where the log does not reach so far back.
+
+    :param snapshot: the newest of the table.
+    """
     version = snapshot.version
     while version >= 0 and (commit := log.commit(version)) is not None:
         if commit.txns.get(identity.app_id) == generation:
-            for writer in commit.writers:
-                if writer.app_id == identity.app_id:
-                    return Publishing(version, writer)
+            return commit
         version -= 1
     return None
 
@@ -100,10 +115,12 @@ def _is_logged(log: DeltaLog, found: Publishing) -> bool:
     return commit is not None and commit.txns.get(found.record.app_id) == found.record.generation
 
 
-def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot, operations: Sequence[str] = UNDOING) -> str | None:
-    """Say what took published rows back without taking back their ``txn``, or ``None``.
+def restored_away(
+    log: DeltaLog, found: Publishing, snapshot: Snapshot, operations: Sequence[str] = UNDOING
+) -> str | None:
+    """Say which operation took published rows back without taking back their ``txn``, or ``None``.
 
-    Protocol: skip only what is there.
+    Protocol: skip only what is there. This asks only for such operations; :func:`aftermath` follows the rows.
 
     :param found: where the rows were published.
     :param operations: that count.
@@ -111,8 +128,7 @@ def undone(log: DeltaLog, found: Publishing, snapshot: Snapshot, operations: Seq
     try:
         since = log.commits_between(found.version, snapshot.version)
     except LogGapError:
-        prefix = f"{found.record.buffer}/"
-        if not found.record.rows or len(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version)):
+        if not found.record.rows or len(log.live_files(found.has, snapshot.version)):
             return None
         return (
             "the log since then was cleaned up and none of its files is live: they were compacted, or deleted, and "
@@ -157,18 +173,17 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
 
     :param found: where the rows were published.
     """
-    prefix = f"{found.record.buffer}/"
     try:
         if snapshot.version - found.version > _MOST_FOLLOWED:
             raise LogGapError(f"More than {_MOST_FOLLOWED} versions of {log.table} are not followed.")
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
-        live = total_rows(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
+        live = total_rows(log.live_files(found.has, snapshot.version))
         if found.record.rows is None or live == found.record.rows:
             return Aftermath(Fate.LIVE)
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
-    original = {object_path(add) for add in commits[0].adds if add["path"].startswith(prefix)}
+    original = {object_path(add) for add in commits[0].adds if found.has(add)}
     holding, fate, story = original, Fate.LIVE, []
     for commit in commits[1:]:
         taken = [file for file in commit.removes if object_path(file) in holding]
@@ -218,33 +233,30 @@ def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int,
     :raises RerunRefusedError: a file is gone or has a deletion vector, or the log does not say which files they were.
     """
     found = find_published(log, identity, generation, snapshot)
-    if found is None:
-        raise _refused(log, identity, generation, snapshot, "neither a marker nor the log says which files they are")
-    prefix = f"{found.record.buffer}/"
-    live = list(log.live_files(lambda add: add["path"].startswith(prefix), snapshot.version))
-    commit = log.commit(found.version)
-    if commit is not None:
-        missing = {add["path"] for add in commit.adds if add["path"].startswith(prefix)} - {f["path"] for f in live}
-        if missing:
-            raise _refused(log, identity, generation, snapshot, f"{min(missing)} of version {found.version} is gone")
-    elif found.record.rows is None or total_rows(live) != found.record.rows:
-        reason = f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
-        raise _refused(log, identity, generation, snapshot, reason)
-    if not live and (why := undone(log, found, snapshot, _BRINGING_BACK)):
-        # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
-        # generation, which this one had taken back.
-        raise _refused(log, identity, generation, snapshot, why)
-    changed = next((file["path"] for file in live if file.get("deletionVector")), None)
-    if changed is not None:
-        raise _refused(log, identity, generation, snapshot, f"rows of {changed} were deleted or updated since")
+    live = list(log.live_files(found.has, snapshot.version)) if found is not None else []
+    why_not = _why_not_taken_back(log, found, live, snapshot)
+    if why_not is not None:
+        raise RerunRefusedError(
+            f"What writer {identity.key!r} appended to {log.table} in generation {generation} cannot be taken back: "
+            f"{why_not} (seen at version {snapshot.version}). Nothing was changed: use the mode overwrite_partitions "
+            "or replace_where, which replace what is there, or on_rerun='append', which adds the rows beside it."
+        )
     return live
 
 
-def _refused(
-    log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot, reason: str
-) -> RerunRefusedError:
-    return RerunRefusedError(
-        f"What writer {identity.key!r} appended to {log.table} in generation {generation} cannot be taken back: "
-        f"{reason} (seen at version {snapshot.version}). Nothing was changed: use the mode overwrite_partitions or "
-        "replace_where, which replace what is there, or on_rerun='append', which adds the rows beside it."
-    )
+def _why_not_taken_back(log: DeltaLog, found: Publishing | None, live: list[Add], snapshot: Snapshot) -> str | None:
+    if found is None:
+        return "neither a marker nor the log says which files they are"
+    commit = log.commit(found.version)
+    if commit is not None:
+        missing = {add["path"] for add in commit.adds if found.has(add)} - {file["path"] for file in live}
+        if missing:
+            return f"{min(missing)} of version {found.version} is gone"
+    elif found.record.rows is None or total_rows(live) != found.record.rows:
+        return f"version {found.version} was cleaned up, and not all of its {found.record.rows} rows are live"
+    if not live and (why := restored_away(log, found, snapshot, _BRINGING_BACK)):
+        # This generation had no files, so none can be missing. But a RESTORE may have brought back the rows of an older
+        # generation, which this one had taken back.
+        return why
+    changed = next((file["path"] for file in live if file.get("deletionVector")), None)
+    return f"rows of {changed} were deleted or updated since" if changed is not None else None

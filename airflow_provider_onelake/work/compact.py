@@ -14,7 +14,7 @@ from airflow_provider_onelake.maintenance.compact import Publication, publish_re
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite, reopen_shadow, shadow_path
-from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.work.results import describe_compaction, size
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Compaction:
                 logger.info("%s: %s of an earlier try is taken over", self.table, shadow.path)
                 continue
             self.spark.kill_job(self.table, attempt, OptimizeJob.doing)
-            close(log.store, shadow_path(self._name, attempt), {"reason": "another try compacts what pays now"})
+            write_marker(log.store, shadow_path(self._name, attempt), {"reason": "another try compacts what pays now"})
         return found
 
     def _rewrite(self, snapshot: Snapshot, plan: Plan, begun: Shadow | None) -> Publication | None:
@@ -118,7 +118,7 @@ class Compaction:
         rewrite = read_rewrite(log.store, shadow)
         self.spark.check_not_stopped()
         if rewrite is None or not rewrite.groups:
-            close(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
+            write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
             return None
         return publish_rewrite(self.table.committer(), shadow, rewrite, abandoned_after=self.abandoned_after)
 

@@ -177,7 +177,7 @@ def describe_vacuum(todo: vacuum.Plan) -> dict[str, Any]:
         "in_flight_count": len(todo.in_flight),
         "abandoned": [{"path": staged.path, "owner": staged.owner} for staged in todo.abandoned[:_MOST]],
         "abandoned_count": len(todo.abandoned),
-        "kept_versions": [kept.version for kept in todo.kept],
+        "kept_versions": [pinned.version for pinned in todo.pinned],
         "logs_deleted": 0,
         "notes": list(todo.notes[:_MOST]),
     }

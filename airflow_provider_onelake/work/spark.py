@@ -64,21 +64,22 @@ class SparkWork:
         :raises DuplicateWriterError: another task of the run has the writer's key.
         :raises ZombieWriterError: a newer generation of the writer has begun.
         """
-        from airflow_provider_onelake.staging.buffers import attempts, closed, read_open_buffer
+        from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
         from airflow_provider_onelake.staging.claims import claim
+        from airflow_provider_onelake.staging.layout import WriterDirectory
         from airflow_provider_onelake.staging.prepare import same_work
 
         if not self.engine().outlives_the_task:
             return
-        store = table.log.store
         # Claim first: a zombie, or a second task with the same key, must not touch another task's driver.
-        claim(store, spec, str(table) if prove else None)
-        for path in attempts(store, spec.identity.directory):
+        claim(table.log, spec, prove=prove)
+        store = table.log.store
+        for path in WriterDirectory.read(store, spec.identity.directory).buffers:
             try:
                 earlier = read_open_buffer(store, path).spec
             except BufferInvalidError:
                 continue  # It holds no spec of a writer, so it is never published.
-            if closed(store, path) is None and earlier.attempt != spec.attempt:
+            if read_marker(store, path) is None and earlier.attempt != spec.attempt:
                 end = self.wait_for_job if same_work(earlier, spec) else self.kill_job
                 end(table, earlier.attempt, StageJob.doing)
 

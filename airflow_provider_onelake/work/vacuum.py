@@ -1,4 +1,4 @@
-"""The steps of one vacuum: record kept versions, wait for an earlier try, plan, delete."""
+"""The steps of one vacuum: record pinned versions, wait for an earlier try, plan, delete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.engines.base import VacuumJob
-from airflow_provider_onelake.maintenance.kept import keep_version, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import Plan, Terms, carry_out, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.work.results import describe_vacuum
@@ -53,17 +53,17 @@ class Vacuum:
 
         :returns: the result for XCom.
         """
-        self._record_kept()
+        self._record_pinned()
         for attempt in self.spark.left_at_work(self.table, self._owner, VacuumJob.doing):
             # Wait for an earlier try's job before planning, so that the plan leaves out what it deletes.
             self.spark.wait_for_job(self.table, attempt, VacuumJob.doing)
         todo = plan(self.table.log, self.terms)
         return {"dry_run": False, **self._say(todo), **self._delete(todo)}
 
-    def _record_kept(self) -> None:
+    def _record_pinned(self) -> None:
         log, by = self.table.log, f"{self.run.dag}.{self.run.label}"
         for version in self.terms.keep_versions:
-            logger.info("%s: %s stays readable", log.table, keep_version(log, version, by))
+            logger.info("%s: %s stays readable", log.table, pin_version(log, version, by))
         for version in self.terms.release_versions:
             release_version(log, version)
 
@@ -76,8 +76,8 @@ class Vacuum:
         say("Nothing that was needed since %s goes: %s", result["before"], todo.held_by or "the table's retention")
         for staged in todo.in_flight[:_MOST]:
             say("Spared: %s (%s)", staged.path, staged.owner)
-        for kept in todo.kept:
-            say("Spared: %s", kept)
+        for pinned in todo.pinned:
+            say("Spared: %s", pinned)
         for staged in todo.abandoned[:_MOST]:
             logger.warning("%s of %s was abandoned %s ago", staged.path, staged.owner, staged.age)
         for note in todo.notes[:_MOST]:

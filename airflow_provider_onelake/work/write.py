@@ -14,7 +14,8 @@ from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
-from airflow_provider_onelake.staging.buffers import attempts, set_aside
+from airflow_provider_onelake.staging.buffers import set_aside
+from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, check_not_set_aside, complete, prepare
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.results import Written, partitions_of
@@ -85,7 +86,7 @@ class _Writing:
 
     def _last_rerun(self) -> int:
         """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
-        begun = set(attempts(self._log.store, self._first.identity.directory))
+        begun = set(WriterDirectory.read(self._log.store, self._first.identity.directory).buffers)
         return max((n for n in range(1, MOST_RERUNS + 1) if _rerun_of(self._first, n).buffer in begun), default=0)
 
     def _write(self, spec: WriteSpec) -> Written:

@@ -16,7 +16,7 @@ BUGS = [
     Bug(
         "vacuum takes files that are younger than the limit",
         "maintenance.vacuum",
-        "if info.modified >= before or",
+        "if info.modified >= horizon.before or",
         "if info.modified > now or",
         (
             "maintenance/test_vacuum.py::test_a_young_file_stays_though_no_commit_names_it",
@@ -26,14 +26,14 @@ BUGS = [
     Bug(
         "vacuum holds to the latest of its limits, not to the earliest",
         "maintenance.vacuum",
-        "first = min(limits,",
-        "first = max(limits,",
+        "horizon = min(horizons,",
+        "horizon = max(horizons,",
         ("maintenance/test_vacuum.py::test_keep_days_spares_for_longer_than_the_property_and_never_for_shorter",),
     ),
     Bug(
         "a lite vacuum takes what no commit ever named",
         "maintenance.vacuum",
-        "removed = named.ever_removed() if terms.lite else None",
+        "removed = in_log.ever_removed() if terms.lite else None",
         "removed = None",
         ("maintenance/test_vacuum.py::test_an_old_file_that_no_commit_names_goes_unless_lite",),
     ),
@@ -121,24 +121,24 @@ BUGS = [
     Bug(
         "a log that does not reach as far as keep_days is taken for one that does",
         "maintenance.referenced",
-        "if limit.before >= by_property or oldest == 0",
-        "if limit.before <= by_property or oldest == 0",
+        "if horizon.before >= by_property or oldest == 0",
+        "if horizon.before <= by_property or oldest == 0",
         ("maintenance/test_vacuum.py::test_keep_days_beyond_the_log_is_refused",),
     ),
-    # -- kept versions -------------------------------------------------------------------------------------------------
+    # -- pinned versions ----------------------------------------------------------------------------------------------
     Bug(
         "a kept version's deletion vectors are not kept",
-        "maintenance.kept",
+        "maintenance.referenced",
         '            yield deletion_vector_path(vector["pathOrInlineDv"])\n        elif',
         "            pass\n        elif",
-        ("maintenance/test_kept.py::test_a_file_is_referenced_with_its_deletion_vector",),
+        ("maintenance/test_referenced.py::test_a_file_is_referenced_with_its_deletion_vector",),
     ),
     Bug(
         "a version that the table does not have is kept",
-        "maintenance.kept",
+        "maintenance.pinned_versions",
         "not 0 <= version <= snapshot.version:",
         "not 0 <= version:",
-        ("maintenance/test_kept.py::test_a_version_that_the_table_does_not_have_is_refused",),
+        ("maintenance/test_pinned_versions.py::test_a_version_that_the_table_does_not_have_is_refused",),
     ),
     # -- writers in flight ---------------------------------------------------------------------------------------------
     Bug(
@@ -151,15 +151,15 @@ BUGS = [
     Bug(
         "a writer needs what came since only where it may not replace",
         "maintenance.in_flight",
-        "write.where.judge(partition) is not False)",
-        "write.where.judge(partition) is False)",
+        "self.where.judge(partition) is not False",
+        "self.where.judge(partition) is False",
         ("maintenance/test_in_flight.py::test_a_replacing_writer_needs_only_what_it_may_replace",),
     ),
     Bug(
         "a rerun that has only claimed counts as settled by its older buffer",
         "maintenance.in_flight",
-        'return bool(writer["generation"] == generation)',
-        "return True",
+        "if of == generation:",
+        "if of:",
         (
             "maintenance/test_in_flight.py::test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed",
         ),
@@ -183,7 +183,7 @@ BUGS = [
     Bug(
         "a writer is in flight for ever",
         "maintenance.in_flight",
-        "if now - max(info.modified for info in objects) >= age or",
+        "if now - directory.newest >= age or",
         "if",
         ("maintenance/test_in_flight.py::test_a_writer_is_forgotten_when_its_buffer_is_too_old_to_be_published",),
     ),
@@ -205,7 +205,7 @@ BUGS = [
     Bug(
         "a shadow that is closed is opened again",
         "maintenance.shadow",
-        "if closed(log.store, path) is not None or _definition(there) != _definition(now):",
+        "if read_marker(log.store, path) is not None or _definition(there) != _definition(now):",
         "if _definition(there) != _definition(now):",
         ("maintenance/test_shadow.py::test_a_shadow_that_is_closed_or_gone_is_not_reopened",),
     ),
@@ -233,7 +233,7 @@ BUGS = [
     Bug(
         "a compaction publishes files that a vacuum may be about to take",
         "maintenance.compact",
-        ">= timedelta(days=days) / 2:",
+        ">= lifetime(days):",
         ">= timedelta(days=days):",
         ("maintenance/test_compact.py::test_old_files_are_not_published",),
     ),

@@ -8,10 +8,10 @@ BUGS = [
     # -- claims --------------------------------------------------------------------------------------------------------
     Bug(
         "a generation counts as skipped because an older one was",
-        "staging.claims",
-        "any(one.skipped and one.generation == newest for one in found)",
-        "any(one.skipped for one in found)",
-        ("staging/test_standing.py::test_a_generation_is_not_skipped_because_an_older_one_was",),
+        "staging.layout",
+        "(stored >= self.generation or self.generation in self.skipped)",
+        "(stored >= self.generation or bool(self.skipped))",
+        ("staging/test_layout.py::test_a_generation_is_not_skipped_because_an_older_one_was",),
     ),
     Bug(
         "a generation is given twice where claims were lost",
@@ -98,7 +98,7 @@ BUGS = [
     Bug(
         "a buffer may be published until the whole of the retention has passed",
         "staging.buffers",
-        "now - self.oldest >= timedelta(days=retention_days) / 2:",
+        "now - self.oldest >= lifetime(retention_days):",
         "now - self.oldest >= timedelta(days=retention_days):",
         ("staging/test_buffers.py::test_a_buffer_as_old_as_half_of_the_retention_is_refused",),
     ),
@@ -155,8 +155,8 @@ BUGS = [
     Bug(
         "what another generation published is taken for this one's",
         "staging.published",
-        "if (record.app_id, record.generation) == (identity.app_id, generation):",
-        "if record.app_id == identity.app_id:",
+        "if (record.app_id, record.generation) != (identity.app_id, generation):",
+        "if record.app_id != identity.app_id:",
         ("staging/test_prepare.py::test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside",),
     ),
     Bug(
@@ -177,8 +177,8 @@ BUGS = [
     Bug(
         "a buffer that still gets files is abandoned",
         "staging.clean_up",
-        "age = now - max(info.modified for info in present.values())",
-        "age = now - min(info.modified for info in present.values())",
+        "age = now - attempt.newest",
+        "age = now - min(info.modified for info in attempt.objects.values())",
         (
             "staging/test_clean_up.py::test_an_open_buffer_that_still_gets_files_is_not_touched",
             "staging/test_clean_up.py::test_a_marker_younger_than_the_age_keeps_the_log_however_old_the_rest_is",
@@ -187,8 +187,8 @@ BUGS = [
     Bug(
         "cleaning up deletes version 0 first",
         "staging.clean_up",
-        "for entry in sorted(staged.entries, reverse=True):",
-        "for entry in sorted(staged.entries):",
+        "for entry in sorted(staged.directory.log, reverse=True):",
+        "for entry in sorted(staged.directory.log):",
         ("staging/test_clean_up.py::test_an_interrupted_clean_up_is_carried_on_by_the_next",),
     ),
     Bug(

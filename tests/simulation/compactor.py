@@ -15,7 +15,7 @@ from airflow_provider_onelake.maintenance.compact import Publication, publish_re
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
-from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.buffers import write_marker
 from tests.simulation.scenario import CompactionPlan
 from tests.simulation.table import Row, data_columns, hidden_rows, load_rows
 from tests.simulation.world import ViolationError
@@ -86,7 +86,7 @@ def _compact(deployment: Deployment, terms: CompactionPlan, told: Compacted) -> 
     _optimize(deployment, shadow)
     rewrite = read_rewrite(log.store, shadow)
     if rewrite is None or not rewrite.groups:
-        close(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
+        write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
         return
     world.sleep(terms.waits)
     told.said = deployment.committing(lambda: publish_rewrite(Transactions(log, random), shadow, rewrite))

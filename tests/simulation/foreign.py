@@ -11,7 +11,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.staging.buffers import close, closed
+from airflow_provider_onelake.staging.buffers import read_marker, write_marker
 from tests.simulation.checkpoint import checkpoint
 from tests.simulation.scenario import PARTITIONS, ForeignPlan
 from tests.simulation.serial import Write
@@ -373,8 +373,8 @@ def set_aside(deployment: Deployment) -> None:
     waiting = [path for path in deployment.staged if store.peek(f"{path}/{version_path(1)}")]
     if waiting:
         path = world.random.choice(sorted(waiting))
-        if closed(store, path) is None:
-            close(store, path, {"reason": "a person does not want it"})
+        if read_marker(store, path) is None:
+            write_marker(store, path, {"reason": "a person does not want it"})
             world.counters["buffers closed by hand"] += 1
 
 

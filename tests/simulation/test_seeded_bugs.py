@@ -13,7 +13,7 @@ from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import compatibility, partitions, replay
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
-from airflow_provider_onelake.staging import buffers, prepare
+from airflow_provider_onelake.staging import buffers, published
 from tests.simulation import actors, versions
 from tests.simulation.mutants import Change
 from tests.simulation.runner import simulate
@@ -46,8 +46,8 @@ BUGS = [
     pytest.param(
         # Reconcile passes over closed buffers, and the committer asks again.
         [
-            Change(_Publishing, "_is_pending", {"= closed(self._log.store, buffer.path)": "= None"}),
-            Change(_Reconciliation, "_look_at", {"and closed(self._log.store, path) is None": ""}),
+            Change(_Publishing, "_is_pending", {"= read_marker(self._log.store, buffer.path)": "= None"}),
+            Change(_Reconciliation, "_look_at", {"and read_marker(self._log.store, path) is None": ""}),
         ],
         "was closed before",
         id="closed-buffer-published-again",
@@ -245,7 +245,7 @@ BUGS = [
     ),
     # Whoever prepares a rerun asks as well.
     pytest.param(
-        [Change(prepare, "files_to_take_back", {"if missing:": "if False:"})],
+        [Change(published, "_why_not_taken_back", {"if missing:": "if False:"})],
         "takes back .* changed since",
         id="append-taken-back-though-a-file-is-gone",
     ),

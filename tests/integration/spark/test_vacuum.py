@@ -15,7 +15,7 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError
 from airflow_provider_onelake.log.actions import deletion_vector_id
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.kept import READ_OLD, keep_version, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import READ_OLD, pin_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import Outcome, Plan, Terms, carry_out, plan
 from airflow_provider_onelake.staging.buffers import read_buffer
 from airflow_provider_onelake.staging.clean_up import clean_up
@@ -152,7 +152,7 @@ def test_a_kept_version_still_reads_and_others_do_not(spark: Any, new_table: New
     spark.sql(f"INSERT INTO delta.`{log.table}` SELECT /*+ COALESCE(1) */ id, 'a b' FROM range(10)")
     spark.sql(f"DELETE FROM delta.`{log.table}` WHERE id = 3")
     kept = newest(log)
-    keep_version(log, kept, "test")
+    pin_version(log, kept, "test")
     write(spark, log, (1, "x"), statement="INSERT OVERWRITE")
     lost = newest(log)
     write(spark, log, (2, "y"), statement="INSERT OVERWRITE")

@@ -23,7 +23,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.kept import keep_version, kept_versions, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.storage.sign_in import deltalake_options
@@ -75,9 +75,9 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     clean_up(later(lake.log(), days=8), timedelta(days=7))
     assert not any(f"{closed}/_delta_log/" in path for path in onelake.blobs)
 
-    keep_version(lake.log(), 1, "a test")
+    pin_version(lake.log(), 1, "a test")
     release_version(lake.log(), 1)
-    assert kept_versions(lake.log()) == []
+    assert pinned_versions(lake.log()) == []
 
     spool = JobSpool.at(lake.log().store, "abfss://…", "attempt", "stage")
     assert spool.send("stage", {})

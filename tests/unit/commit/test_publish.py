@@ -37,7 +37,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, of_kind, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer, close, closed
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -147,7 +147,7 @@ def test_a_lost_answer_is_found_by_its_txn_id_and_nothing_is_put_again(log: Delt
     assert (publication.status, publication.version, publication.tally.attempts) == (Status.PUBLISHED, 2, 1)
     assert len(store.puts) == 1
     assert publication.entry is not None
-    assert closed(log.store, buffer.path) is not None
+    assert read_marker(log.store, buffer.path) is not None
     assert entries(log) == [Path(version_path(version)).name for version in range(3)]
     assert table_ids(log) == [1, 10]
 
@@ -223,7 +223,7 @@ def test_a_committer_that_keeps_losing_gives_up_within_its_budget_and_the_buffer
     assert held.refused > 5
     assert 4 <= sum(clock.sleeps) <= 6
     assert max(clock.sleeps) <= 1
-    assert closed(log.store, buffer.path) is None
+    assert read_marker(log.store, buffer.path) is None
     assert committer(log).publish([reread(log, buffer)]).status is Status.PUBLISHED
     assert 10 in table_ids(log)
 
@@ -308,7 +308,7 @@ def test_what_an_earlier_attempt_of_other_code_published_meanwhile_is_not_this_o
 
 def test_a_buffer_set_aside_is_never_published(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), HERE)
-    close(log.store, buffer.path, {"reason": "set aside"})
+    write_marker(log.store, buffer.path, {"reason": "set aside"})
     publication = committer(log).publish([buffer])
     assert (publication.status, publication.version) == (Status.SET_ASIDE, None)
     assert table_ids(log) == []
@@ -412,7 +412,7 @@ def test_publishing_records_the_buffer_and_closes_it(log: DeltaLog) -> None:
     assert commit is not None
     (record,) = commit.writers
     assert record.buffer == buffer.path
-    assert closed(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
+    assert read_marker(log.store, buffer.path) == {"version": 1, "table": buffer.table_id, "writer": record.to_json()}
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError, StoreFullError, AccessDeniedError])
@@ -441,7 +441,7 @@ def test_a_true_conflict_without_a_policy_is_a_result_and_nothing_is_changed(log
     assert (publication.tally.lost_races, held.refused) == (1, 1)
     assert publication.status is Status.CONFLICTED
     assert publication.conflicts == ("version 1 (WRITE) changed month=2019-01",)
-    assert closed(log.store, buffer.path) is None
+    assert read_marker(log.store, buffer.path) is None
     assert table_ids(log) == [20]
 
 
@@ -606,7 +606,7 @@ def test_a_buffer_that_no_longer_fits_is_refused_and_nothing_is_published(
     assert held.refused == raced
     assert "Nothing was published. Clear load.write[3]" in str(error.value)
     assert len(entries(log)) == 2
-    assert closed(log.store, buffer.path) is None
+    assert read_marker(log.store, buffer.path) is None
 
 
 @pytest.mark.parametrize("terms", [{}, OVERWRITE], ids=["append", "overwrite_partitions"])

@@ -14,7 +14,7 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer, close
+from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.stores import LoserHeld, PassingOn, through
@@ -138,7 +138,7 @@ def test_a_rerun_replaces_its_older_generation_though_that_finished_later(
 
 def test_a_buffer_set_aside_is_not_published_after_a_lost_race_either(log: DeltaLog) -> None:
     aside, other = staged(log, "a", 1), staged(log, "b", 2)
-    close(log.store, aside.path, {"reason": "a person does not want it"})
+    write_marker(log.store, aside.path, {"reason": "a person does not want it"})
     held = LoserHeld(log.store, lambda: foreign_append(log, {"2019-02": [9]}))
     publication = Committer(through(held, log)).publish([aside, other])
     assert (held.refused, publication.status, publication.version) == (1, Status.PUBLISHED, 2)
@@ -147,7 +147,7 @@ def test_a_buffer_set_aside_is_not_published_after_a_lost_race_either(log: Delta
 
 def test_a_writer_whose_buffer_was_set_aside_is_not_told_that_it_is_published(log: DeltaLog) -> None:
     buffer = staged(log, "a", 1)
-    close(log.store, buffer.path, {"reason": "a person does not want it"})
+    write_marker(log.store, buffer.path, {"reason": "a person does not want it"})
     publication = Committer(through(log.store, log)).publish([buffer])
     assert (publication.status, publication.version) == (Status.SET_ASIDE, None)
     assert table_ids(log) == []
@@ -157,7 +157,7 @@ def test_a_winner_that_only_a_buffer_set_aside_had_not_seen_is_no_conflict(log: 
     aside = staged(log, "a", 1)
     foreign_append(log, {"2019-01": [9]})
     seen = staged(log, "b", 2)
-    close(log.store, aside.path, {"reason": "a person does not want it"})
+    write_marker(log.store, aside.path, {"reason": "a person does not want it"})
     publication = Committer(through(log.store, log)).publish([aside, seen], Policy.FIRST_WRITER_WINS)
     assert publication.settlements == ()
     assert table_ids(log) == [2]

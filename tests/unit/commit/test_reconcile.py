@@ -29,7 +29,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer, close, closed, open_buffer
+from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import Store
@@ -205,7 +205,7 @@ def test_a_buffer_too_old_is_refused_by_name_and_the_others_are_published(log: D
 
 def test_a_writer_whose_only_buffer_was_set_aside_is_missing(log: DeltaLog) -> None:
     buffer = staged(log, "a", 1)
-    close(log.store, buffer.path, {"reason": "set aside: it read the table itself"})
+    write_marker(log.store, buffer.path, {"reason": "set aside: it read the table itself"})
     assert statuses(settle(log, "a")) == {"a": "missing"}
     assert table_ids(log) == []
 
@@ -257,7 +257,7 @@ def test_of_two_complete_buffers_of_one_writer_the_first_counts_and_the_other_is
     first = staged(log, "a", 1, hour=0, fingerprint="")
     report = settle(log, "a")
     assert report.outcomes[0].buffer == first.path
-    assert "set aside" in (closed(log.store, second.path) or {})["reason"]
+    assert "set aside" in (read_marker(log.store, second.path) or {})["reason"]
     assert table_ids(log) == [1]
 
 

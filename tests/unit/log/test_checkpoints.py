@@ -12,7 +12,7 @@ from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.kept import keep_from, keep_version
+from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned, pin_version
 from tests.support.stores import through
 from tests.support.tables import foreign_append, ids, make_table, stage, writer_spec
 
@@ -99,8 +99,8 @@ def test_after_a_checkpoint_the_log_is_cleaned_up_as_far_as_it_is_old(
 ) -> None:
     log = old_log(tmp_path, days)
     if kept is not None:
-        keep_version(log, kept, "a test")
-    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=3, log=log, keep_from=keep_from))
+        pin_version(log, kept, "a test")
+    committer = Committer(log, after_commit=checkpointer(str(tmp_path), interval=3, log=log, keep_from=oldest_pinned))
     assert committer.publish([stage(log, writer_spec(), {"2019-01": [3]})]).version == 3
     assert checkpoints(tmp_path) == [2, 3]
     assert entries(tmp_path) == left

@@ -20,7 +20,7 @@ from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status, publish_rewrite
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
-from airflow_provider_onelake.staging.buffers import closed
+from airflow_provider_onelake.staging.buffers import read_marker
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
@@ -104,7 +104,7 @@ def test_the_entry_is_delta_s_own_kind_of_optimize(log: DeltaLog) -> None:
 def test_a_published_shadow_is_closed_and_says_where_it_went(log: DeltaLog) -> None:
     shadow = rewritten(log)
     publish(log, shadow)
-    marker = closed(log.store, shadow.path)
+    marker = read_marker(log.store, shadow.path)
     assert marker is not None
     assert marker["version"] == 4
 
@@ -170,7 +170,7 @@ def test_an_input_that_goes_while_the_put_is_held_is_noticed(log: DeltaLog) -> N
     publication = publish(through(store, log), shadow, backoff=Backoff(first=0.0, longest=0.0))
     assert (publication.status, publication.version, publication.groups) == (Status.DROPPED, None, ())
     assert ids(table(log)) == [5, 10, 11, 15, 20, 21, 25]
-    marker = closed(log.store, shadow.path)
+    marker = read_marker(log.store, shadow.path)
     assert marker is not None
     assert "removed it" in marker["reason"]
 

@@ -17,7 +17,7 @@ from airflow_provider_onelake.exceptions import BufferInvalidError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import WritersInFlight, writers_in_flight
-from airflow_provider_onelake.staging.buffers import close
+from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import CLOSED
@@ -90,7 +90,7 @@ def test_a_replacing_writer_does_not_need_what_came_with_the_version_it_read(log
     prepare(log, replacing())
     found, commit = look(log), log.commit(read)
     assert commit is not None
-    assert {write.read_version for write in found.formed} == {read - 1, read}
+    assert {write.read_version for write in found.overwrites} == {read - 1, read}
     assert found.why_needed(commit.adds[0]) is None
 
 
@@ -133,19 +133,23 @@ def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_c
     for writer, month in (("w", "2019-01"), ("mate", "2019-02")):
         Committer(log).publish([stage(log, writer_spec(writer, mode=Mode.OVERWRITE_PARTITIONS), {month: [2]})])
     assert look(log).loads == frozenset()
-    claim(log.store, writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS, generation=2))
+    claim(log, writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS, generation=2))
+    assert look(log).loads == {LOAD.id}
+    # Also where the marker was written late, after the rerun's claim.
+    for marker in Path(log.table, LOAD.writer("w").directory).rglob(CLOSED):
+        os.utime(marker, (time.time() + 60,) * 2)
     assert look(log).loads == {LOAD.id}
 
 
 def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_was_cleaned_up(log: DeltaLog) -> None:
     spec = writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS)
     path = stage(log, spec, {"2019-01": [2]}).path
-    close(log.store, path, {"reason": "by hand"})
+    write_marker(log.store, path, {"reason": "by hand"})
     for version in (1, 0):
         log.store.delete(f"{path}/{version_path(version)}")
     assert look(log).loads == frozenset()
     os.utime(Path(log.table, path, CLOSED), (time.time() - 60,) * 2)
-    claim(log.store, attrs.evolve(spec, generation=2))
+    claim(log, attrs.evolve(spec, generation=2))
     assert look(log).loads == {LOAD.id}
 
 
@@ -166,7 +170,7 @@ def settle_by_publishing(log: DeltaLog) -> None:
 
 
 def settle_by_setting_aside(log: DeltaLog) -> None:
-    close(log.store, stage(log, replacing(), {"2019-01": [2]}).path, {"reason": "by hand"})
+    write_marker(log.store, stage(log, replacing(), {"2019-01": [2]}).path, {"reason": "by hand"})
 
 
 def settle_by_skipping(log: DeltaLog) -> None:
@@ -176,7 +180,7 @@ def settle_by_skipping(log: DeltaLog) -> None:
 
 def settle_by_cleaning_up(log: DeltaLog) -> None:
     path = stage(log, replacing(), {"2019-01": [2]}).path
-    close(log.store, path, {"reason": "by hand"})
+    write_marker(log.store, path, {"reason": "by hand"})
     for version in (1, 0):
         log.store.delete(f"{path}/{version_path(version)}")
 
@@ -200,7 +204,7 @@ def test_writers_that_the_table_knows_cost_one_listing_and_no_more(log: DeltaLog
     assert found.loads == frozenset()
     assert store.calls == {"list": 1}
     # Nor for telling whose files they are, once somebody is at work.
-    claim(log.store, writer_spec("b"))
+    claim(log, writer_spec("b"))
     store = Counted(log.store)
     found = writers_in_flight(through(store, log), snapshot)
     needed = [found.why_needed(add) is not None for commit in log.commits_since(1) for add in commit.adds]

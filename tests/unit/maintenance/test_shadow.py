@@ -10,17 +10,16 @@ import attrs
 import pytest
 
 from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostError
-from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.shadow import (
     Shadow,
-    deletion_vector_path,
     read_rewrite,
     reopen_shadow,
     shadow_path,
 )
-from airflow_provider_onelake.staging.buffers import close, read_open_buffer
+from airflow_provider_onelake.staging.buffers import read_open_buffer, write_marker
 from tests.support.shadows import optimize_by_hand, planned, publish, rewritten, shadow_of
 from tests.support.tables import foreign_append, foreign_commit, ids, make_table
 from tests.support.vectors import delete_rows
@@ -73,14 +72,6 @@ def test_every_task_has_a_directory_of_its_own_and_every_attempt_one_in_it() -> 
     assert shadow_path("a", "1").startswith("staged/compaction-")
     assert shadow_path("a", "1").rpartition("/")[0] == shadow_path("a", "2").rpartition("/")[0]
     assert shadow_path("a", "1") != shadow_path("b", "1")
-
-
-def test_a_relative_deletion_vector_is_found_by_its_uuid() -> None:
-    # The example of the format's page.
-    assert (
-        deletion_vector_path("ab^-aqEH.-t@S}K{vb[*k^") == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    )
-    assert deletion_vector_path("^-aqEH.-t@S}K{vb[*k^") == "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 
 
 def test_a_relative_vector_becomes_absolute_and_an_inline_one_stays(log: DeltaLog) -> None:
@@ -223,7 +214,15 @@ def test_a_shadow_is_not_reopened_where_the_tables_definition_changed(log: Delta
 
 def test_a_shadow_that_is_closed_or_gone_is_not_reopened(log: DeltaLog) -> None:
     begun = shadow_of(log)
-    close(log.store, begun.path, {"reason": "dropped"})
+    write_marker(log.store, begun.path, {"reason": "dropped"})
     assert reopened(log, begun) is None
     log.store.delete(f"{begun.path}/{version_path(0)}")
+    assert reopened(log, begun) is None
+
+
+def test_a_shadow_whose_version_0_says_nothing_of_itself_is_not_reopened(log: DeltaLog) -> None:
+    begun = shadow_of(log)
+    path = f"{begun.path}/{version_path(0)}"
+    silent = [action for action in parse_actions(log.store.get(path), "version 0") if "commitInfo" not in action]
+    log.store.put(path, dump_actions(silent))
     assert reopened(log, begun) is None

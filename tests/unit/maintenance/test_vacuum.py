@@ -18,9 +18,9 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFound
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.kept import keep_version, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, plan
-from airflow_provider_onelake.staging.buffers import Buffer, close, read_buffer
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -372,7 +372,7 @@ def test_published_rows_are_the_tables_own(hasty: DeltaLog) -> None:
 
 def test_a_buffer_that_was_set_aside_goes(hasty: DeltaLog) -> None:
     buffer = stage(hasty, writer_spec(), {"2019-01": [1]})
-    close(hasty.store, buffer.path, {"reason": "set aside"})
+    write_marker(hasty.store, buffer.path, {"reason": "set aside"})
     grow_old(hasty, days=3)
     assert names(plan(hasty, SHORT)) == of_buffer(buffer)
 
@@ -487,14 +487,14 @@ def test_a_table_of_somebody_else_below_staged_is_spared_and_reported(hasty: Del
 
 def test_a_kept_version_is_spared_by_every_vacuum_until_it_is_released(hasty: DeltaLog) -> None:
     first, second = foreign_append(hasty, {"2019-01": [1]}), foreign_append(hasty, {"2019-01": [2]})
-    keep_version(hasty, first, "dag.task")
+    pin_version(hasty, first, "dag.task")
     removal(hasty, first, days_ago=5)
     removal(hasty, second, days_ago=5)
     grow_old(hasty, "month=2019-01", days=30)
     for terms in (SHORT, Terms(lite=True, allow_retention_below_seven_days=True)):
         todo = plan(hasty, terms)
         assert names(todo) == paths(hasty, second)
-        assert [kept.version for kept in todo.kept] == [first]
+        assert [pinned.version for pinned in todo.pinned] == [first]
         assert todo.spared_files == 1
         assert todo.spared_bytes == data(hasty, first)[0]["size"]
     release_version(hasty, first)
@@ -508,14 +508,14 @@ def test_a_dry_run_can_keep_and_release_without_a_record(hasty: DeltaLog) -> Non
     terms = Terms(keep_versions=(version,), allow_retention_below_seven_days=True)
     assert names(plan(hasty, terms)) == set()
     assert names(plan(hasty, SHORT)) == paths(hasty, version)
-    keep_version(hasty, version, "dag.task")
+    pin_version(hasty, version, "dag.task")
     terms = Terms(release_versions=(version,), allow_retention_below_seven_days=True)
     assert names(plan(hasty, terms)) == paths(hasty, version)
 
 
 def test_a_kept_version_whose_files_are_gone_is_reported(hasty: DeltaLog) -> None:
     version = foreign_append(hasty, {"2019-01": [1]})
-    keep_version(hasty, version, "dag.task")
+    pin_version(hasty, version, "dag.task")
     removal(hasty, version, days_ago=5)
     (path,) = paths(hasty, version)
     hasty.store.delete(path)
@@ -524,7 +524,7 @@ def test_a_kept_version_whose_files_are_gone_is_reported(hasty: DeltaLog) -> Non
 
 def test_a_kept_version_whose_log_is_gone_stops_the_vacuum(hasty: DeltaLog) -> None:
     version = foreign_append(hasty, {"2019-01": [1]})
-    keep_version(hasty, version, "dag.task")
+    pin_version(hasty, version, "dag.task")
     from deltalake import DeltaTable
 
     foreign_append(hasty, {"2019-01": [2]})

@@ -15,9 +15,9 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.kept import keep_version, kept_versions
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.staging.buffers import Buffer, close
+from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.ages import grow_old
@@ -57,12 +57,12 @@ class Story:
             try:
                 Committer(self.log).publish([buffer])
             except OneLakeError:
-                close(self.log.store, buffer.path, {"reason": "too old"})
+                write_marker(self.log.store, buffer.path, {"reason": "too old"})
 
     def set_aside(self, n: int) -> None:
         if self.staged:
             buffer = self.staged[n % len(self.staged)]
-            close(self.log.store, buffer.path, {"reason": "set aside"})
+            write_marker(self.log.store, buffer.path, {"reason": "set aside"})
             self.closed.add(buffer.path)
 
     def litter(self, n: int) -> None:
@@ -74,7 +74,7 @@ class Story:
     def keep(self, n: int) -> None:
         snapshot = self.log.snapshot()
         try:
-            keep_version(self.log, n % (snapshot.version + 1), "test")
+            pin_version(self.log, n % (snapshot.version + 1), "test")
         except OneLakeError:
             return
 
@@ -88,7 +88,7 @@ class Story:
         terms = Terms(lite=n % 2 == 0, allow_retention_below_seven_days=True)
         todo = plan(self.log, terms)
         needed = {object_path(add) for add in self.live()}
-        for kept in kept_versions(self.log):
+        for kept in pinned_versions(self.log):
             needed |= {object_path(add) for add in self.live(kept.version)}
         young = [buffer for buffer in self.staged if buffer.path not in self.closed]
         abandoned = {staged.path for staged in todo.abandoned}

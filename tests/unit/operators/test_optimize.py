@@ -16,7 +16,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, SparkJobError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
-from airflow_provider_onelake.staging.buffers import closed
+from airflow_provider_onelake.staging.buffers import read_marker
 from tests.support.contexts import connect, context_of
 from tests.support.shadows import OptimizeByHand
 from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
@@ -160,7 +160,7 @@ def test_spark_may_find_nothing_to_do(log: DeltaLog, engine: OptimizeByHand, mon
     monkeypatch.setattr("tests.support.shadows.optimize_by_hand", lambda shadow: None)
     assert run()["status"] == "nothing_to_do"
     [path] = Path(log.table, "staged").glob("*/*")
-    assert closed(log.store, str(path.relative_to(log.table))) == {"reason": "Spark found nothing to rewrite"}
+    assert read_marker(log.store, str(path.relative_to(log.table))) == {"reason": "Spark found nothing to rewrite"}
 
 
 def test_a_stop_reaches_spark_and_nothing_is_published(log: DeltaLog, engine: OptimizeByHand) -> None:
@@ -285,6 +285,6 @@ def test_a_driver_that_is_at_what_nobody_wants_any_more_is_killed(log: DeltaLog,
     result = run(**terms)
     assert cluster.killed == [(first.attempt, "compacting")]
     shadow = first.shadow_uri.removeprefix(f"file://{log.table}/")
-    assert "another try" in str((closed(log.store, shadow) or {})["reason"])
+    assert "another try" in str((read_marker(log.store, shadow) or {})["reason"])
     assert [job.attempt == first.attempt for job in cluster.jobs[1:]] == ([] if change == "nothing pays" else [False])
     assert result["status"] == ("nothing_to_do" if change == "nothing pays" else "published")

@@ -18,7 +18,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import dump_actions
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.kept import kept_versions
+from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
@@ -191,10 +191,10 @@ def test_spark_records_it_only_where_its_commit_is_safe(
 @pytest.mark.parametrize("spelling", [[1], ["1"], "1", " 1 ,", "[1]", 1, (1, 1)])
 def test_a_version_is_kept_on_record_however_it_is_spelled(log: DeltaLog, engine: Sweeper, spelling: Any) -> None:
     assert run(keep_versions=spelling)["kept_versions"] == [1]
-    assert [(kept.version, kept.by) for kept in kept_versions(log)] == [(1, "taxi.vacuum")]
+    assert [(kept.version, kept.by) for kept in pinned_versions(log)] == [(1, "taxi.vacuum")]
     assert run()["kept_versions"] == [1]
     assert run(release_versions=spelling)["kept_versions"] == []
-    assert kept_versions(log) == []
+    assert pinned_versions(log) == []
 
 
 @pytest.mark.parametrize("terms", [{"keep_versions": ""}, {"keep_versions": None}, {"keep_versions": "[]"}])

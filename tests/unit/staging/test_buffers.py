@@ -19,15 +19,15 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import (
     Buffer,
     OpenBuffer,
-    attempts,
-    close,
-    closed,
     open_buffer,
     read_buffer,
+    read_marker,
     read_open_buffer,
     seal_if_empty,
     set_aside,
+    write_marker,
 )
+from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.clocks import HeldClock
 from tests.support.tables import SCHEMA, append_files, foreign_append, make_table, stage, writer_spec
@@ -97,7 +97,7 @@ def test_an_attempt_that_comes_back_finds_its_own_buffer(log: DeltaLog) -> None:
 
 def test_another_attempt_has_another_directory(log: DeltaLog) -> None:
     assert opened(log, attempt="a-1").path != opened(log, attempt="a-2").path
-    assert len(list(attempts(log.store, writer_spec().identity.directory))) == 2
+    assert len(WriterDirectory.read(log.store, writer_spec().identity.directory).buffers) == 2
 
 
 def test_a_buffer_that_nobody_opened_is_incomplete(log: DeltaLog) -> None:
@@ -283,15 +283,15 @@ def test_an_empty_buffer_has_nothing_that_a_vacuum_could_take(log: DeltaLog) -> 
 
 def test_a_closed_buffer_says_what_became_of_it(log: DeltaLog) -> None:
     buffer: Buffer = stage(log, writer_spec(), ROWS)
-    assert closed(log.store, buffer.path) is None
+    assert read_marker(log.store, buffer.path) is None
     set_aside(log.store, buffer.path, "a person does not want it")
-    assert closed(log.store, buffer.path) == {"reason": "set aside: a person does not want it"}
+    assert read_marker(log.store, buffer.path) == {"reason": "set aside: a person does not want it"}
     # What is published is published, whoever set it aside at the same time, before or after.
-    close(log.store, buffer.path, {"version": 3})
+    write_marker(log.store, buffer.path, {"version": 3})
     set_aside(log.store, buffer.path, "another does not either")
-    assert closed(log.store, buffer.path) == {"version": 3}
-    close(log.store, buffer.path, {"reason": "set aside"})
-    assert closed(log.store, buffer.path) == {"reason": "set aside"}
+    assert read_marker(log.store, buffer.path) == {"version": 3}
+    write_marker(log.store, buffer.path, {"reason": "set aside"})
+    assert read_marker(log.store, buffer.path) == {"reason": "set aside"}
     assert json.loads(Path(log.table, buffer.path, "_closed.json").read_text()) == {"reason": "set aside"}
 
 
@@ -310,7 +310,7 @@ DAMAGED_MARKERS = [
 def test_a_damaged_marker_closes_the_buffer_and_says_nothing_more(log: DeltaLog, marker: bytes) -> None:
     buffer = stage(log, writer_spec(), ROWS)
     log.store.put(f"{buffer.path}/_closed.json", marker)
-    assert closed(log.store, buffer.path) == {"reason": "its marker is damaged"}
+    assert read_marker(log.store, buffer.path) == {"reason": "its marker is damaged"}
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -348,9 +348,9 @@ def test_attempts_are_found_in_whatever_state(log: DeltaLog) -> None:
     open_one = opened(log, attempt="a-1")
     complete_one = stage(log, writer_spec(attempt="a-2"), ROWS)
     closed_one = stage(log, writer_spec(attempt="a-3", fingerprint="other"), {})
-    close(log.store, closed_one.path, {})
+    write_marker(log.store, closed_one.path, {})
     stage(log, writer_spec("another"), {})
-    found = list(attempts(log.store, writer_spec().identity.directory))
+    found = WriterDirectory.read(log.store, writer_spec().identity.directory).buffers
     assert found == [open_one.path, complete_one.path, closed_one.path]
 
 

@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import DuplicateWriterError, ZombieWriterError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.claims import Deed, begin, claim, claims, generation_of, standing
+from airflow_provider_onelake.staging.claims import Deed, begin, claim, claims, generation_of
+from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.tables import LOAD, stage, writer_spec
 
@@ -27,7 +28,7 @@ CLEARED = deed("cleared", first_try=2)
 
 def test_every_try_of_a_deed_has_its_generation_and_the_next_deed_the_next(log: DeltaLog) -> None:
     assert [begin(log, W, one) for one in (deed(), deed(), CLEARED, CLEARED)] == [1, 1, 2, 2]
-    assert standing(log.store, W).generation == 2
+    assert WriterDirectory.read(log.store, W.directory).generation == 2
     assert [generation_of(log.store, W, name) for name in ("first", "cleared", "other")] == [1, 2, None]
 
 
@@ -112,9 +113,9 @@ def test_where_claims_were_lost_the_table_s_word_counts(log: DeltaLog) -> None:
 def test_what_is_begun_can_be_prepared_and_nothing_else(log: DeltaLog) -> None:
     generation = begin(log, W, deed())
     spec = writer_spec("w", task="load.write", generation=generation)
-    claim(log.store, spec)
+    claim(log, spec)
     with pytest.raises(DuplicateWriterError):
-        claim(log.store, attrs.evolve(spec, task="load.other"))
+        claim(log, attrs.evolve(spec, task="load.other"))
     begin(log, W, CLEARED)
     with pytest.raises(ZombieWriterError):
-        claim(log.store, spec)
+        claim(log, spec)

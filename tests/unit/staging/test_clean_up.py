@@ -14,7 +14,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavaila
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer, close, closed
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Stage, prepare
@@ -44,10 +44,10 @@ def test_the_log_of_a_published_buffer_goes_and_nothing_else_and_the_table_still
     buffer = published(log, rows=[1, 2])
     grow_old(log, buffer.path)
     before = files(log)
-    (remains,) = clean_up(log, WEEK)
+    (staged,) = clean_up(log, WEEK)
     assert before - files(log) == {f"{buffer.path}/{version_path(version)}" for version in (0, 1)}
-    assert (remains.path, remains.writer, remains.abandoned) == (buffer.path, "w", False)
-    assert WEEK < remains.age < timedelta(days=9)
+    assert (staged.path, staged.owner, staged.state) == (buffer.path, "writer w", State.CLOSED)
+    assert WEEK < staged.age < timedelta(days=9)
     assert ids(Path(log.table)) == [1, 2]
     DeltaTable(log.table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert ids(Path(log.table)) == [1, 2]
@@ -66,19 +66,19 @@ def test_a_published_buffer_whose_marker_was_lost_is_known_by_its_txn(log: Delta
     buffer = published(log)
     Path(log.table, buffer.path, CLOSED).unlink()
     grow_old(log, buffer.path)
-    (remains,) = clean_up(log, WEEK)
-    assert not remains.abandoned
+    (staged,) = clean_up(log, WEEK)
+    assert staged.state is State.CLOSED
     assert ids(Path(log.table)) == [1]
 
 
 def test_a_marker_that_was_lost_is_made_up_before_the_log_goes(log: DeltaLog) -> None:
     buffer = published(log)
     foreign_append(log, {"2019-01": [2]})
-    marker = closed(log.store, buffer.path)
+    marker = read_marker(log.store, buffer.path)
     Path(log.table, buffer.path, CLOSED).unlink()
     grow_old(log, buffer.path)
     clean_up(log, WEEK)
-    assert closed(log.store, buffer.path) == marker
+    assert read_marker(log.store, buffer.path) == marker
     assert marker is not None
     assert marker["version"] == 1
 
@@ -90,12 +90,12 @@ def test_a_buffer_whose_writer_is_settled_by_another_gets_no_marker(log: DeltaLo
     Path(log.table, second.path, CLOSED).unlink()
     Path(log.table, first.path, CLOSED).unlink(missing_ok=True)
     grow_old(log, "staged")
-    assert {remains.path: remains.abandoned for remains in clean_up(log, WEEK)} == {
-        first.path: False,
-        second.path: False,
+    assert {staged.path: staged.state for staged in clean_up(log, WEEK)} == {
+        first.path: State.CLOSED,
+        second.path: State.CLOSED,
     }
-    assert closed(log.store, first.path) is None
-    assert closed(log.store, second.path) is not None
+    assert read_marker(log.store, first.path) is None
+    assert read_marker(log.store, second.path) is not None
 
 
 def test_a_buffer_that_an_older_generation_left_open_is_settled_by_a_newer_one(log: DeltaLog) -> None:
@@ -113,8 +113,8 @@ def test_an_abandoned_open_buffer_is_reported_and_a_full_vacuum_takes_its_files(
     published(log, "other", rows=[1])
     path = opened(log)
     grow_old(log, path)
-    (remains,) = clean_up(log, WEEK)
-    assert (remains.path, remains.writer, remains.abandoned) == (path, "w", True)
+    (staged,) = clean_up(log, WEEK)
+    assert (staged.path, staged.owner, staged.state) == (path, "writer w", State.ABANDONED)
     assert f"{path} of writer w was abandoned" in caplog.text
     (left,) = files(log, path)
     assert left.endswith(".parquet")
@@ -145,8 +145,8 @@ def test_a_complete_unpublished_buffer_younger_than_the_age_is_not_touched_and_p
 def test_a_complete_unpublished_buffer_older_than_the_age_is_abandoned(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
     grow_old(log, buffer.path)
-    (remains,) = clean_up(log, WEEK)
-    assert remains.abandoned
+    (staged,) = clean_up(log, WEEK)
+    assert staged.state is State.ABANDONED
     assert not any(LOG_DIRECTORY in file for file in files(log, buffer.path))
     assert isinstance(prepare(log, writer_spec()), Stage)
 
@@ -154,7 +154,7 @@ def test_a_complete_unpublished_buffer_older_than_the_age_is_abandoned(log: Delt
 def test_only_what_is_old_goes(log: DeltaLog) -> None:
     old, young = published(log, "old", [1]), published(log, "young", [2])
     grow_old(log, old.path)
-    assert [remains.path for remains in clean_up(log, WEEK)] == [old.path]
+    assert [staged.path for staged in clean_up(log, WEEK)] == [old.path]
     assert f"{young.path}/{version_path(1)}" in files(log)
     assert ids(Path(log.table)) == [1, 2]
 
@@ -180,17 +180,17 @@ def test_the_log_of_an_abandoned_compaction_goes_and_of_one_at_work_stays(log: D
     path = shadow(log)
     assert clean_up(log, WEEK) == []
     grow_old(log, path)
-    (remains,) = clean_up(log, WEEK)
-    assert (remains.path, remains.writer, remains.abandoned) == (path, "compaction upkeep", True)
+    (staged,) = clean_up(log, WEEK)
+    assert (staged.path, staged.owner, staged.state) == (path, "compaction upkeep", State.ABANDONED)
     assert [name for name in files(log, path) if not name.endswith(".parquet")] == []
 
 
 def test_the_log_of_a_published_compaction_goes_and_nothing_is_reported_as_abandoned(log: DeltaLog) -> None:
     path = shadow(log)
-    close(log.store, path, {"version": 1})
+    write_marker(log.store, path, {"version": 1})
     grow_old(log, path)
-    (remains,) = clean_up(log, WEEK)
-    assert not remains.abandoned
+    (staged,) = clean_up(log, WEEK)
+    assert staged.state is State.CLOSED
     assert f"{path}/{CLOSED}" in files(log, path)
 
 
@@ -203,8 +203,8 @@ def test_a_published_compaction_whose_marker_was_lost_is_not_reported_as_abandon
     [marker] = Path(log.table, "staged").rglob(CLOSED)
     marker.unlink()
     grow_old(log, "staged")
-    (remains,) = clean_up(log, WEEK)
-    assert not remains.abandoned
+    (staged,) = clean_up(log, WEEK)
+    assert staged.state is State.CLOSED
     assert "abandoned" not in caplog.text
     assert ids(Path(log.table)) == [0, 1, 2, 3]
 
@@ -242,7 +242,7 @@ def test_an_interrupted_clean_up_is_carried_on_by_the_next(log: DeltaLog) -> Non
     with pytest.raises(StoreUnavailableError):
         clean_up(through(Interrupted(log.store), log), WEEK)
     assert f"{buffer.path}/{version_path(1)}" not in files(log)
-    assert [remains.path for remains in clean_up(log, WEEK)] == [buffer.path]
+    assert [staged.path for staged in clean_up(log, WEEK)] == [buffer.path]
     assert clean_up(log, WEEK) == []
     assert ids(Path(log.table)) == [1]
 

@@ -80,6 +80,7 @@ def test_an_identity_comes_back_from_its_txn_id(key: str) -> None:
     identity = LOAD.writer(key)
     assert WriterIdentity.from_app_id(identity.app_id) == identity
     assert identity.app_id.startswith(LOAD.prefix)
+    assert LOAD.prefix.startswith(LOAD.dag_prefix)
 
 
 @pytest.mark.parametrize("strange", ["", "w", "onelake/a/b/c/d", "onelake/a/b/c/d/ ", "spark/a/b/c/d/e"])

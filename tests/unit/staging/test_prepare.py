@@ -32,9 +32,9 @@ from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, attempts, close, closed, set_aside
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.claims import Deed, begin
-from airflow_provider_onelake.staging.layout import CLOSED
+from airflow_provider_onelake.staging.layout import CLOSED, WriterDirectory
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -132,7 +132,7 @@ def test_two_writers_of_a_run_with_one_key_are_refused_by_name(log: DeltaLog) ->
     prepare(log, writer_spec("v", task="load.write[0]"))
     with pytest.raises(DuplicateWriterError, match=r"the key 'v': load.write\[0\] and load.write\[1\]"):
         prepare(log, writer_spec("v", task="load.write[1]"))
-    assert len(list(attempts(log.store, LOAD.writer("v").directory))) == 1
+    assert len(WriterDirectory.read(log.store, LOAD.writer("v").directory).buffers) == 1
 
 
 def test_a_retry_of_the_same_task_keeps_the_key(log: DeltaLog) -> None:
@@ -161,7 +161,7 @@ def test_a_store_whose_create_only_put_is_none_is_found_by_the_first_claim(log: 
     careless = through(Careless(log.store), log)
     with pytest.raises(UnsafeStoreError, match="let a second create-only put through"):
         prepare(careless, writer_spec(), prove=True)
-    assert list(attempts(log.store, LOAD.writer("w").directory)) == []
+    assert WriterDirectory.read(log.store, LOAD.writer("w").directory).buffers == []
     # Only who asks is told; and the claim is still this writer's.
     assert isinstance(prepare(careless, writer_spec()), Stage)
 
@@ -204,7 +204,7 @@ def test_a_zombie_of_an_older_generation_is_fenced_off_by_what_is_in_the_table(l
         mark.unlink()
     with pytest.raises(ZombieWriterError, match="Generation 2 of writer 'w'"):
         prepare(log, writer_spec(generation=1))
-    assert list(attempts(log.store, LOAD.writer("w").directory)) == [buffer.path]
+    assert WriterDirectory.read(log.store, LOAD.writer("w").directory).buffers == [buffer.path]
 
 
 @pytest.mark.parametrize("terms", [{}, {"on_rerun": OnRerun.APPEND}, OVERWRITE, WHERE])
@@ -395,7 +395,7 @@ def test_a_marker_of_a_table_that_was_dropped_says_nothing_of_the_table_made_in_
     shutil.rmtree(Path(log.table, LOG_DIRECTORY))
     log = make_table(Path(log.table))
     new = published(log, attempt="b")
-    assert [marker["version"] for path in (old.path, new.path) if (marker := closed(log.store, path))] == [2, 1]
+    assert [marker["version"] for path in (old.path, new.path) if (marker := read_marker(log.store, path))] == [2, 1]
     found = find_published(log, LOAD.writer("w"), 1, newest(log))
     assert found is not None
     assert (found.version, found.record.buffer) == (1, new.path)
@@ -413,7 +413,7 @@ def test_a_marker_of_a_table_that_was_replaced_still_says_where_the_rows_came(lo
 
 def test_nobody_says_it_of_another_generation_or_of_a_buffer_set_aside(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    close(log.store, buffer.path, {"reason": "set aside"})
+    write_marker(log.store, buffer.path, {"reason": "set aside"})
     assert find_published(log, LOAD.writer("w"), 1, newest(log)) is None
     published(log, attempt="b")
     assert find_published(log, LOAD.writer("w"), 2, newest(log)) is None
@@ -435,7 +435,7 @@ def test_where_txns_expire_an_older_run_is_refused_and_never_appended(tmp_path: 
     run = (datetime.now(UTC) - timedelta(days=31)).isoformat()
     with pytest.raises(RerunRefusedError, match=r"older than delta.setTransactionRetentionDuration=interval 30 days"):
         prepare(log, of_run(run))
-    assert list(attempts(log.store, "staged")) == []
+    assert WriterDirectory.read(log.store, "staged").buffers == []
 
 
 def test_where_txns_expire_a_younger_run_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -486,10 +486,10 @@ def test_a_buffer_from_other_code_is_set_aside_where_its_writer_is_staged_again(
     new = writer_spec(fingerprint="another")
     task = prepare(log, new)
     assert isinstance(task, Stage)
-    assert "set aside: its writer was staged again" in (closed(log.store, old.path) or {})["reason"]
+    assert "set aside: its writer was staged again" in (read_marker(log.store, old.path) or {})["reason"]
     # The older generation's stays: a rerun that appends again does not make it wrong.
     prepare(log, writer_spec(fingerprint="third", generation=2, on_rerun=OnRerun.APPEND))
-    assert closed(log.store, task.path) is None
+    assert read_marker(log.store, task.path) is None
 
 
 def test_an_attempt_of_other_code_that_is_still_at_work_is_fenced_off(log: DeltaLog) -> None:
@@ -509,7 +509,7 @@ def test_an_attempt_of_the_same_work_or_of_unknown_work_is_not_fenced_off(log: D
         spec = writer_spec(f"w{fingerprint}", fingerprint=fingerprint)
         prepare(log, spec)
         prepare(log, attrs.evolve(spec, attempt="later"))
-        assert closed(log.store, spec.buffer) is None
+        assert read_marker(log.store, spec.buffer) is None
 
 
 # -- an attempt that comes back from the triggerer -----------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_an_attempt_that_comes_back_finds_its_own_buffer_whatever_its_source_say
     assert prepare(log, again) == task
     buffer = finish(log, task, spec, {"2019-01": [1]})
     assert prepare(log, again) == Reuse(buffer)
-    assert closed(log.store, buffer.path) is None
+    assert read_marker(log.store, buffer.path) is None
     Committer(log).publish([buffer])
     skipped = prepare(log, again)
     assert isinstance(skipped, Skip)
@@ -562,7 +562,7 @@ def test_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: Delta
 
 def test_a_closed_buffer_is_not_reused(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    close(log.store, buffer.path, {"reason": "set aside"})
+    write_marker(log.store, buffer.path, {"reason": "set aside"})
     assert isinstance(prepare(log, writer_spec()), Stage)
 
 
@@ -578,7 +578,7 @@ def test_a_buffer_too_old_to_be_published_is_staged_again(log: DeltaLog) -> None
     instant = (datetime.now(UTC) - timedelta(days=4)).timestamp()
     os.utime(file, (instant, instant))
     assert isinstance(prepare(log, writer_spec()), Stage)
-    assert "too old" in (closed(log.store, buffer.path) or {})["reason"]
+    assert "too old" in (read_marker(log.store, buffer.path) or {})["reason"]
 
 
 def test_a_buffer_that_no_longer_fits_is_staged_again(log: DeltaLog) -> None:

@@ -18,7 +18,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
-from airflow_provider_onelake.staging.buffers import closed, read_buffer, set_aside
+from airflow_provider_onelake.staging.buffers import read_buffer, read_marker, set_aside
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.work.write import MOST_RERUNS
 from tests.support.contexts import before_reconcile, connect, context_of
@@ -104,7 +104,7 @@ def test_where_another_changed_rows_meanwhile_spark_runs_again_on_the_newest_ver
     first, second = (job.attempt for job in engine.staged)
     assert second == f"{first}-1"
     assert result["buffer"].endswith(second)
-    set_aside = closed(log.store, result["buffer"].removesuffix("-1"))
+    set_aside = read_marker(log.store, result["buffer"].removesuffix("-1"))
     assert set_aside is not None
     assert "computed from the table itself, and version 1" in set_aside["reason"]
     assert ids(Path(log.table)) == left
@@ -142,7 +142,7 @@ def test_after_the_last_rerun_the_conflict_is_left_to_reconcile(
     assert len(engine.staged) == 4
     assert [job.attempt[-2:] for job in engine.staged[1:]] == ["-1", "-2", "-3"]
     # What is left is complete and open, for reconcile to refuse by name.
-    assert closed(log.store, result["buffer"]) is None
+    assert read_marker(log.store, result["buffer"]) is None
     assert read_buffer(log.store, result["buffer"]).reads_target
     assert ids(Path(log.table)) == [101, 102, 103, 104]
     assert any("left to reconcile: version 4" in record.getMessage() for record in caplog.records)
@@ -196,8 +196,8 @@ def test_rows_that_are_out_of_date_are_set_aside_by_the_next_try(engine: FakeEng
     foreign_append(log, {"2019-01": [100]})
     second = run_of_a_load(publish="together")
     assert (second["reused"], second["read_version"]) == (False, 1)
-    assert closed(log.store, first["buffer"]) is not None
-    assert closed(log.store, second["buffer"]) is None
+    assert read_marker(log.store, first["buffer"]) is not None
+    assert read_marker(log.store, second["buffer"]) is None
 
 
 @pytest.mark.parametrize("publish", ["each", "together"])

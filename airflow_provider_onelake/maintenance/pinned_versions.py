@@ -1,4 +1,4 @@
-"""Versions that people asked to keep: our VACUUM spares their files.
+"""Pinned versions: those that people asked to keep (``keep_versions``). Our VACUUM spares their files.
 
 _kept_versions/<version>.json    who asked, and why
 
@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import attrs
 
@@ -26,8 +24,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     VacuumRefusedError,
 )
-from airflow_provider_onelake.log.actions import Add, DataFile, is_absolute, object_path
-from airflow_provider_onelake.maintenance.shadow import deletion_vector_path
+from airflow_provider_onelake.maintenance.referenced import lost_files
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -42,7 +39,7 @@ _RECORD = re.compile(rf"^{DIRECTORY}/(\d{{20}})\.json$")
 
 
 @attrs.frozen
-class KeptVersion:
+class PinnedVersion:
     """A version that stays readable.
 
     :param version: of the table.
@@ -58,7 +55,7 @@ class KeptVersion:
         return f"version {self.version} (kept by {self.by} since {self.since:%Y-%m-%d})"
 
 
-def keep_version(log: DeltaLog, version: int, by: str) -> KeptVersion:
+def pin_version(log: DeltaLog, version: int, by: str) -> PinnedVersion:
     """Have every vacuum of ours keep a version readable, until it is released. Doing it twice changes nothing.
 
     A version whose files are gone already is refused: nothing could bring it back.
@@ -75,13 +72,13 @@ def keep_version(log: DeltaLog, version: int, by: str) -> KeptVersion:
             f"Version {version} of {log.table} cannot be kept: {len(lost)} of its files are gone, such as "
             f"{lost[0]}. Nothing was changed; ask for a later version."
         )
-    kept = KeptVersion(version, by, log.clock.now())
-    record = {**attrs.asdict(kept), "since": kept.since.isoformat()}
+    pinned = PinnedVersion(version, by, log.clock.now())
+    record = {**attrs.asdict(pinned), "since": pinned.since.isoformat()}
     try:
         log.store.create(_path(version), json.dumps(record).encode())
     except ObjectExistsError:
         return _read(log, version)
-    return kept
+    return pinned
 
 
 def release_version(log: DeltaLog, version: int) -> None:
@@ -92,18 +89,18 @@ def release_version(log: DeltaLog, version: int) -> None:
     log.store.delete(_path(version))
 
 
-def kept_versions(log: DeltaLog) -> list[KeptVersion]:
+def pinned_versions(log: DeltaLog) -> list[PinnedVersion]:
     """Return the versions that are kept, ascending."""
     found = (_RECORD.match(info.path) for info in log.store.list(DIRECTORY))
     return [_read(log, int(match[1])) for match in found if match]
 
 
-def keep_from(log: DeltaLog) -> int | None:
+def oldest_pinned(log: DeltaLog) -> int | None:
     """Return the oldest version that is kept, from which a clean-up of the log must keep it readable.
 
     :returns: the version, as ``log.expiry.clean_up_log`` takes it for ``keep_from``; ``None`` where none is kept.
     """
-    return min((kept.version for kept in kept_versions(log)), default=None)
+    return min((pinned.version for pinned in pinned_versions(log)), default=None)
 
 
 def files_of(log: DeltaLog, version: int) -> LiveFiles:
@@ -127,56 +124,14 @@ def files_of(log: DeltaLog, version: int) -> LiveFiles:
         ) from error
 
 
-def lost_files(files: Iterable[Add], present: Collection[str]) -> list[str]:
-    """Return the files of a version that are not in the store; files outside of the table are not looked for.
-
-    :param files: bodies of ``add`` actions.
-    :param present: every path in the table's directory.
-    """
-    lost = []
-    for file in files:
-        if not is_absolute(file["path"]) and object_path(file) not in present and file["path"] not in present:
-            lost.append(object_path(file))
-        vector = file.get("deletionVector")
-        if vector and vector["storageType"] == "u":
-            path = deletion_vector_path(vector["pathOrInlineDv"])
-            lost += [path] if path not in present else []
-    return sorted(lost)
-
-
-def referenced(files: Iterable[DataFile]) -> Iterator[str]:
-    """Yield every path that files may have in the store, with their deletion vectors; too many rather than too few.
-
-    :param files: bodies of ``add``, ``remove`` or ``cdc`` actions.
-    """
-    for file in files:
-        yield from _spellings(object_path(file))
-        if unquote(file["path"]) != file["path"]:
-            # Some tables have a log whose paths are not percent-encoded.
-            yield from _spellings(file["path"])
-        vector = file.get("deletionVector")
-        if vector and vector["storageType"] == "u":
-            yield deletion_vector_path(vector["pathOrInlineDv"])
-        elif vector and vector["storageType"] == "p":
-            yield from _spellings(unquote(vector["pathOrInlineDv"]))
-
-
-def _spellings(path: str) -> Iterator[str]:
-    yield path
-    if is_absolute(path):
-        # An address has several spellings, so the end of the table's own directory in the path is not known: yield all.
-        segments = path.split("/")
-        yield from ("/".join(segments[start:]) for start in range(1, len(segments)))
-
-
 def _path(version: int) -> str:
     return f"{DIRECTORY}/{version:020d}.json"
 
 
-def _read(log: DeltaLog, version: int) -> KeptVersion:
+def _read(log: DeltaLog, version: int) -> PinnedVersion:
     """Return a record; a record that cannot be read still keeps its version."""
     try:
         record = json.loads(log.store.get(_path(version)))
-        return KeptVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]))
+        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]))
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
-        return KeptVersion(version, "somebody", log.clock.now())
+        return PinnedVersion(version, "somebody", log.clock.now())
