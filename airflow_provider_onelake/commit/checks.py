@@ -43,7 +43,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.published import WAYS, Publishing, undone
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
+from airflow_provider_onelake.staging.spec import OnRerun
 
 # Operations whose new files hold no rows of the files that they remove.
 _AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
@@ -150,7 +150,7 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
         reasons = ["the table was replaced by another"]
     else:
         reasons = list(incompatibilities(buffer.metadata, snapshot.metadata))
-    if buffer.spec.mode is not Mode.APPEND and snapshot.append_only:
+    if buffer.spec.mode.replaces and snapshot.append_only:
         reasons.append("it is append-only now")
     if reasons:
         raise BufferDoesNotFitError(

@@ -19,7 +19,6 @@ from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partition, Partitioning
 from airflow_provider_onelake.staging.published import UNDOING
-from airflow_provider_onelake.staging.spec import Mode
 
 
 class Policy(StrEnum):
@@ -250,7 +249,7 @@ def _per_partition(contest: Contest, policy: Policy) -> Settled:
         if outcome is Outcome.SET_ASIDE:
             settled.yielded.add(conflict.partition)
         settled.settlements.append(contest.settlement(conflict, outcome))
-    if policy is Policy.FIRST_WRITER_WINS_PER_PARTITION and contest.batch.mode is Mode.OVERWRITE:
+    if policy is Policy.FIRST_WRITER_WINS_PER_PARTITION and not contest.batch.mode.by_partition:
         # An overwrite replaces the whole table. If it emptied only the partitions without winners, it would leave a
         # table that neither write produced.
         settled.set_aside = True

@@ -33,7 +33,7 @@ from airflow_provider_onelake.staging.claims import standing
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.prepare import equal_terms
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
+from airflow_provider_onelake.staging.spec import PublishMode
 
 
 class OnMissingWriter(StrEnum):
@@ -268,7 +268,7 @@ class _Reconciliation:
         self, ready: list[_Staged], colleagues: list[WriterIdentity], snapshot: Snapshot
     ) -> None:
         """Refuse a write that replaces rows if the files of colleagues were rewritten, so that their rows are mixed."""
-        if ready[0].buffer is None or ready[0].buffer.spec.mode is Mode.APPEND:
+        if ready[0].buffer is None or not ready[0].buffer.spec.mode.replaces:
             return
         for identity in colleagues:
             stored = snapshot.txns.get(identity.app_id)

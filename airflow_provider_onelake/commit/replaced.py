@@ -16,7 +16,6 @@ from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import files_to_take_back
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
 
 
 class Replaced:
@@ -49,7 +48,7 @@ class Replaced:
         files: list[Add] = []
         for spec in (buffer.spec for buffer in batch.buffers):
             stored = snapshot.txns.get(spec.identity.app_id)
-            if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE and stored is not None:
+            if spec.takes_back and stored is not None:
                 files += files_to_take_back(self._log, spec.identity, stored, snapshot)
         if files and snapshot.append_only:
             raise RerunRefusedError(

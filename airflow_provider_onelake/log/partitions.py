@@ -37,7 +37,6 @@ __all__ = [
     "Partitioning",
     "Unreadable",
     "typed_value",
-    "unreadable",
 ]
 
 _CHAR = re.compile(r"char\([0-9]+\)")
@@ -106,6 +105,11 @@ class Partitioning:
             for value, kind in zip(partition, self.types.values(), strict=True)
         )
 
+    @staticmethod
+    def as_spark_reads(partition: Partition) -> Partition:
+        """Return a typed partition as Spark reads it: what is no value of its column's type is NULL."""
+        return tuple(None if isinstance(value, Unreadable) else value for value in partition)
+
     def describe(self, partition: Partition) -> str:
         """Return a typed partition as people write it: ``month=2019-01``."""
         if not self.types:
@@ -118,11 +122,6 @@ def _value(spelling: str | None, kind: JsonType) -> PartitionValue:
         return typed_value(spelling, kind)
     except ValueError:
         return Unreadable(str(spelling))
-
-
-def unreadable(partition: Partition) -> bool:
-    """Say whether a typed partition holds a spelling that is no value of its column's type."""
-    return any(isinstance(value, Unreadable) for value in partition)
 
 
 def _shown(value: PartitionValue) -> str:

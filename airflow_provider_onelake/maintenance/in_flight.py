@@ -36,7 +36,6 @@ from airflow_provider_onelake.staging.layout import (
     opened_in,
     writer_directory,
 )
-from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
@@ -191,10 +190,10 @@ def _formed(log: DeltaLog, path: str, snapshot: Snapshot) -> Iterator[Formed]:
     except (BufferIncompleteError, BufferInvalidError):
         return
     spec = buffer.spec
-    if spec.mode is Mode.APPEND:
+    if not spec.mode.replaces:
         return
     try:
-        where = None if spec.mode is Mode.OVERWRITE else spec.range(snapshot)
+        where = spec.range(snapshot) if spec.mode.by_partition else None
     except InvalidWriteError:
         # The range does not fit the table's partitioning any more, so the write may replace anything.
         where = None

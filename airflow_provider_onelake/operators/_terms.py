@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +15,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
 from airflow_provider_onelake.reading.spark_files import SourceFile
 from airflow_provider_onelake.sources import Source
+from airflow_provider_onelake.staging.modes import MODES
 
 logger = logging.getLogger(__name__)
 
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": ("append", "overwrite", "overwrite_partitions", "replace_where"),
+CHOICES: Mapping[str, Collection[str]] = {
+    "mode": MODES,
     "publish": ("each", "together"),
     "rows_outside": ("set_aside", "refuse"),
     "on_rerun": ("skip", "replace", "append"),

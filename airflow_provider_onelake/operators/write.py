@@ -37,6 +37,7 @@ from airflow_provider_onelake.operators._terms import (
 from airflow_provider_onelake.operators._writing import Writing
 from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
 from airflow_provider_onelake.sources import FileSource, Source
+from airflow_provider_onelake.staging.modes import Mode, mode_of
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -260,10 +261,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         check_steps(self.steps, getattr(self.source, "view", ""))
         if self.target_file_size is not None and self.target_file_size <= 0:
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
-        if is_final(self.mode) and self.mode != "replace_where" and self.replace_where:
-            raise InvalidWriteError(f"mode={self.mode!r} takes no replace_where; did you mean mode='replace_where'?")
-        if self.mode == "replace_where" and not self.replace_where:
-            raise InvalidWriteError("mode='replace_where' needs the predicate `replace_where`.")
+        if is_final(self.mode):
+            self._mode()
+
+    def _mode(self) -> Mode:
+        return mode_of(self.mode, {"replace_where": self.replace_where or None})
 
     def resolve_template_files(self) -> None:
         """Read the templates that are files. Airflow calls this once the DAG is complete.
@@ -318,7 +320,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self.metrics.written(done)
             self.show_commit(done["version"])
             self._lineage = lineage_of(lambda: self._lineage_of(log, done))
-            return {**identity, "table": log.table, "mode": spec.mode.value, **done}
+            return {**identity, "table": log.table, "mode": spec.mode.name, **done}
 
     def _key(self, context: Context, run: TaskRun) -> str:
         """Return the writer's key: the parameter ``writer``, else one that is made from the task's id or label."""
@@ -388,7 +390,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         return found.with_snapshot(log.snapshot()).with_publications(self._publications)
 
     def _spec(self, run: TaskRun, who: WriterIdentity, generation: int, files: Collection[SourceFile]) -> WriteSpec:
-        from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
+        from airflow_provider_onelake.staging.spec import OnRerun, PublishMode, RowsOutside, WriteSpec
 
         on_rerun = {"on_rerun": OnRerun(self.on_rerun)} if self.on_rerun else {}
         return WriteSpec(
@@ -396,8 +398,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             attempt=run.attempt,
             generation=generation,
             task=run.label,
-            mode=Mode(self.mode),
-            replace_where=self.replace_where,
+            mode=self._mode(),
             covers=self.covers,
             rows_outside=RowsOutside(self.rows_outside),
             allow_empty=self.allow_empty,

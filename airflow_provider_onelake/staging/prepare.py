@@ -38,7 +38,7 @@ from airflow_provider_onelake.staging.buffers import (
 from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.layout import skipped_path
 from airflow_provider_onelake.staging.published import WAYS, aftermath, files_to_take_back, find_published, undone
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+from airflow_provider_onelake.staging.spec import OnRerun, WriteSpec
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -166,21 +166,14 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
             "files at once, and nothing could be published. Nothing was staged: set it to a time "
             "that is more than twice as long as a writer and its reconcile take."
         )
-    if spec.mode is Mode.APPEND:
-        if spec.on_rerun is OnRerun.REPLACE and snapshot.append_only:
-            raise InvalidWriteError(
-                f"{log.table} is append-only (delta.appendOnly), so on_rerun='replace', which takes rows back, is "
-                "refused. Nothing was staged."
-            )
-        return
-    if snapshot.append_only:
+    if snapshot.append_only and (spec.mode.replaces or spec.takes_back):
+        what = f"mode={spec.mode.name!r}" if spec.mode.replaces else "on_rerun='replace', which takes rows back,"
         raise InvalidWriteError(
-            f"{log.table} is append-only (delta.appendOnly), so mode={spec.mode.value!r} is refused. Nothing was "
-            "staged."
+            f"{log.table} is append-only (delta.appendOnly), so {what} is refused. Nothing was staged."
         )
-    if spec.mode is not Mode.OVERWRITE and not snapshot.partitioning.types:
+    if spec.mode.by_partition and not snapshot.partitioning.types:
         raise InvalidWriteError(
-            f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
+            f"mode={spec.mode.name!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
             "was staged: the mode overwrite replaces a whole table."
         )
 
@@ -197,7 +190,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         )
     retried = stored == spec.generation
     if not retried and spec.on_rerun is not OnRerun.SKIP:
-        if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE:
+        if spec.takes_back:
             files_to_take_back(log, spec.identity, stored, snapshot)
         return None
     found = find_published(log, spec.identity, stored, snapshot)
@@ -250,7 +243,7 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
         _TXN_RETENTION,
         text,
     )
-    if spec.mode is not Mode.APPEND:
+    if not spec.mode.repeats:
         return
     try:
         run = datetime.fromisoformat(spec.identity.load.run)

@@ -23,8 +23,9 @@ from airflow_provider_onelake.exceptions import (
     TransientError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.staging.modes import Append
 from airflow_provider_onelake.staging.prepare import Skip
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
+from airflow_provider_onelake.staging.spec import OnRerun, PublishMode, RowsOutside
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail
@@ -240,7 +241,7 @@ class Words:
             # Its name is another one's by now, and nobody has it any more that it had.
             "OrphanWriterError": any(r.listed != plan.writers for r in plan.reruns),
             RerunRefusedError.__name__: plan.on_rerun is OnRerun.SKIP
-            or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Mode.APPEND)
+            or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Append)
             or "restore" in others
             or replaced,
             RowsOutsideError.__name__: plan.rows_outside is RowsOutside.REFUSE,

@@ -22,8 +22,9 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import Mode, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 
 SCHEMA = json.dumps(
@@ -36,7 +37,7 @@ SCHEMA = json.dumps(
     }
 )
 LOAD = Load("test", "taxi", "load", "2019-01-01T00:00:00+00:00")
-OVERWRITE: dict[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
+OVERWRITE: dict[str, Any] = {"mode": OverwritePartitions()}
 # The run before: its writers are no rivals of the other's, once they have published.
 EARLIER_LOAD = Load("test", "taxi", "load", "2018-12-01T00:00:00+00:00")
 

@@ -18,7 +18,8 @@ from airflow_provider_onelake.log.expiry import clean_up_log
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
+from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.staging.spec import PublishMode
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.clocks import HeldClock
@@ -28,7 +29,7 @@ from tests.support.tables import EARLIER_LOAD, LOAD, foreign_append, stage, writ
 pytestmark = pytest.mark.parametrize("lake", WITH_ONELAKE, indirect=True)
 
 TABLE = "Tables/t"
-OVERWRITE: Mapping[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
+OVERWRITE: Mapping[str, Any] = {"mode": OverwritePartitions()}
 
 
 def publish(hook: OneLakeHook, log: DeltaLog, *buffers: Buffer) -> int | None:

@@ -11,7 +11,7 @@ from airflow_provider_onelake.commit.checks import check_definition, check_no_pa
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.spec import Mode
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.tables import newest, stage, writer_spec
 
 
@@ -43,7 +43,7 @@ def test_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
     changed = attrs.evolve(snapshot, metadata=metadata)
     check_definition(stage(log, writer_spec("a"), {}), changed, "trips")
     with pytest.raises(BufferDoesNotFitError, match="it is append-only now"):
-        check_definition(stage(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS), {}), changed, "trips")
+        check_definition(stage(log, writer_spec("b", mode=OverwritePartitions()), {}), changed, "trips")
 
 
 def test_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:

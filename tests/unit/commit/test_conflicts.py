@@ -19,10 +19,10 @@ from airflow_provider_onelake.commit.conflicts import (
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.spec import Mode
+from airflow_provider_onelake.staging.modes import ReplaceWhere
 from tests.support.tables import OVERWRITE, newest, stage, writer_spec
 
-WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 FINISHED = datetime(2019, 1, 1, tzinfo=UTC)
 
 

@@ -15,8 +15,9 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, close
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, prepare
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
+from airflow_provider_onelake.staging.spec import PublishMode
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.stores import LoserHeld, PassingOn, through
 from tests.support.tables import (
@@ -29,7 +30,7 @@ from tests.support.tables import (
     writer_spec,
 )
 
-OVERWRITE: dict[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
+OVERWRITE: dict[str, Any] = {"mode": OverwritePartitions()}
 BASE = datetime.now(UTC) - timedelta(hours=5)
 
 

@@ -19,7 +19,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Publisher, Status
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from airflow_provider_onelake.staging.buffers import closed
-from airflow_provider_onelake.staging.spec import Mode
+from airflow_provider_onelake.staging.modes import ReplaceWhere
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
@@ -373,7 +373,7 @@ def test_a_marker_that_cannot_be_written_changes_nothing(log: DeltaLog) -> None:
 
 
 def replacing(writer: str, **terms: Any) -> Any:
-    return writer_spec(writer, mode=Mode.REPLACE_WHERE, replace_where="month = '2019-01'", **terms)
+    return writer_spec(writer, mode=ReplaceWhere("month = '2019-01'"), **terms)
 
 
 def test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read(log: DeltaLog) -> None:
