@@ -16,7 +16,7 @@ and 6 under the same definition of the table, 10 where the live files are known.
 8. :func:`stale_reads`: is the table still what the writer read? (reads its target)
 9. :func:`check_others_rows_apart`: can the rows of the load's other writers be told from the rows that the batch
    replaces? (whole writes)
-10. :func:`check_paths_relative`, and a second opinion on the live files (verbatim remove)
+10. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
 11. :func:`~airflow_provider_onelake.commit.conflicts.find_conflicts`: what did others do to the rows that the batch
     replaces? The policy settles the conflicts that it finds (whole writes)
 """

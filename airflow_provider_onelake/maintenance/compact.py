@@ -189,13 +189,9 @@ class _Compaction(Proposal[Publication]):
         if self._live is not None:
             self._live.follow(view.winners)
             return self._live
-        snapshot = view.snapshot
-        split, touched = snapshot.partitioning, frozenset(self._groups)
-        live = self._log.live_files(lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version)
-        if self._publisher.cross_check is not None:
-            self._publisher.cross_check(snapshot.version, split, touched.__contains__, live)
-        self._live = live
-        return live
+        touched = frozenset(self._groups)
+        self._live = self._publisher.live_in(view.snapshot, touched.__contains__)
+        return self._live
 
     def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
         now = self._log.clock.now()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
 
     _Partitions = Collection[Partition]
+    _Test = Callable[[Partition], bool]
 
 
 class Range(Protocol):
@@ -76,9 +77,7 @@ class Mode:
         return {"mode": "Overwrite" if self.replaces else "Append", "partitionBy": json.dumps(list(columns))}
 
     @classmethod
-    def replaced_by(
-        cls, predicates: Iterable[str], rows: _Partitions, partitioning: Partitioning
-    ) -> Callable[[Partition], bool]:
+    def replaced_by(cls, predicates: Iterable[str], rows: _Partitions, partitioning: Partitioning) -> _Test:
         """Return a function that tells what a winner of this mode replaced, as far as its log entry says.
 
         :param predicates: of the entry.
@@ -126,9 +125,7 @@ class OverwritePartitions(Mode):
         return {**super().parameters(columns, predicates), "isDynamicPartitionOverwrite": "true"}
 
     @classmethod
-    def replaced_by(
-        cls, predicates: Iterable[str], rows: _Partitions, partitioning: Partitioning
-    ) -> Callable[[Partition], bool]:
+    def replaced_by(cls, predicates: Iterable[str], rows: _Partitions, partitioning: Partitioning) -> _Test:
         """Tell the partitions that got files."""
         return rows.__contains__
 

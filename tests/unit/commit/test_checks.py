@@ -9,19 +9,10 @@ import pytest
 
 from airflow_provider_onelake.commit.checks import check_definition, check_no_path_twice, rewritten_file
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.tables import newest, stage, writer_spec
-
-
-def file(month: str | None, path: str = "a", **fields: Any) -> dict[str, Any]:
-    return {"path": path, "partitionValues": {"month": month}, "dataChange": True, **fields}
-
-
-def winner(*actions: dict[str, Any], **info: Any) -> Commit:
-    return Commit(7, [{"commitInfo": {"timestamp": 1, "operation": "WRITE", **info}}, *actions])
-
+from tests.support.winners import file, winner
 
 # -- compatible definition ---------------------------------------------------------------------------------------------
 
