@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The stores on which Spark's own commit is safe with several drivers. There Spark records the VACUUM in the log
-# (protocol: no Spark commit to the shared log).
-_LOGGED_ON = ("onelake", "adls")
 _MOST = 50
 
 
@@ -103,7 +100,7 @@ class Vacuum:
                 table_uri=address.spark_uri,
                 attempt=self.run.attempt,
                 inventory_uri=address.child(*inventory.split("/")).spark_uri,
-                log_entries=address.kind in _LOGGED_ON,
+                log_entries=address.kind.logs_spark_commits,
                 label=f"{self.run.label} vacuum",
                 owner=self._owner,
             )

@@ -26,7 +26,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.storage.sign_in import deltalake_options
+from airflow_provider_onelake.storage.stores import deltalake_options
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake, RefusalError
