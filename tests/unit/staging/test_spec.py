@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_onelake.choices import Mode, OnRerun, PublishMode, RowsOutside
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.staging.spec import WriteSpec, choice
+from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.tables import make_table, writer_spec
 
 
@@ -45,14 +45,6 @@ def test_an_overwrite_replaces_everything_and_an_append_nothing() -> None:
     assert writer_spec(mode=Mode.OVERWRITE).replaces == "true"
     assert writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month = '2019-01'").replaces == "month = '2019-01'"
     assert writer_spec().replaces is writer_spec(mode=Mode.OVERWRITE_PARTITIONS).replaces is None
-
-
-@pytest.mark.parametrize("kind", [Mode, OnRerun, RowsOutside, PublishMode])
-def test_an_unknown_choice_is_refused_with_what_is_allowed(kind: Any) -> None:
-    for member in kind:
-        assert choice(kind, member.value, "parameter") is member
-    with pytest.raises(InvalidWriteError, match=f"parameter='upsert' is unknown.*{next(iter(kind)).value}"):
-        choice(kind, "upsert", "parameter")
 
 
 def test_a_spec_comes_back_from_json_and_fields_of_later_formats_are_passed_over() -> None:
