@@ -109,10 +109,11 @@ def test_its_jobs_die_with_the_task_unless_it_says_otherwise() -> None:
     context = context_of(write)
     write.execute(context)
     assert write.execute(context)["status"] == "skipped"
-    table = write.hook.table("Tables/trips")
-    assert write.spark.left_at_work(table, "owner", StageJob.doing) == []
-    write.spark.wait_for_job(table, "a1", StageJob.doing)
-    write.spark.kill_job(table, "a1", StageJob.doing)
+    engine = engine_for("a")
+    assert not engine.outlives_the_task
+    assert engine.left_at_work("file:///t", "owner", StageJob.doing) == []
+    engine.wait_for("file:///t", "a1", StageJob.doing)
+    engine.kill("file:///t", "a1", StageJob.doing)
 
 
 def test_a_function_is_not_for_it_unless_it_says_so() -> None:
