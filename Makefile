@@ -36,7 +36,7 @@ jars: setup ## Fetch Spark's JARs for Delta, S3 and Azure (once)
 	@$(LOCAL) jars
 
 stores: setup ## Install an S3 server, an Azure Blob server and docker-compose for tests (once; the first time five minutes)
-	@$(LOCAL) stores
+	@$(BIN)/python -m tests.support.tools
 
 format: setup ## Format the code, mend what ruff can
 	$(BIN)/ruff check --fix $(CHECKED)

@@ -8,18 +8,13 @@ from functools import cached_property, partial
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, RowsOutside
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.actions import Add, total_rows
-from airflow_provider_onelake.log.partitions import (
-    Partition,
-    Partitioning,
-    PartitionPredicate,
-    Unreadable,
-    unreadable,
-)
+from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, unreadable
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.values import Partition, Unreadable
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.spec import Mode, RowsOutside
 
 
 @attrs.define(slots=False, frozen=True)

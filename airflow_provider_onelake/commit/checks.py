@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from airflow_provider_onelake.choices import Mode, OnRerun
 from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import (
@@ -43,7 +44,6 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.published import WAYS, Publishing, restored_away
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
 
 # Operations whose new files hold no rows of the files that they remove.
 _AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")

@@ -18,8 +18,9 @@ from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, DataFile, Remove, object_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.values import Partition
 
 # Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")

@@ -118,7 +118,7 @@ class _NewTable(Proposal[Snapshot]):
         """
         if trouble is not None:
             raise trouble
-        created = self._log.snapshot()
+        created = self._log.snapshot_or_none()
         if created is not None:
             return created
         raise CommitContentionError(

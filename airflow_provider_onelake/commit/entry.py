@@ -15,6 +15,7 @@ from typing import Any, cast
 import attrs
 
 from airflow_provider_onelake import __version__
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.batch import Batch, Placed
 from airflow_provider_onelake.commit.policy import Settled
 from airflow_provider_onelake.commit.transaction import random_id
@@ -24,7 +25,6 @@ from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.schema import MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.snapshot import ROW_TRACKING_DOMAIN, Snapshot
 from airflow_provider_onelake.log.types import fields_within, struct_of
-from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.clock import milliseconds
 
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"

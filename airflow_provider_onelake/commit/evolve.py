@@ -17,16 +17,8 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.entry import MAX_COLUMN_ID, commit_info, map_columns, stamp
-from airflow_provider_onelake.commit.transaction import (
-    AfterCommit,
-    Proposal,
-    Put,
-    Tally,
-    Transactions,
-    View,
-)
+from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import Action, Metadata, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -51,14 +43,7 @@ _ICEBERG = re.compile(r"delta\.enableIcebergCompatV\d+", re.IGNORECASE)
 
 
 def add_columns(
-    log: DeltaLog,
-    rows_schema_json: str,
-    fit: Fit,
-    *,
-    generated: Collection[str] = (),
-    random: Random | None = None,
-    backoff: Backoff | None = None,
-    after_commit: AfterCommit | None = None,
+    transactions: Transactions, rows_schema_json: str, fit: Fit, *, generated: Collection[str] = ()
 ) -> Snapshot:
     """Add the columns of some rows that a table lacks, nullable and behind the others.
 
@@ -68,9 +53,6 @@ def add_columns(
     :param rows_schema_json: the rows' columns, as Spark writes a schema in JSON.
     :param fit: asked whether Spark will append the rows to the table with the new columns.
     :param generated: columns that the writer wants to be generated; none of them can be added.
-    :param random: for ids and jitter.
-    :param backoff: between attempts.
-    :param after_commit: called with the version that was put, such as for a checkpoint; its failure is only logged.
     :returns: the newest snapshot, which has all the columns.
     :raises SchemaMismatchError: the rows would not fit the table all the same, or a column cannot be added; nothing was
         changed.
@@ -79,9 +61,8 @@ def add_columns(
     :raises CommitContentionError: the budget is used up by others' commits; calling again carries on.
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
     """
-    source = random or Random()  # noqa: S311 - ids and jitter, not secrets
-    transactions = Transactions(log, source, backoff or Backoff(), after_commit=after_commit)
-    return transactions.commit(_NewColumns(log, json.loads(rows_schema_json), fit, generated, source))
+    rows = json.loads(rows_schema_json)
+    return transactions.commit(_NewColumns(transactions.log, rows, fit, generated, transactions.random))
 
 
 class _NewColumns(Proposal[Snapshot]):

@@ -12,24 +12,15 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, Policy
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.published import UNDOING
-from airflow_provider_onelake.staging.spec import Mode
-
-
-class Policy(StrEnum):
-    """Which write is seen where two writes replaced the same partition."""
-
-    LAST_WRITER_WINS = "last_writer_wins"
-    FIRST_WRITER_WINS = "first_writer_wins"
-    FAIL = "fail"
-    LAST_WRITER_WINS_PER_PARTITION = "last_writer_wins_per_partition"
-    FIRST_WRITER_WINS_PER_PARTITION = "first_writer_wins_per_partition"
 
 
 class Outcome(StrEnum):

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.checks import (
     check_definition,
@@ -22,7 +23,7 @@ from airflow_provider_onelake.commit.checks import (
 )
 from airflow_provider_onelake.commit.conflicts import find_conflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
-from airflow_provider_onelake.commit.policy import Contest, Policy, Settlement, settle
+from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.commit.same_load import SameLoad
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.commit.checks import rewritten_file
-from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
@@ -33,14 +32,6 @@ from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import equal_terms
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
-
-
-class OnMissingWriter(StrEnum):
-    """What is published of a load whose writers are not all complete."""
-
-    PUBLISH_OTHERS = "publish_others"
-    PUBLISH_NOTHING = "publish_nothing"
 
 
 @attrs.frozen
@@ -88,7 +79,7 @@ def reconcile(
     :raises CommitContentionError: the budget is used up; calling again carries on.
     :raises StoreUnavailableError: the store did not answer; calling again carries on.
     """
-    snapshot = committer.log.snapshot()
+    snapshot = committer.log.snapshot_or_none()
     if snapshot is None:
         raise TableNotFoundError(
             f"There is no Delta table at {committer.log.table}: none of the writers got as far as creating it."
@@ -293,9 +284,7 @@ class _Reconciliation:
         return any(rewritten_file(commit, (directory,)) for commit in since)
 
     def _newest(self) -> Snapshot:
-        snapshot = self._log.snapshot()
-        assert snapshot is not None
-        return snapshot
+        return self._log.snapshot()
 
     def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]

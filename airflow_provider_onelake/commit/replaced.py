@@ -5,6 +5,7 @@ Protocol: take back whole.
 
 from __future__ import annotations
 
+from airflow_provider_onelake.choices import Mode, OnRerun
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.transaction import View
@@ -16,7 +17,6 @@ from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import files_to_take_back
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
 
 
 class Replaced:

@@ -91,9 +91,7 @@ class Report:
         :returns: the values as the log spells them, by the columns' present names; one ``{}`` for a table without
             partitions. ``None`` stands for all partitions, where there are too many, or where the log no longer says.
         """
-        snapshot = log.snapshot()
-        assert snapshot is not None
-        split = snapshot.partitioning
+        split = log.snapshot().partitioning
         touched: dict[object, dict[str, str | None]] = {}
         for outcome in self.outcomes:
             if outcome.version is None or outcome.buffer is None:

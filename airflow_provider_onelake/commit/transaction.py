@@ -30,12 +30,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from airflow_provider_onelake.commit.backoff import Backoff, Waits
-from airflow_provider_onelake.exceptions import (
-    LogGapError,
-    ObjectExistsError,
-    StoreUnavailableError,
-    TableNotFoundError,
-)
+from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import CrossCheck
@@ -218,12 +213,9 @@ class _Transaction(Generic[_T]):
         return snapshot.version + 1, None
 
     def _newest(self) -> Snapshot:
-        snapshot = self._log.snapshot()
-        if snapshot is not None:
-            return snapshot
-        if not self._proposal.creates_table:
-            raise TableNotFoundError(f"There is no Delta table at {self._log.table}.")
-        return NO_TABLE
+        if self._proposal.creates_table:
+            return self._log.snapshot_or_none() or NO_TABLE
+        return self._log.snapshot()
 
     def _take_in(self, snapshot: Snapshot) -> None:
         if self._seen is None:

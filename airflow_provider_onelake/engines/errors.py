@@ -83,7 +83,7 @@ _ADVICE = (
         r"NoAuthWithAWSException|KeyProviderException|No AWS Credentials",
         (
             "It has no credentials for the table's store. Start it with the settings and the environment that "
-            "OneLakeHook().spark_access(table) names, or with an identity of its own."
+            "OneLakeHook().table(…).spark_access() names, or with an identity of its own."
         ),
     ),
     (
@@ -125,7 +125,7 @@ _AGAIN = "The table is unchanged; a retry starts again."
 
 
 class ReportedError(Exception):
-    """An error that the verdict of a submitted job reports.
+    """An error that the result of a submitted job reports.
 
     :param name: name of the error's class in the driver.
     :param condition: Spark's condition, if there is one.
@@ -156,7 +156,7 @@ class ReportedError(Exception):
 def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     """Return the package's error for an error of Spark, or of our own jobs on Spark.
 
-    :param error: an error that pyspark or a job raised, or that a verdict reports.
+    :param error: an error that pyspark or a job raised, or that a result reports.
     :param doing: what the job was doing, for the message: ``staging … of …``.
     :param where: Spark's address, for the message.
     """

@@ -46,7 +46,7 @@ class RowsHeld:
         :raises MissingStatisticsError: some files do not say how many rows they have, and the others have too few.
         :raises InvalidWriteError: the predicate is no predicate on partition columns.
         """
-        snapshot = self.log.snapshot()
+        snapshot = self.log.snapshot_or_none()
         # The log returns the same object until there is another version.
         if snapshot is None or (snapshot is self._seen and self._short):
             return None
@@ -113,7 +113,7 @@ class Freshness:
 
         :returns: the version that made the table fresh, and its time; ``None`` if the table is not fresh.
         """
-        snapshot = self.log.snapshot()
+        snapshot = self.log.snapshot_or_none()
         if snapshot is None:
             return None
         oldest = self.log.clock.now() - self.within

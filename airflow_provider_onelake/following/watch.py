@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# After this many polls without a new commit, list the log, to tell "not committed yet" from "gone" (protocol: log gap).
-_LIST_EVERY = 20
+LIST_EVERY = 20
+"""After this many polls the log is listed, to tell "not committed yet" from "gone" (protocol: log gap)."""
+
 _MOST_PARTITIONS = 50
 # An event's values where the commit does not tell them: any rows in any partition may have changed.
 _UNKNOWN: Mapping[str, Any] = {
@@ -80,8 +81,22 @@ def check_one_thing(given: Collection[str]) -> None:
         )
 
 
+def watch_for(log: DeltaLog, awaited: Awaited, after: int | None = None) -> LogWatch:
+    """Return what waits for one thing.
+
+    :param log: the table's log; the table need not exist yet.
+    :param awaited: what ends the wait.
+    :param after: the last version already seen; ``None`` for the present version.
+    """
+    if awaited.rows_at_least is not None:
+        return StateWatch(log, awaited, after, RowsHeld(log, awaited.rows_at_least, awaited.partition).look)
+    if awaited.fresher_than is not None:
+        return StateWatch(log, awaited, after, Freshness(log, timedelta(seconds=awaited.fresher_than)).look)
+    return LogWatch(log, awaited, after)
+
+
 class LogWatch:
-    """Reads a log forward until the awaited thing has happened.
+    """Reads a log forward until a commit ends the wait.
 
     The cost is that of the new commits, because a poll asks for the entry of the next version.
 
@@ -98,13 +113,8 @@ class LogWatch:
         self.met: dict[str, Any] | None = None
         self._started = after is not None and awaited.writers is None and awaited.version is None
         self._pending = dict(awaited.writers or {})
-        self._idle = _LIST_EVERY - 1
+        self._idle = LIST_EVERY - 1
         self._predicates: dict[Any, PartitionPredicate] = {}
-        self._state: RowsHeld | Freshness | None = None
-        if awaited.rows_at_least is not None:
-            self._state = RowsHeld(log, awaited.rows_at_least, awaited.partition)
-        elif awaited.fresher_than is not None:
-            self._state = Freshness(log, timedelta(seconds=awaited.fresher_than))
 
     @property
     def pending(self) -> dict[str, int]:
@@ -114,15 +124,10 @@ class LogWatch:
     def poll(self) -> list[Commit]:
         """Read the new commits.
 
-        :returns: the new commits, in order, up to the one that ends the wait; always none for a wait for a number of
-            rows or for their age.
+        :returns: the new commits, in order, up to the one that ends the wait.
         :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
         :raises CorruptLogError: an entry cannot be read.
-        :raises MissingStatisticsError: a number of rows is awaited, and the files do not say how many they have.
         """
-        if self._state is not None:
-            self.met = self._state.look()
-            return []
         if not self._started:
             self._start()
         commits: list[Commit] = []
@@ -130,7 +135,7 @@ class LogWatch:
             self._take(commit)
             commits.append(commit)
         self._idle = 0 if commits else self._idle + 1
-        if self._idle >= _LIST_EVERY:
+        if self._idle >= LIST_EVERY:
             self._idle = 0
             for commit in self.log.commits_since(self.cursor):
                 if self.met is None:
@@ -140,7 +145,7 @@ class LogWatch:
 
     def _start(self) -> None:
         self._started = True
-        snapshot = self.log.snapshot()
+        snapshot = self.log.snapshot_or_none()
         if snapshot is None:
             return
         self.cursor = snapshot.version
@@ -178,12 +183,32 @@ class LogWatch:
         adds = [add for add in commit.adds if add.get("dataChange", True)]
         if not adds:
             return False
-        snapshot = self.log.snapshot()
-        assert snapshot is not None
-        split = snapshot.partitioning
+        split = self.log.snapshot().partitioning
         predicate = predicate_on(text, split, self._predicates)
         # A partition for which the predicate cannot be decided does not end the wait.
         return any(predicate.judge(split.partition(add["partitionValues"])) is True for add in adds)
+
+
+class StateWatch(LogWatch):
+    """Looks at a table's newest version until its state ends the wait.
+
+    :param look: returns what ended the wait; ``None`` while nothing has.
+    """
+
+    def __init__(
+        self, log: DeltaLog, awaited: Awaited, after: int | None, look: Callable[[], dict[str, Any] | None]
+    ) -> None:
+        super().__init__(log, awaited, after)
+        self._look = look
+
+    def poll(self) -> list[Commit]:
+        """Look at the newest version.
+
+        :returns: no commits, because no single one ends the wait.
+        :raises MissingStatisticsError: a number of rows is awaited, and the files do not say how many they have.
+        """
+        self.met = self._look()
+        return []
 
 
 def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str, Any]:

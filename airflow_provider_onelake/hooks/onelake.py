@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 
 from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from airflow.sdk import Connection
 
-    from airflow_provider_onelake.commit.publish import Committer, Publication
-    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
-    from airflow_provider_onelake.storage.spark import SparkAccess
     from airflow_provider_onelake.storage.stores import Store
 
 DEFAULT_NAMESPACE = "default"
@@ -73,7 +71,7 @@ class OneLakeHook(BaseHook):
     @property
     def lakehouse(self) -> str | None:
         """The directory that every table of the connection must lie in; ``None`` if tables may lie anywhere."""
-        return str(self.connection.extra_dejson.get("lakehouse") or "").strip() or None
+        return self._extra("lakehouse")
 
     @property
     def lakehouse_alias(self) -> str | None:
@@ -83,7 +81,7 @@ class OneLakeHook(BaseHook):
     @property
     def namespace(self) -> str:
         """This Airflow deployment's name in the tables' logs (protocol: writer identity)."""
-        return str(self.connection.extra_dejson.get("namespace") or "").strip() or DEFAULT_NAMESPACE
+        return self._extra("namespace") or DEFAULT_NAMESPACE
 
     @property
     def patience(self) -> float:
@@ -96,43 +94,17 @@ class OneLakeHook(BaseHook):
         said = patience_of(self.connection)
         return said if self.most_patience is None else min(said, self.most_patience)
 
-    def address(self, table: str) -> TableAddress:
-        """Return the address of a table.
+    def table(self, name: str) -> Table:
+        """Return a table. It does not have to exist yet, and its store is not asked.
 
-        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
-        :returns: the table's address.
+        :param name: an address, or a path such as ``Tables/trips`` inside the lakehouse.
         :raises AddressError: malformed, or outside the lakehouse.
+        :raises CredentialsError: the connection's sign-in is incomplete or contradictory.
         """
         from airflow_provider_onelake.storage.addresses import resolve_table
 
-        return resolve_table(table, self.lakehouse, self.lakehouse_alias)
-
-    def other_address(self, table: str) -> TableAddress | None:
-        """Return the address of a table in the other spelling of its lakehouse.
-
-        :param table: an address, or a path inside the lakehouse.
-        :returns: the address by GUIDs if :meth:`address` uses names, and the other way round; ``None`` if the
-            connection knows one spelling only.
-        :raises AddressError: malformed, or outside the lakehouse.
-        """
-        from airflow_provider_onelake.storage.addresses import other_spelling
-
-        return other_spelling(self.address(table), self.lakehouse, self.lakehouse_alias)
-
-    def delta_log(self, table: str) -> DeltaLog:
-        """Open a table's log. The table does not have to exist yet.
-
-        :param table: an address, or a path inside the lakehouse.
-        :returns: its log.
-        :raises AddressError: malformed, or outside the lakehouse.
-        :raises UnsupportedStoreError: this version of the package does not write to that kind of store.
-        :raises CredentialsError: the connection's sign-in is incomplete or contradictory.
-        """
-        from airflow_provider_onelake.log.delta_log import DeltaLog
-        from airflow_provider_onelake.storage.stores import open_store
-
-        address = self.address(table)
-        return DeltaLog(open_store(address, self.credentials(address), self.patience), str(address))
+        address = resolve_table(name, self.lakehouse, self.lakehouse_alias)
+        return Table(address, self.credentials(address), self.patience, self._extra)
 
     def credentials(self, address: TableAddress) -> Credentials | None:
         """Read how the connection signs in to the store of an address.
@@ -144,19 +116,6 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.hooks.sign_in import credentials_of
 
         return credentials_of(self.connection, address.kind)
-
-    def spark_access(self, table: str) -> SparkAccess:
-        """Return what a Spark application needs to reach a table with this connection's sign-in.
-
-        :param table: an address, or a path inside the lakehouse.
-        :returns: settings without secrets, an environment with them, and packages.
-        :raises AddressError: malformed, or outside the lakehouse.
-        :raises CredentialsError: incomplete, contradictory, or of a kind that Spark cannot use.
-        """
-        from airflow_provider_onelake.storage.spark import spark_access
-
-        address = self.address(table)
-        return spark_access(address, self.credentials(address), self.patience)
 
     def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
         """Try the operations of a commit at a scratch path below a table: create-only put, read, list, delete.
@@ -170,82 +129,15 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.stores import open_store
 
         try:
-            address = self.address(table)
-            store = open_store(address, self.credentials(address), min(self.patience, _SHORT_PATIENCE))
+            tried = self.table(table)
+            store = open_store(tried.address, tried.credentials, min(tried.patience, _SHORT_PATIENCE))
         except OneLakeError as error:
             return [str(error)]
-        problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(address))
-        return [*problems, *unsafe_log_stores(address.kind, spark_settings or {})]
-
-    def table_page(self, table: str) -> str | None:
-        """Return the address of a table's page.
-
-        :param table: an address, or a path inside the lakehouse.
-        :returns: the page that ``table_page`` of the connection's extra says, else one in its store's console; ``None``
-            where none is known.
-        :raises AddressError: malformed, or outside the lakehouse.
-        :raises InvalidWriteError: ``table_page`` is no address of a page.
-        """
-        from airflow_provider_onelake.storage.pages import table_page
-
-        address, template = self.address(table), self._extra("table_page")
-        # With an endpoint, the store is not AWS's, so its console is unknown.
-        if template is None and self._extra("endpoint"):
-            return None
-        page = table_page(address, template, self._extra("region"))
-        if page is None and (other := self.other_address(table)) is not None:
-            # The portal's addresses need GUIDs.
-            page = table_page(other)
-        return page
-
-    def commit_page(self, table: str, version: int) -> str | None:
-        """Return the address of a commit's page.
-
-        :param table: an address, or a path inside the lakehouse.
-        :param version: of the table.
-        :returns: the page that ``commit_page`` of the connection's extra says, else one in its store's console;
-            ``None`` where none is known.
-        :raises AddressError: malformed, or outside the lakehouse.
-        :raises InvalidWriteError: ``commit_page`` is no address of a page.
-        """
-        from airflow_provider_onelake.log.actions import version_path
-        from airflow_provider_onelake.storage.pages import commit_page
-
-        address, template = self.address(table), self._extra("commit_page")
-        if template is None and self._extra("endpoint"):
-            return None
-        return commit_page(address, version, version_path(version), template, self._extra("region"))
+        problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(tried))
+        return [*problems, *unsafe_log_stores(tried.address.kind, spark_settings or {})]
 
     def _extra(self, name: str) -> str | None:
         return str(self.connection.extra_dejson.get(name) or "").strip() or None
-
-    def committer(self, log: DeltaLog, table: str, observer: Callable[[Publication], None] | None = None) -> Committer:
-        """Make a committer that checks removes against deltalake, and writes checkpoints to keep the log short.
-
-        Protocol: verbatim remove.
-
-        :param log: of the table.
-        :param table: an address, or a path inside the lakehouse.
-        :param observer: called with every publication that did not fail. Default: no call.
-        :returns: the committer of the table.
-        """
-        from airflow_provider_onelake.commit.publish import Committer
-        from airflow_provider_onelake.log.checkpoints import checkpointer
-        from airflow_provider_onelake.log.cross_check import deltalake_cross_check
-        from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
-        from airflow_provider_onelake.storage.sign_in import deltalake_options
-
-        address = self.address(table)
-        credentials, uri, patience = self.credentials(address), address.deltalake_uri, self.patience
-
-        def options() -> dict[str, str]:
-            # Called whenever deltalake opens the table, because the token of an earlier call may have expired.
-            return deltalake_options(address, credentials, patience)
-
-        after_commit = checkpointer(uri, options, log=log, keep_from=oldest_pinned)
-        return Committer(
-            log, cross_check=deltalake_cross_check(uri, options), after_commit=after_commit, observer=observer
-        )
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.

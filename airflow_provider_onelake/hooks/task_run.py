@@ -1,4 +1,4 @@
-"""Translate what Airflow knows about a running task into the core's words: the load, the attempt, the deed."""
+"""Translates what Airflow knows of a running task into the core's words: the load, the attempt, the deed."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class TaskRun:
     """One try of one task instance.
 
     :param dag: the DAG's id.
-    :param group: the write group that the task belongs to: its task group's id, or the task's own.
-    :param run: what names the run, the same for every rerun of it: see :func:`run_name` (protocol: writer identity).
+    :param group: the write group that the task belongs to: the id of its task group, or the task's own id.
+    :param run: the name of the run, the same for every rerun of it; see :func:`run_name` (protocol: writer identity).
     :param run_id: Airflow's id of the run.
-    :param attempt: Airflow's id of the try, new for every one (protocol: attempt id).
-    :param label: what people call the task: ``load.write[3]``.
-    :param map_index: of a mapped task, else -1.
+    :param attempt: Airflow's id of the try. Every try has a new one (protocol: attempt id).
+    :param label: what people call the task, such as ``load.write[3]``.
+    :param map_index: the map index of a mapped task; -1 for other tasks.
     """
 
     dag: str
@@ -46,10 +46,9 @@ class TaskRun:
 
     @classmethod
     def of(cls, context: Context) -> TaskRun:
-        """Read them from a task's context.
+        """Read the try from a task's context.
 
-        :param context: of the running task.
-        :returns: this try.
+        :param context: the context of the running task.
         """
         ti, task = context["ti"], context["task"]
         return cls(
@@ -65,30 +64,32 @@ class TaskRun:
     def load(self, namespace: str) -> Load:
         """Return the load that the task belongs to.
 
-        :param namespace: of the deployment, from the connection.
+        :param namespace: the deployment's name, from the connection.
         """
         from airflow_provider_onelake.staging.identity import Load
 
         return Load(namespace=namespace, dag=self.dag, group=self.group, run=self.run)
 
     def owner(self, namespace: str) -> str:
-        """Name the task in its run, the same for all tries, and another one for another run of the same partition.
+        """Name the task in its run.
 
-        :param namespace: of the deployment, from the connection.
+        All tries have the same name. The same task in another run of the partition has another one.
+
+        :param namespace: the deployment's name, from the connection.
         """
         return "/".join(quote(part, safe=":+[]") for part in (namespace, self.dag, self.label, self.run_id))
 
 
 def run_name(context: Context) -> str:
-    """Name the run, the same for every retry, clear and rerun of it.
+    """Name the run. Every retry, clear and rerun of it has the same name.
 
-    A logical date is unique in a DAG. So is a partition that a cron timetable makes, though not among its runs: a
-    backfill that reprocesses it makes another run of it, and so does a person. Other partition keys are no name: keys
-    such as "us" come again with every run.
+    A logical date is unique in a DAG. A partition that a cron timetable makes is unique too, but several runs may be of
+    one partition: a backfill that reprocesses the partition makes another run, and so may a person. Other partition
+    keys are no names, because a key such as "us" comes again with every run.
 
-    :param context: of the running task.
-    :returns: the partition, where the DAG's timetable makes its partitions, such as ``partition:2019-01``; else the
-        logical date in UTC, or the run's id where the run has none.
+    :param context: the context of the running task.
+    :returns: the partition, such as ``partition:2019-01``, if the DAG's timetable makes the partitions; else the
+        logical date in UTC, or the run's id if the run has no logical date.
     """
     partition = _cron_partition(context)
     if partition is not None:
@@ -98,9 +99,9 @@ def run_name(context: Context) -> str:
 
 
 def shares_its_name(context: Context) -> bool:
-    """Say whether other runs have this run's name: of the same partition of a cron timetable.
+    """Say whether other runs may have this run's name, because they are of the same partition of a cron timetable.
 
-    :param context: of the running task.
+    :param context: the context of the running task.
     """
     return _cron_partition(context) is not None
 
@@ -123,7 +124,7 @@ def _cron_partition(context: Context) -> str | None:
 
 
 def _tells_all(key: str, key_format: str) -> bool:
-    """Return whether a key stands for one date only: it has a year, and can be read back into the same key."""
+    """Say whether a key stands for one date only: the key has a year, and the date gives the same key again."""
     try:
         date = datetime.strptime(key, key_format)  # noqa: DTZ007 - compared with its own text only
     except ValueError:
@@ -134,13 +135,13 @@ def _tells_all(key: str, key_format: str) -> bool:
 def deed_of(context: Context) -> Deed:
     """Return the deed that a try belongs to: the task's first start or last clear (protocol: generation).
 
-    The task instance keeps it. A clear is told from a retry by ``max_tries``: a clear sets it to the tries so far plus
-    the DAG's ``retries``, and a retry leaves it alone, whatever ``retries`` is by then. A run that is deleted and made
-    again keeps nothing, so its tasks begin anew.
+    The task instance keeps the deed. The field ``max_tries`` tells a clear from a retry: a clear sets it to the tries
+    so far plus the DAG's ``retries``, and a retry does not change it, even if ``retries`` has changed. A run that is
+    deleted and made again keeps nothing, so its tasks begin new deeds.
 
-    :param context: of the running task.
-    :returns: the same for every retry, and for a try that comes back from the triggerer.
-    :raises TransientError: the run is one of several of its partition, and nobody knows when it began.
+    :param context: the context of the running task.
+    :returns: the deed, the same for every retry, and for a try that comes back from the triggerer.
+    :raises TransientError: the run is one of several of its partition, and it is not known when the run began.
     """
     from airflow_provider_onelake.staging.claims import Deed
 
@@ -179,11 +180,11 @@ def deed_of(context: Context) -> Deed:
 
 
 def _cleared(known: Mapping[str, Any], ti: Any, retries: int, clears: int) -> bool:
-    """Say whether a task was cleared since it was last seen."""
+    """Say whether a task was cleared since its last try that we saw."""
     if known["max_tries"] != ti.max_tries:
         return True
-    # A clear after `retries` was lowered may arrive at the same number. Then, by that number, a try since the last one
-    # that was seen was the first after a clear; and the run counts its clears.
+    # If `retries` was lowered before the clear, `max_tries` may be the same number as before. But the run counts its
+    # clears, and by `max_tries` the first try after the clear came after the last try that we saw.
     before = ti.max_tries - retries
     return clears > int(known["clears"]) and int(known["try_number"]) <= before < ti.try_number
 
@@ -195,7 +196,7 @@ def _label(ti: Any) -> str:
 def write_group(task: BaseOperator | MappedOperator) -> str:
     """Name the write group of a task.
 
-    :param task: a writer, or what settles writers.
+    :param task: a writer, or a reconciliation of writers.
     :returns: the id of the closest ``OneLakeWriteTaskGroup``, else of the closest task group, else of the task.
     """
     closest = group = task.task_group

@@ -1,7 +1,7 @@
-"""What a task's page in the web UI links to.
+"""The links on a task's page in the web UI.
 
-A task pushes the address of a page to XCom as soon as it knows it, so the Spark UI can be opened while Spark works.
-The web server reads it there: it asks neither a store nor Spark, and runs none of this.
+A task pushes the address of a page to XCom as soon as the address is known, so that people can open the Spark UI while
+Spark works. The web server reads the address from XCom. It asks neither a store nor Spark, and runs none of this code.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PAGES = "_onelake_pages"
 
 
 class PageLink(BaseOperatorLink):
-    """A link whose address the task itself pushes; without one, there is no button."""
+    """A link whose address the task itself pushes. If the task pushes none, there is no button."""
 
     name = ""
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Return what the task pushed. Airflow asks at the end of the task, and keeps the answer under the same key.
+        """Return the address that the task pushed. Airflow calls this when the task ends, and stores it under its key.
 
         :param operator: the operator, in the process in which it ran. XCom is not read, because Airflow logs a missing
             XCom as an error.
@@ -40,19 +40,19 @@ class PageLink(BaseOperatorLink):
 
 
 class SparkUiLink(PageLink):
-    """To the Spark UI: of the session on a Spark Connect server, or of the job's own application."""
+    """Leads to the Spark UI of the session on a Spark Connect server, or of the job's own application."""
 
     name = "Spark UI"
 
 
 class TableLink(PageLink):
-    """To the table in its store's console, or wherever the lakehouse's connection says."""
+    """Leads to the table in its store's console, or to the page that the lakehouse's connection names."""
 
     name = "Table"
 
 
 class CommitLink(PageLink):
-    """To the log entry of the version that the task made."""
+    """Leads to the log entry of the version that the task made."""
 
     name = "Commit"
 
@@ -62,12 +62,12 @@ LINKS = (SparkUiLink(), TableLink(), CommitLink())
 
 
 def show(operator: BaseOperator, ti: Any, link: type[PageLink], page: Callable[[], str | None]) -> None:
-    """Push the address of a page, if there is one. One that cannot be formed fails no task.
+    """Push the address of a page, if there is one. An address that cannot be formed does not fail the task.
 
-    :param operator: that runs.
-    :param ti: its task instance.
-    :param link: that leads there.
-    :param page: forms the address.
+    :param operator: the operator that runs.
+    :param ti: the operator's task instance.
+    :param link: the link to the page.
+    :param page: returns the address, or ``None`` if there is no page.
     """
     try:
         address = page()

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, object_path
-from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionValue
-from airflow_provider_onelake.log.values import date_of, time_of
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.values import Partition, PartitionValue, date_of, time_of
 from airflow_provider_onelake.storage.errors import SignInError, as_store_error
 
 # Deltalake's error text for a partition value that is no value of its column's type.

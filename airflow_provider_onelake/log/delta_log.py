@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError, TableNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import Commit, digest_of
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
-from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
+from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -30,6 +30,23 @@ _PROBE_WHILE = timedelta(minutes=1)
 # A committer of many buffers reads the same winners again and again. Keep parsed entries of up to this many bytes in
 # total; in memory they take about four times as much.
 _KEPT_BYTES = 16 << 20
+
+
+@attrs.frozen
+class _Known:
+    """What was read of the table, and what shows that the log still belongs to this table.
+
+    :param seen: when the snapshot was the newest.
+    :param anchor: the version and the digest of an entry that the snapshot was built from. All later versions followed
+        it, so the table is the same as long as the entry is. ``None`` where the entry was cleaned up behind a
+        checkpoint; then nothing proves that the table is the same.
+    :param checked: when the anchor was last looked at; ``None`` where the next snapshot must look again.
+    """
+
+    snapshot: Snapshot
+    seen: datetime
+    anchor: tuple[int, str] | None
+    checked: datetime | None
 
 
 class DeltaLog:
@@ -48,35 +65,46 @@ class DeltaLog:
         self.store = store
         self.table = table
         self.clock = clock or SystemClock()
-        self._snapshot: Snapshot | None = None
-        self._anchor: tuple[int, str] | None = None
-        self._seen: datetime | None = None
-        self._made_sure: datetime | None = None
+        self._known: _Known | None = None
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> Snapshot:
+        """Return the newest snapshot.
+
+        :raises TableNotFoundError: there is no table.
+        :raises LogGapError: a version is missing while a later one exists.
+        :raises CorruptLogError: an entry cannot be read.
+        """
+        snapshot = self.snapshot_or_none()
+        if snapshot is None:
+            raise TableNotFoundError(f"There is no Delta table at {self.table}.")
+        return snapshot
+
+    def snapshot_or_none(self) -> Snapshot | None:
         """Return the newest snapshot, or ``None`` where there is no table yet.
 
         :raises LogGapError: a version is missing while a later one exists.
         :raises CorruptLogError: an entry cannot be read.
         """
         now = self.clock.now()
-        due = self._made_sure is None or now - self._made_sure >= _PROBE_WHILE
-        if due and not self._is_the_same():
+        due = self._known is None or self._known.checked is None or now - self._known.checked >= _PROBE_WHILE
+        if due and self._known is not None and not self._is_the_same(self._known):
             self._forget()
-        begun = self._snapshot is None
-        if self._snapshot is None:
-            self._snapshot = self._load()
-        elif self._seen is not None and now - self._seen < _PROBE_WHILE:
-            self._snapshot = self._snapshot.after(list(self._probe(self._snapshot.version)))
+        known = self._known
+        if known is None:
+            snapshot = self._load()
+        elif now - known.seen < _PROBE_WHILE:
+            snapshot = known.snapshot.after(list(self._probe(known.snapshot.version)))
         else:
-            self._snapshot = self._list_forward(self._snapshot)
-        if due or begun:
-            self._stand_at(self._snapshot)
-            self._made_sure = now
-        self._seen = now
-        return self._snapshot
+            snapshot = self._list_forward(known.snapshot)
+        if snapshot is None:
+            return None
+        if known is None or due:
+            self._known = _Known(snapshot, now, self._anchor_at(snapshot.version), now)
+        else:
+            self._known = attrs.evolve(known, snapshot=snapshot, seen=now)
+        return snapshot
 
     def doubt(self) -> None:
         """Make the next :meth:`snapshot` check first that the table was not made again; this costs one request.
@@ -84,7 +112,8 @@ class DeltaLog:
         Call it before you decide something on a snapshot that may be old, such as a put. You need not call it again
         after a lost race: :meth:`snapshot` repeats the check every minute (protocol: same table).
         """
-        self._made_sure = None
+        if self._known is not None:
+            self._known = attrs.evolve(self._known, checked=None)
 
     def commit(self, version: int) -> Commit | None:
         """Return the commit of one version, or ``None`` if the log has no entry for it.
@@ -237,12 +266,12 @@ class DeltaLog:
             return snapshot
         return attrs.evolve(snapshot, in_commit_timestamp=self._stamp(checkpoint.version))
 
-    def _stamp(self, version: int) -> int | str | None:
+    def _stamp(self, version: int) -> int | LostTimestamp | None:
         # A checkpoint does not hold the in-commit timestamp. A clean-up keeps the entry of the checkpoint's version for
         # this reason, so read the timestamp there.
         commit = self.commit(version)
         if commit is None:
-            return (
+            return LostTimestamp(
                 f"{self.table} wants in-commit timestamps, and the one of version {version} is lost: its log entry is "
                 "gone and only a checkpoint is left. Nothing was changed, for the next commit could get an earlier "
                 "time. Commit once with another engine, then try again."
@@ -263,22 +292,17 @@ class DeltaLog:
             yield commit
             version += 1
 
-    def _is_the_same(self) -> bool:
-        """Say whether the anchor, the entry that the last check remembered, is unchanged in the store.
-
-        All later versions followed the anchor, so an unchanged anchor proves that the table is the same. Without an
-        anchor (its entry was cleaned up behind a checkpoint) nothing proves it, so a known snapshot counts as changed.
-        """
-        if self._anchor is None:
-            return self._snapshot is None
-        version, digest = self._anchor
+    def _is_the_same(self, known: _Known) -> bool:
+        if known.anchor is None:
+            return False
+        version, digest = known.anchor
         return self._read_digest(version) == digest
 
-    def _stand_at(self, snapshot: Snapshot | None) -> None:
-        if snapshot is None or (self._anchor is not None and self._anchor[0] == snapshot.version):
-            return
-        digest = self.digest(snapshot.version)
-        self._anchor = None if digest is None else (snapshot.version, digest)
+    def _anchor_at(self, version: int) -> tuple[int, str] | None:
+        if self._known is not None and self._known.anchor is not None and self._known.anchor[0] == version:
+            return self._known.anchor
+        digest = self.digest(version)
+        return None if digest is None else (version, digest)
 
     def _read_digest(self, version: int) -> str | None:
         try:
@@ -287,7 +311,7 @@ class DeltaLog:
             return None
 
     def _forget(self) -> None:
-        self._snapshot = self._anchor = None
+        self._known = None
         self._commits.clear()
         self._kept_bytes = 0
 
@@ -316,11 +340,7 @@ class DeltaLog:
         return self._listed(None, until)
 
     def _listed(self, start_after: str | None, until: int | None) -> LogFiles:
-        listing = self.store.list(LOG_DIRECTORY, start_after=start_after)
-        if until is None:
-            return LogFiles.of(listing)
-        end = version_path(until + 1).removesuffix(".json")
-        return LogFiles.of(info for info in listing if info.path < end)
+        return LogFiles.of(self.store.list(LOG_DIRECTORY, start_after=start_after), until)
 
     def _last_checkpoint_hint(self) -> int | None:
         try:

@@ -15,7 +15,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
-from airflow_provider_onelake.log.replay import SIDECARS, Checkpoint, LogFiles, read_checkpoint, sidecar_path
+from airflow_provider_onelake.log.replay import ENTRY, SIDECARS, Checkpoint, LogFiles, read_checkpoint, sidecar_path
 from airflow_provider_onelake.log.schema import setting
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _LEAST_AGE = timedelta(days=1)
 _OF_A_VERSION = re.compile(
     rf"^{LOG_DIRECTORY}/\.?(\d{{20}})\.(?:json|crc|checkpoint\..+|\d{{20}}\.compacted\.json)(?:\.crc)?$"
 )
-_ENTRY = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.json$")
 
 
 @attrs.frozen
@@ -91,7 +90,7 @@ def _newest_expired(listing: Iterable[ObjectInfo], expired_before: datetime) -> 
     """
     newest = -1
     for info in listing:
-        entry = _ENTRY.match(info.path)
+        entry = ENTRY.match(info.path)
         if entry and info.modified >= expired_before:
             break
         if entry:

@@ -19,26 +19,12 @@ from airflow_provider_onelake.log.predicates import compile_predicate
 from airflow_provider_onelake.log.schema import CHAR_OR_VARCHAR, COLLATIONS, Column, columns, partition_columns
 from airflow_provider_onelake.log.types import JsonType
 from airflow_provider_onelake.log.values import (
-    FarDate,
-    FarTime,
     Partition,
     PartitionValue,
     Unreadable,
     typed_value,
     without_zone,
 )
-
-__all__ = [
-    "FarDate",
-    "FarTime",
-    "Partition",
-    "PartitionPredicate",
-    "PartitionValue",
-    "Partitioning",
-    "Unreadable",
-    "typed_value",
-    "unreadable",
-]
 
 _CHAR = re.compile(r"char\([0-9]+\)")
 

@@ -18,7 +18,16 @@ from urllib.parse import unquote
 import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Action, Add, FileKey, Sidecar, file_key, parse_actions
+from airflow_provider_onelake.log.actions import (
+    LOG_DIRECTORY,
+    Action,
+    Add,
+    FileKey,
+    Sidecar,
+    file_key,
+    parse_actions,
+    version_path,
+)
 from airflow_provider_onelake.log.wellformed import check_body
 
 if TYPE_CHECKING:
@@ -30,7 +39,8 @@ if TYPE_CHECKING:
 LAST_CHECKPOINT = f"{LOG_DIRECTORY}/_last_checkpoint"
 SIDECARS = f"{LOG_DIRECTORY}/_sidecars"
 
-_ENTRY = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.json$")
+ENTRY = re.compile(rf"^{LOG_DIRECTORY}/(\d{{20}})\.json$")
+"""Matches the path of a log entry; its group is the version."""
 # The names of the three kinds of checkpoint: classic, in parts, and v2, whose name has a UUID.
 _CHECKPOINT = re.compile(
     rf"^{LOG_DIRECTORY}/(\d{{20}})\.checkpoint"
@@ -66,12 +76,18 @@ class LogFiles:
     checkpoints: tuple[Checkpoint, ...]
 
     @classmethod
-    def of(cls, listing: Iterable[ObjectInfo]) -> LogFiles:
-        """Sort a listing of ``_delta_log`` into entries and checkpoints; other objects are ignored."""
+    def of(cls, listing: Iterable[ObjectInfo], until: int | None = None) -> LogFiles:
+        """Sort a listing of ``_delta_log`` into entries and checkpoints; other objects are ignored.
+
+        :param until: the newest version of interest; ``None`` for all.
+        """
+        if until is not None:
+            end = version_path(until + 1).removesuffix(".json")
+            listing = (info for info in listing if info.path < end)
         versions: list[int] = []
         parts: dict[tuple[int, int, str], list[str]] = {}
         for info in listing:
-            if entry := _ENTRY.match(info.path):
+            if entry := ENTRY.match(info.path):
                 versions.append(int(entry[1]))
             elif found := _CHECKPOINT.match(info.path):
                 parts.setdefault((int(found[1]), int(found[3] or 1), found[4] or ""), []).append(info.path)

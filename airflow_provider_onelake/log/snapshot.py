@@ -33,6 +33,16 @@ ROW_TRACKING_DOMAIN = "delta.rowTracking"
 CLUSTERING_DOMAIN = "delta.clustering"
 
 
+@attrs.frozen
+class LostTimestamp:
+    """An in-commit timestamp that the table has, but whose log entry is gone.
+
+    :param why: what to say where the timestamp is needed.
+    """
+
+    why: str
+
+
 @attrs.define(slots=False, frozen=True)
 class Snapshot:
     """A table at one version.
@@ -42,7 +52,7 @@ class Snapshot:
     :param txns: for every application id, the ``txn`` version that it last committed.
     :param domains: the bodies of the ``domainMetadata`` actions by domain, without removed ones.
     :param in_commit_timestamp: the last commit's in-commit timestamp in milliseconds; ``None`` where the table has
-        none; a text that says why where the log does not tell it.
+        none.
     """
 
     version: int
@@ -50,7 +60,7 @@ class Snapshot:
     metadata: Metadata = attrs.field(repr=False)
     txns: Mapping[str, int] = attrs.field(repr=False)
     domains: Mapping[str, DomainMetadata] = attrs.field(factory=dict, repr=False)
-    _in_commit_timestamp: int | str | None = attrs.field(default=None, repr=False)
+    _in_commit_timestamp: int | LostTimestamp | None = attrs.field(default=None, repr=False)
 
     def after(self, commits: list[Commit]) -> Snapshot:
         """Return the snapshot that the next commits lead to.
@@ -82,8 +92,8 @@ class Snapshot:
 
         :raises LogGapError: the table has in-commit timestamps, but the entry that holds the last one is gone.
         """
-        if isinstance(self._in_commit_timestamp, str):
-            raise LogGapError(self._in_commit_timestamp)
+        if isinstance(self._in_commit_timestamp, LostTimestamp):
+            raise LogGapError(self._in_commit_timestamp.why)
         return self._in_commit_timestamp
 
     @property

@@ -22,9 +22,9 @@ from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, Store
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
-from airflow_provider_onelake.log.partitions import Partition
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
@@ -73,37 +73,39 @@ class Publication:
     tally: Tally = attrs.field(factory=Tally)
 
 
-@attrs.define
-class Publisher(Transactions):
-    """Publishes compactions of one table.
+def publish_rewrite(
+    transactions: Transactions,
+    shadow: Shadow,
+    rewrite: Rewrite,
+    *,
+    abandoned_after: timedelta | None = None,
+    backoff: Backoff = POLITE,
+) -> Publication:
+    """Publish, in one version, the partitions of a rewrite whose files have not changed since.
 
-    :param backoff: between attempts.
+    :param shadow: that was rewritten.
+    :param rewrite: what Spark left in it.
     :param abandoned_after: see :func:`~airflow_provider_onelake.maintenance.in_flight.writers_in_flight`.
+    :param backoff: between attempts.
+    :returns: how it ended. If all of it was dropped, that is a result, not an error.
+    :raises UnsupportedFeatureError: the table has a feature outside the allow-list.
+    :raises CorruptLogError: deltalake sees other live files than we do.
+    :raises StoreUnavailableError: the store did not answer until the budget was used up. It is not known whether the
+        compaction was published; the table is right in both cases.
     """
-
-    backoff: Backoff = POLITE
-    abandoned_after: timedelta | None = None
-
-    def publish(self, shadow: Shadow, rewrite: Rewrite) -> Publication:
-        """Publish, in one version, the partitions of a rewrite whose files have not changed since.
-
-        :param shadow: that was rewritten.
-        :param rewrite: what Spark left in it.
-        :returns: how it ended. If all of it was dropped, that is a result, not an error.
-        :raises UnsupportedFeatureError: the table has a feature outside the allow-list.
-        :raises CorruptLogError: deltalake sees other live files than we do.
-        :raises StoreUnavailableError: the store did not answer until the budget was used up. It is not known whether
-            the compaction was published; the table is right in both cases.
-        """
-        return self.commit(_Compaction(self, shadow, rewrite))
+    polite = attrs.evolve(transactions, backoff=backoff)
+    return polite.commit(_Compaction(polite, shadow, rewrite, abandoned_after))
 
 
 class _Compaction(Proposal[Publication]):
-    """One call of :meth:`Publisher.publish`."""
+    """One call of :func:`publish_rewrite`."""
 
-    def __init__(self, publisher: Publisher, shadow: Shadow, rewrite: Rewrite) -> None:
-        self._publisher = publisher
-        self._log = publisher.log
+    def __init__(
+        self, transactions: Transactions, shadow: Shadow, rewrite: Rewrite, abandoned_after: timedelta | None
+    ) -> None:
+        self._log = transactions.log
+        self._cross_check = transactions.cross_check
+        self._abandoned_after = abandoned_after
         self._shadow = shadow
         self._rewrite = rewrite
         self._groups = {group.partition: group for group in rewrite.groups}
@@ -174,7 +176,7 @@ class _Compaction(Proposal[Publication]):
             self._drop(f"its new files are older than half of the table's retention of {days:g} days", *self._groups)
             return
         present = {file_key(file) for file in self._live_files(view)}
-        needed = writers_in_flight(self._log, snapshot, self._publisher.abandoned_after)
+        needed = writers_in_flight(self._log, snapshot, self._abandoned_after)
         for partition, group in list(self._groups.items()):
             for file in group.removed:
                 if file_key(file) not in present:
@@ -192,8 +194,8 @@ class _Compaction(Proposal[Publication]):
         snapshot = view.snapshot
         split, touched = snapshot.partitioning, frozenset(self._groups)
         live = self._log.live_files(lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version)
-        if self._publisher.cross_check is not None:
-            self._publisher.cross_check(snapshot.version, split, touched.__contains__, live)
+        if self._cross_check is not None:
+            self._cross_check(snapshot.version, split, touched.__contains__, live)
         self._live = live
         return live
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -28,13 +29,13 @@ from airflow_provider_onelake.staging.buffers import lifetime, read_marker, read
 from airflow_provider_onelake.staging.claims import claimant
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
-from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.partitions import Partition, PartitionPredicate
+    from airflow_provider_onelake.log.partitions import PartitionPredicate
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.log.values import Partition
 
 
 @attrs.frozen

@@ -109,7 +109,7 @@ def files_of(log: DeltaLog, version: int) -> LiveFiles:
     :param version: of the table.
     :raises VacuumRefusedError: there is no such version, or its log is gone.
     """
-    snapshot = log.snapshot()
+    snapshot = log.snapshot_or_none()
     if snapshot is None or not 0 <= version <= snapshot.version:
         raise VacuumRefusedError(
             f"{log.table} has no version {version}, so it cannot be kept; its newest is "

@@ -65,8 +65,7 @@ class ReferencedFiles:
         self._log = log
         self._snapshot = snapshot
         entries = [info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/")]
-        end = version_path(snapshot.version + 1).removesuffix(".json")
-        self._files = LogFiles.of(info for info in entries if info.path < end)
+        self._files = LogFiles.of(entries, snapshot.version)
         self._modified = {info.path: info.modified for info in entries}
 
     def check_reaches(self, horizons: Iterable[RetentionHorizon], by_property: datetime) -> list[str]:

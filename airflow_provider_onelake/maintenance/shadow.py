@@ -33,7 +33,7 @@ from airflow_provider_onelake.log.actions import (
     version_path,
 )
 from airflow_provider_onelake.log.commits import COMPACTION
-from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import by_partition
 from airflow_provider_onelake.maintenance.referenced import deletion_vector_path
 from airflow_provider_onelake.staging.buffers import check_files, read_marker, record_in, twin

@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.exceptions import (
-    InvalidWriteError,
-    TableNotFoundError,
-    VacuumRefusedError,
-)
+from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
 from airflow_provider_onelake.staging.buffers import lifetime
@@ -150,8 +146,6 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     listing = list(log.store.list(""))
     now = log.clock.now()
     snapshot = log.snapshot()
-    if snapshot is None:
-        raise TableNotFoundError(f"There is no Delta table at {log.table}, so there is nothing to vacuum.")
     retention = _retention(snapshot, terms, log.table)
     present, abandoned_after = _survey(log, snapshot, listing, terms)
     horizons = _horizons(now, retention, present, terms)

@@ -1,4 +1,4 @@
-"""The events of the assets that a load updates."""
+"""Writes the events of the assets that a load updates."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _BRIEFLY = ("table", "version", "time", "operation", "data_change", "rows_added"
 
 
 def check_outlets(task_id: str, outlets: Sequence[Any]) -> None:
-    """Refuse an outlet that has a watcher of a table's log: each commit would be two events.
+    """Refuse an outlet that has a watcher of a table's log, because each commit would be two events.
 
-    :param task_id: of the task that has the outlets.
-    :param outlets: of the task.
-    :raises InvalidWriteError: one of them has such a watcher.
+    :param task_id: the id of the task that has the outlets.
+    :param outlets: the task's outlets.
+    :raises InvalidWriteError: an outlet has such a watcher.
     """
     for asset in outlets:
         if is_watched(asset):
@@ -47,14 +47,14 @@ def check_outlets(task_id: str, outlets: Sequence[Any]) -> None:
 
 
 def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report: Report) -> None:
-    """Say in the events of a load's outlets what it committed; they are recorded once the task has succeeded.
+    """Say in the events of a load's outlets what the load committed. Airflow records them once the task has succeeded.
 
-    :param context: of the running task.
-    :param outlets: of the task.
-    :param log: of the table.
-    :param report: of the load.
+    :param context: the context of the running task.
+    :param outlets: the task's outlets.
+    :param log: the log of the load's table.
+    :param report: the report of the load.
     :raises LogGapError: a commit of the load is no longer in the log.
-    :raises InvalidWriteError: the table is not partitioned by what an asset says.
+    :raises InvalidWriteError: an asset is partitioned by columns that are no partition columns of the table.
     """
     assets = [asset for asset in outlets if isinstance(asset, Asset)]
     versions = sorted({outcome.version for outcome in report.outcomes if outcome.version is not None})
@@ -62,7 +62,6 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
         return
     commits = [_commit(log, version) for version in versions]
     snapshot = log.snapshot()
-    assert snapshot is not None
     split = snapshot.partitioning
     _warn_of_keys_that_start_nothing(context, assets, log.table)
     known = [outcome.rows_published for outcome in report.outcomes if outcome.rows_published is not None]
@@ -90,13 +89,13 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
 def partition_keys(commits: Sequence[Commit], split: Partitioning, by: Sequence[str], table: str) -> list[str]:
     """Return the keys of the partitions that commits touched.
 
-    Several columns make one key with ``|`` between, as Airflow's ``ProductMapper`` reads it.
+    The values of several columns make one key with ``|`` between them, as Airflow's ``ProductMapper`` reads it.
 
-    :param commits: of the table.
+    :param commits: the commits to the table.
     :param split: how the table is partitioned.
-    :param by: columns.
+    :param by: the partition columns whose values make the keys.
     :param table: what messages call the table.
-    :raises InvalidWriteError: one of them is no partition column.
+    :raises InvalidWriteError: a column in ``by`` is no partition column.
     """
     unknown = [column for column in by if column not in split.types]
     if unknown:

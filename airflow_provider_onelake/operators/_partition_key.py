@@ -1,4 +1,4 @@
-"""A run without a partition key whose templates ask for one: known as such, not rendered as ``None``."""
+"""Notices a template that uses the partition key of a run without one. Jinja would render the key as ``None``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOOKED_AFTER = re.compile(rf"\b({'|'.join(_NAMES)})\s+is\s+(not\s+)?none\b", re
 
 
 class NoPartitionKeyError(jinja2.UndefinedError):
-    """A template asks for the partition key of a run that has none; the message is the name it asks by."""
+    """A template uses the partition key of a run that has none. The message is the name that the template uses."""
 
 
 class _Nothing(jinja2.StrictUndefined):
-    """Stands for the missing key: may be tested, and must not be used."""
+    """Stands for the missing key. A template may test it, but not use it."""
 
     __slots__ = ()
 
@@ -31,11 +31,12 @@ class _Nothing(jinja2.StrictUndefined):
 def guarded(template: str, context: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """Return a template, and a context in which it cannot use a partition key that the run does not have.
 
-    What tests the key first, by ``{% if partition_key %}``, ``partition_key or …`` or ``is none``, renders as always.
+    A template that tests the key first, by ``{% if partition_key %}``, ``partition_key or …`` or ``is none``, renders
+    as always.
 
-    :param template: of a field.
-    :param context: of the running task.
-    :returns: the template and the context to render.
+    :param template: the template of a field.
+    :param context: the context of the running task.
+    :returns: the template and the context to render it with.
     """
     missing = [name for name in _NAMES if context.get(name, "") is None]
     if not missing or _LOOKED_AFTER.search(template):
@@ -45,8 +46,8 @@ def guarded(template: str, context: Mapping[str, Any]) -> tuple[str, Mapping[str
 
 
 def is_missing(rendered: Any) -> bool:
-    """Say whether a template became the missing key itself.
+    """Say whether a template rendered to the missing key itself.
 
-    :param rendered: what it became.
+    :param rendered: the value that the template rendered to.
     """
     return isinstance(rendered, _Nothing)

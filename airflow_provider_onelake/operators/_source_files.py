@@ -1,4 +1,4 @@
-"""The files of a source, wherever an operator can see them: on this machine, and in the connection's lakehouse."""
+"""Lists the files of a source that an operator can see: on this machine, and in the connection's lakehouse."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Listing:
-    """What a source's paths stand for.
+    """The files that a source's paths stand for.
 
-    :param reading: what Spark reads of it.
-    :param empty: paths that stand for no file.
-    :param unseen: paths that cannot be listed from here: of another machine, or outside of the connection's lakehouse.
-    :param root: of the lakehouse, as Spark spells it; empty where the connection names none.
+    :param reading: the files that Spark reads of them.
+    :param empty: the paths that stand for no file.
+    :param unseen: the paths that cannot be listed from here. They are of another machine, or outside of the
+        connection's lakehouse.
+    :param root: the lakehouse's address as Spark spells it; empty if the connection names no lakehouse.
     """
 
     reading: Reading
@@ -34,8 +35,8 @@ class Listing:
 def list_source(source: FileSource, hook: OneLakeHook) -> Listing:
     """List the files that Spark reads for a source.
 
-    :param source: rendered.
-    :param hook: of the lakehouse.
+    :param source: the rendered source.
+    :param hook: the hook of the lakehouse.
     :raises InvalidWriteError: a path is no glob that Hadoop takes.
     :raises StoreUnavailableError: the store did not answer.
     """
@@ -55,7 +56,7 @@ def list_source(source: FileSource, hook: OneLakeHook) -> Listing:
 
 
 def _any_of(path: str, roots: Collection[str]) -> bool:
-    """Say whether a path stands for any of what was found."""
+    """Say whether a path stands for one of the files that were found."""
     choices = list(patterns(path))
     if all(isinstance(name, str) for names in choices for name in names):
         return any("/".join(map(str, names)) in roots for names in choices)
@@ -68,9 +69,9 @@ def seen_files(source: Source, hook: OneLakeHook) -> list[SourceFile]:
 
     Their sizes and times tell a rerun whether its input changed (protocol: same source).
 
-    :param source: rendered.
-    :param hook: of the lakehouse.
-    :returns: the files; none of a query or a function, or where nothing can be listed.
+    :param source: the rendered source.
+    :param hook: the hook of the lakehouse.
+    :returns: the files. A query and a function have none, and neither has a source that cannot be listed from here.
     :raises StoreUnavailableError: the store did not answer.
     """
     return list(list_source(source, hook).reading.files) if isinstance(source, FileSource) else []

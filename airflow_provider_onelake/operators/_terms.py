@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.choices import CHOICES
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
-from airflow_provider_onelake.reading.spark_files import SourceFile
 from airflow_provider_onelake.sources import Source
 
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
 logger = logging.getLogger(__name__)
-
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": ("append", "overwrite", "overwrite_partitions", "replace_where"),
-    "publish": ("each", "together"),
-    "rows_outside": ("set_aside", "refuse"),
-    "on_rerun": ("skip", "replace", "append"),
-    "schema_evolution": ("none", "add_columns"),
-    "on_conflict": (
-        "last_writer_wins",
-        "first_writer_wins",
-        "last_writer_wins_per_partition",
-        "first_writer_wins_per_partition",
-        "fail",
-    ),
-    "on_missing_writer": ("publish_others", "publish_nothing"),
-}
-"""The values of each choosing parameter. The core checks them again; here a wrong one fails when the DAG is parsed."""
-
-FINGERPRINT_FORMAT = 1
-"""Raise this number only if the staging job makes other rows from equal parameters. A clear compares fingerprints, so
-after each change the rows that an earlier release published count as other work, and ``on_rerun="skip"`` is refused."""
 
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
@@ -73,7 +53,7 @@ def check_choice(name: str, value: object) -> None:
 
     :raises InvalidWriteError: the value is not among the choices.
     """
-    if value is not None and is_final(value) and value not in CHOICES[name]:
+    if value is not None and is_final(value) and value not in list(CHOICES[name]):
         raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(CHOICES[name])}.")
 
 
@@ -112,34 +92,16 @@ def check_steps(steps: object, view: str) -> None:
             raise InvalidWriteError(f"steps: {name!r} is the name of the source's view already.")
 
 
-def partition_columns(partition_by: str | Sequence[str] | Mapping[str, str] | None) -> list[str] | None:
-    """Read ``partition_by`` in any of its forms.
+def group_defaults(task: BaseOperator) -> Mapping[str, Any]:
+    """Return the defaults that the closest write group around a task gives to its writers.
 
-    :param partition_by: names with commas between, a list of names, or names with the expressions that generate them.
-    :returns: the names; ``None`` if the author gives none.
-    :raises InvalidWriteError: a name is empty, or comes twice.
+    :param task: any task.
+    :returns: parameters by name; an empty mapping outside of a write group.
     """
-    if partition_by is None:
-        return None
-    names = [name.strip() for name in partition_by.split(",")] if isinstance(partition_by, str) else list(partition_by)
-    if names == [""]:
-        return []
-    if not all(names) or len(set(names)) != len(names):
-        raise InvalidWriteError(f"partition_by={partition_by!r}: the names of different columns. Nothing was staged.")
-    return names
-
-
-def fingerprint(source: Source, files: Iterable[SourceFile], **work: Any) -> str:
-    """Digest everything that decides a writer's rows (protocol: same source).
-
-    :param source: the rendered source.
-    :param files: the source's files that can be listed. Their paths, sizes and times count.
-    :param work: the other rendered parameters that decide the rows.
-    :returns: a digest that is equal for equal work.
-    """
-    seen = [(file.path, file.size, file.modified) for file in files]
-    return _digest({"source": source.job(), "files": seen, "format": FINGERPRINT_FORMAT, **work})
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+    group = task.task_group
+    while group is not None and not group.is_root:
+        defaults = getattr(group, "write_defaults", None)
+        if defaults is not None:
+            return dict(defaults)
+        group = group.parent_group
+    return {}

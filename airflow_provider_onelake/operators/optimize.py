@@ -10,20 +10,14 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.lineage import Lineage, lineage_of
-from airflow_provider_onelake.operators._results import describe_compaction, size
+from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.maintenance.compact import Publication
-    from airflow_provider_onelake.maintenance.compaction import Plan, Terms
-    from airflow_provider_onelake.maintenance.shadow import Shadow
-
-_MOST = 50
+    from airflow_provider_onelake.maintenance.compaction import Terms
 
 
 class OneLakeOptimizeOperator(SparkTaskOperator):
@@ -103,123 +97,37 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
+        from airflow_provider_onelake.work.compact import Compaction
+
         with terminal_errors_fail():
             for name in self.template_fields:
                 value = getattr(self, name)
                 # Do not check a list of partitions: its values come from the table and may look like templates.
                 if name != "partitions" or isinstance(value, str):
                     check_rendered(name, value)
-            log = self.hook.delta_log(self.table)
-            self.begin(context)
-            snapshot, plan = self._plan(log)
-            run = TaskRun.of(context)
-            begun = self._taken_over(log, snapshot, plan, run)
-            publication = self._compact(log, snapshot, plan, begun, run) if plan.groups else None
-            result = describe_compaction(plan, publication)
-            for drop in result["dropped"]:
-                self.log.warning("%s: %s: the result is dropped: %s", log.table, drop["partition"], drop["reason"])
-            self.log.info("%s: %s", log.table, result["summary"])
-            self.metrics.compacted(result)
+            table = self.begin(context)
+            snapshot, result = Compaction(
+                table=table,
+                spark=self.spark,
+                terms=self._terms(),
+                where=(self.where or "").strip() or None,
+                partitions=self._listed(),
+                abandoned_after=self.abandoned_after,
+                run=TaskRun.of(context),
+                namespace=self.hook.namespace,
+            ).compact()
+            Metrics.of(context["ti"], table.address).compacted(result)
             self.show_commit(result["version"])
             if result["version"] is not None:
                 moved = Lineage(
-                    table=self.hook.address(self.table),
+                    table=table.address,
                     read_version=snapshot.version,
                     version=result["version"],
                     bytes=result["bytes_after"],
                     files=result["files_after"],
                 )
                 self._lineage = lineage_of(lambda: moved.with_snapshot(snapshot))
-            return {"table": log.table, "read_version": snapshot.version, **result}
-
-    def _plan(self, log: DeltaLog) -> tuple[Snapshot, Plan]:
-        from airflow_provider_onelake.exceptions import TableNotFoundError
-        from airflow_provider_onelake.maintenance.compaction import plan, selection
-        from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-
-        snapshot = log.snapshot()
-        if snapshot is None:
-            raise TableNotFoundError(f"There is no Delta table at {log.table}.")
-        snapshot.check_supported(log.table)
-        terms = self._terms()
-        terms.check(snapshot, log.table)
-        chosen, split = selection(snapshot, (self.where or "").strip() or None, self._listed()), snapshot.partitioning
-        files = log.live_files(lambda add: chosen(split.partition(add["partitionValues"])), snapshot.version)
-        needed = writers_in_flight(log, snapshot, self.abandoned_after)
-        found = plan(files, snapshot, terms, needed.why_needed)
-        for group in found.groups[:_MOST]:
-            self.log.info(
-                "%s: %s: %d files of %s are rewritten: %s",
-                log.table,
-                group.name,
-                len(group.inputs),
-                size(group.bytes),
-                group.reason,
-            )
-        for left in found.left_out[:_MOST]:
-            self.log.info("%s: %s: %d files stay: %s", log.table, left.partition, left.files, left.reason)
-        if len(found.left_out) > _MOST:
-            self.log.info("%s: and so on, %d more", log.table, len(found.left_out) - _MOST)
-        return snapshot, found
-
-    def _compact(
-        self, log: DeltaLog, snapshot: Snapshot, plan: Plan, begun: Shadow | None, run: TaskRun
-    ) -> Publication | None:
-        from airflow_provider_onelake.maintenance.compact import Publisher
-        from airflow_provider_onelake.maintenance.shadow import open_shadow, read_rewrite
-        from airflow_provider_onelake.staging.buffers import write_marker
-
-        address = self.hook.address(self.table)
-        shadow = begun or open_shadow(log, snapshot, plan, address.spark_uri, self._name(run), run.attempt)
-        self._optimize(shadow, address.spark_uri, address.child(shadow.path).spark_uri, run)
-        rewrite = read_rewrite(log.store, shadow)
-        self.check_not_stopped()
-        if rewrite is None or not rewrite.groups:
-            write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
-            return None
-        committer = self.hook.committer(log, self.table)
-        publisher = Publisher(
-            log,
-            cross_check=committer.cross_check,
-            after_commit=committer.after_commit,
-            abandoned_after=self.abandoned_after,
-        )
-        return publisher.publish(shadow, rewrite)
-
-    def _taken_over(self, log: DeltaLog, snapshot: Snapshot, plan: Plan, run: TaskRun) -> Shadow | None:
-        """Return the shadow that an earlier try's driver is rewriting, if it still fits the plan. End other drivers."""
-        from airflow_provider_onelake.engines.base import OptimizeJob
-        from airflow_provider_onelake.maintenance.shadow import reopen_shadow, shadow_path
-        from airflow_provider_onelake.staging.buffers import write_marker
-
-        uri, name, found = self.hook.address(self.table).spark_uri, self._name(run), None
-        for attempt in self.left_at_work(run.owner(self.hook.namespace), OptimizeJob.doing):
-            shadow = reopen_shadow(log, snapshot, plan, uri, name, attempt) if found is None else None
-            if shadow is not None:
-                found = shadow
-                self.log.info("%s: %s of an earlier try is taken over", log.table, shadow.path)
-                continue
-            self.kill_job(attempt, OptimizeJob.doing)
-            write_marker(log.store, shadow_path(name, attempt), {"reason": "another try compacts what pays now"})
-        return found
-
-    def _name(self, run: TaskRun) -> str:
-        return f"{self.hook.namespace}/{run.dag}/{run.label}"
-
-    def _optimize(self, shadow: Shadow, table_uri: str, shadow_uri: str, run: TaskRun) -> None:
-        from airflow_provider_onelake.engines.base import OptimizeJob
-
-        self.engine().optimize(
-            OptimizeJob(
-                table_uri=table_uri,
-                attempt=shadow.attempt,
-                shadow_uri=shadow_uri,
-                target_file_size=shadow.plan.target_file_size,
-                zorder_by=shadow.plan.zorder_by,
-                label=f"{run.label} compaction",
-                owner=run.owner(self.hook.namespace),
-            )
-        )
+            return {"table": str(table), "read_version": snapshot.version, **result}
 
     def _terms(self) -> Terms:
         from airflow_provider_onelake.maintenance.compaction import Terms

@@ -12,8 +12,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators._source_files import list_source
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
-from airflow_provider_onelake.operators.write import group_defaults
+from airflow_provider_onelake.operators._terms import check_rendered, group_defaults, is_final, terminal_errors_fail
 from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
 
@@ -177,7 +176,7 @@ class OneLakePlanOperator(SourceTemplates):
         from airflow_provider_onelake.planning.record import Division, make_plan
 
         plan = make_plan(
-            self.hook.delta_log(self.table).store,
+            self.hook.table(self.table).log.store,
             name,
             sizes,
             Division(by, column, tuple(paths)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.identity import Load
     from airflow_provider_onelake.staging.orphans import Orphan
+    from airflow_provider_onelake.table import Table
 
 _CHOOSING = ("publish", "on_conflict", "on_missing_writer")
 
@@ -137,18 +138,18 @@ class OneLakeReconcileOperator(BaseOperator):
                     "skipped": [],
                     "orphans": [],
                 }
-            log = self.hook.delta_log(self.table)
-            metrics = Metrics.of(context["ti"], self.hook.address(self.table))
-            show(self, context["ti"], TableLink, lambda: self.hook.table_page(self.table))
+            table = self.hook.table(self.table)
+            log, metrics = table.log, Metrics.of(context["ti"], table.address)
+            show(self, context["ti"], TableLink, table.page)
             load = self._load(context, tasks)
             roll, generations = self._begun(log, load, roll)
             # Runs of one partition share a load, and each run publishes only the generations that it began.
             own = generations if shares_its_name(context) else None
-            report, txns, partitions = self._reconcile(log, load, roll, own, metrics)
+            report, txns, partitions = self._reconcile(table, load, roll, own, metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)
             if (version := report.version) is not None:
-                show(self, context["ti"], CommitLink, lambda: self.hook.commit_page(self.table, version))
+                show(self, context["ti"], CommitLink, partial(table.commit_page, version))
             result = {**report.to_json(), "skipped": list(roll.skipped), "orphans": [attrs.asdict(one) for one in left]}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
@@ -166,12 +167,11 @@ class OneLakeReconcileOperator(BaseOperator):
         return facets_of(self._lineage)
 
     def _reconcile(
-        self, log: DeltaLog, load: Load, roll: Roll, own: Mapping[str, int] | None, metrics: Metrics
+        self, table: Table, load: Load, roll: Roll, own: Mapping[str, int] | None, metrics: Metrics
     ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
-        from airflow_provider_onelake.commit.policy import Policy
+        from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
         from airflow_provider_onelake.commit.publish import Publication
-        from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
-        from airflow_provider_onelake.staging.spec import PublishMode
+        from airflow_provider_onelake.commit.reconcile import reconcile
 
         publications: list[Publication] = []
 
@@ -180,7 +180,7 @@ class OneLakeReconcileOperator(BaseOperator):
             metrics.published(publication)
 
         report = reconcile(
-            self.hook.committer(log, self.table, observe),
+            table.committer(observe),
             load,
             roll.named,
             publish=PublishMode(self.publish),
@@ -191,16 +191,15 @@ class OneLakeReconcileOperator(BaseOperator):
         )
         for outcome in report.outcomes:
             where = "" if outcome.version is None else f" in version {outcome.version}, {outcome.rows_published} rows"
-            self.log.info("%s: writer %s: %s%s", log.table, outcome.writer, outcome.status, where)
+            self.log.info("%s: writer %s: %s%s", table, outcome.writer, outcome.status, where)
             for decision in (*outcome.decisions, *outcome.aftermath):
-                self.log.warning("%s: writer %s: %s", log.table, outcome.writer, decision)
-        snapshot = log.snapshot()
-        table = Lineage(table=self.hook.address(self.table))
-        self._lineage = lineage_of(lambda: table.with_snapshot(snapshot).with_publications(publications))
-        stored = snapshot.txns if snapshot is not None else {}
+                self.log.warning("%s: writer %s: %s", table, outcome.writer, decision)
+        snapshot = table.log.snapshot()
+        lineage = Lineage(table=table.address)
+        self._lineage = lineage_of(lambda: lineage.with_snapshot(snapshot).with_publications(publications))
         app_ids = [load.writer(key).app_id for key in roll.named]
-        txns = {app_id: stored[app_id] for app_id in app_ids if app_id in stored}
-        return report, txns, report.touched_partitions(log)
+        txns = {app_id: snapshot.txns[app_id] for app_id in app_ids if app_id in snapshot.txns}
+        return report, txns, report.touched_partitions(table.log)
 
     def _begun(self, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int]]:
         """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.
@@ -231,7 +230,6 @@ class OneLakeReconcileOperator(BaseOperator):
         from airflow_provider_onelake.staging.orphans import orphans
 
         snapshot = log.snapshot()
-        assert snapshot is not None
         found = [
             orphan
             for orphan in orphans(log, load, {*names.keys, *named}, {*names.groups, load.group}, snapshot)

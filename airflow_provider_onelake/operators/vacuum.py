@@ -10,20 +10,14 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
+from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.maintenance.vacuum import Plan, Terms
-
-# The stores on which Spark's own commit is safe with several drivers. There Spark records the VACUUM in the log
-# (protocol: no Spark commit to the shared log).
-_LOGGED_ON = ("onelake", "adls")
-_NAMES = 10
-_MOST = 50
+    from airflow_provider_onelake.maintenance.vacuum import Terms
 
 Versions = Sequence[int | str] | str | int | None
 
@@ -113,82 +107,18 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a guard refused; nothing was deleted and nothing is retried.
         """
-        from airflow_provider_onelake.engines.base import VacuumJob
-        from airflow_provider_onelake.maintenance.vacuum import plan
+        from airflow_provider_onelake.work.vacuum import Vacuum
 
         with terminal_errors_fail():
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
-            terms, run = self._terms(), TaskRun.of(context)
-            log = self.hook.delta_log(self.table)
-            self.begin(context)
-            if not self.only_dry_run:
-                self._record(log, terms, f"{run.dag}.{run.label}")
-                for attempt in self.left_at_work(run.owner(self.hook.namespace), VacuumJob.doing):
-                    # Wait for an earlier try's job before planning, so that the plan leaves out what it deletes.
-                    self.wait_for_job(attempt, VacuumJob.doing)
-            todo = plan(log, terms)
-            result = {"dry_run": self.only_dry_run, **describe(todo)}
-            self._say(todo, result)
+            terms, table = self._terms(), self.begin(context)
+            vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)
             if self.only_dry_run:
-                return result
-            result |= self._delete(log, todo, run)
-            self.metrics.vacuumed(result)
+                return vacuum.preview()
+            result = vacuum.vacuum()
+            Metrics.of(context["ti"], table.address).vacuumed(result)
             return result
-
-    def _record(self, log: DeltaLog, terms: Terms, by: str) -> None:
-        from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
-
-        for version in terms.keep_versions:
-            self.log.info("%s: %s stays readable", log.table, pin_version(log, version, by))
-        for version in terms.release_versions:
-            release_version(log, version)
-
-    def _say(self, todo: Plan, result: dict[str, Any]) -> None:
-        say = self.log.info
-        say("%s at version %d: %d files of %d bytes are to go", todo.table, todo.version, result["files"], todo.bytes)
-        if result["files"]:
-            say("The oldest is of %s, the newest of %s", result["oldest"], result["newest"])
-            say("Such as %s", ", ".join(result["examples"]))
-        say("Nothing that was needed since %s goes: %s", result["before"], todo.held_by or "the table's retention")
-        for staged in todo.in_flight[:_MOST]:
-            say("Spared: %s (%s)", staged.path, staged.owner)
-        for pinned in todo.pinned:
-            say("Spared: %s", pinned)
-        for staged in todo.abandoned[:_MOST]:
-            self.log.warning("%s of %s was abandoned %s ago", staged.path, staged.owner, staged.age)
-        for note in todo.notes[:_MOST]:
-            self.log.warning("%s", note)
-
-    def _delete(self, log: DeltaLog, todo: Plan, run: TaskRun) -> dict[str, Any]:
-        from airflow_provider_onelake.maintenance.vacuum import carry_out
-        from airflow_provider_onelake.staging.clean_up import clean_up
-
-        self.check_not_stopped()
-        cleaned = clean_up(log, todo.abandoned_after)
-        result: dict[str, Any] = {"logs_deleted": len(cleaned)}
-        if not todo.candidates:
-            return result
-        outcome = carry_out(log.store, todo, run.attempt, lambda path: self._spark_vacuum(path, run))
-        self.log.info("%s: %d files of %d bytes went", log.table, len(outcome.deleted), outcome.bytes)
-        if outcome.left:
-            self.log.warning("Spark left %d files, such as %s", len(outcome.left), outcome.left[0].path)
-        return {**result, "files": len(outcome.deleted), "bytes": outcome.bytes, "left": len(outcome.left)}
-
-    def _spark_vacuum(self, inventory: str, run: TaskRun) -> None:
-        from airflow_provider_onelake.engines.base import VacuumJob
-
-        address = self.hook.address(self.table)
-        self.engine().vacuum(
-            VacuumJob(
-                table_uri=address.spark_uri,
-                attempt=run.attempt,
-                inventory_uri=address.child(*inventory.split("/")).spark_uri,
-                log_entries=address.kind in _LOGGED_ON,
-                label=f"{run.label} vacuum",
-                owner=run.owner(self.hook.namespace),
-            )
-        )
 
     def _terms(self) -> Terms:
         from airflow_provider_onelake.maintenance.vacuum import Terms
@@ -204,38 +134,6 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             abandoned_after=self.abandoned_after,
             allow_retention_below_seven_days=self.allow_retention_below_seven_days,
         )
-
-
-def describe(todo: Plan) -> dict[str, Any]:
-    """Return what a vacuum is to do.
-
-    :param todo: the plan of the vacuum.
-    :returns: plain JSON, with the first names only.
-    """
-    times = [info.modified for info in todo.candidates]
-    return {
-        "table": todo.table,
-        "version": todo.version,
-        "lite": todo.lite,
-        "retention_days": todo.retention_days,
-        "before": todo.before.isoformat(),
-        "held_by": todo.held_by,
-        "files": len(todo.candidates),
-        "bytes": todo.bytes,
-        "left": 0,
-        "oldest": min(times).isoformat() if times else None,
-        "newest": max(times).isoformat() if times else None,
-        "examples": [info.path for info in todo.candidates[:_NAMES]],
-        "spared_files": todo.spared_files,
-        "spared_bytes": todo.spared_bytes,
-        "in_flight": [{"path": staged.path, "owner": staged.owner} for staged in todo.in_flight[:_MOST]],
-        "in_flight_count": len(todo.in_flight),
-        "abandoned": [{"path": staged.path, "owner": staged.owner} for staged in todo.abandoned[:_MOST]],
-        "abandoned_count": len(todo.abandoned),
-        "kept_versions": [pinned.version for pinned in todo.pinned],
-        "logs_deleted": 0,
-        "notes": list(todo.notes[:_MOST]),
-    }
 
 
 def _versions(name: str, value: Versions) -> tuple[int, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import attrs
-
-from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
+from airflow_provider_onelake.choices import CHOICES, Policy
+from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
+from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._roll import (
     OUR_LABEL,
     WRITER_XCOM,
@@ -29,25 +29,27 @@ from airflow_provider_onelake.operators._terms import (
     check_choice,
     check_rendered,
     check_steps,
-    fingerprint,
+    group_defaults,
     is_final,
-    partition_columns,
     terminal_errors_fail,
 )
-from airflow_provider_onelake.operators._writing import Writing
-from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
 from airflow_provider_onelake.sources import FileSource, Source
+from airflow_provider_onelake.work.terms import (
+    CONNECTIONS,
+    DEFAULTS,
+    TEMPLATED,
+    PartitionBy,
+    WriteTerms,
+    partition_columns,
+)
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Context
 
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.staging.identity import WriterIdentity
     from airflow_provider_onelake.staging.spec import WriteSpec
-
-_CHOOSING = ("mode", "publish", "rows_outside", "on_rerun", "schema_evolution", "on_conflict")
-_ON_CONFLICT = "last_writer_wins"
-_TEXTS = ("table", "where", "writer", "replace_where", "covers", "schema")
+    from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.results import Written
 
 
 class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
@@ -151,26 +153,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         Default: a label that shows the writer's key. Airflow renders it.
     """
 
-    template_fields: Collection[str] = (
-        "table",
-        "source",
-        "steps",
-        "where",
-        "files",
-        "writer",
-        "mode",
-        "replace_where",
-        "covers",
-        "rows_outside",
-        "publish",
-        "on_rerun",
-        "on_conflict",
-        "partition_by",
-        "generated_columns",
-        "table_properties",
-        "schema",
-        "schema_evolution",
-    )
+    template_fields: Collection[str] = TEMPLATED
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {
         "source": "json",
@@ -181,6 +164,16 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "schema": "sql",
     }
     ui_color = "#e3f0e8"
+
+    # Set by the names in WriteTerms.
+    source: Source
+    steps: Mapping[str, str]
+    files: Sequence[str] | None
+    mode: str
+    replace_where: str | None
+    publish: str
+    partition_by: PartitionBy | None
+    target_file_size: int | None
 
     def __init__(
         self,
@@ -200,7 +193,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         publish: str | None = None,
         on_rerun: str | None = None,
         on_conflict: str | None = None,
-        partition_by: str | Sequence[str] | Mapping[str, str] | None = None,
+        partition_by: PartitionBy | None = None,
         generated_columns: Mapping[str, str] | None = None,
         table_properties: Mapping[str, str] | None = None,
         schema: str | None = None,
@@ -215,34 +208,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(map_index_template=map_index_template, deferrable=deferrable, **kwargs)
-        group = group_defaults(self)
-        self.table: str = table or group.get("table") or ""
-        self.source = source
-        self.steps = steps or {}
-        self.where = where
-        self.files = files
-        self.max_bytes = max_bytes
-        self.writer = writer
-        self.mode = mode or group.get("mode") or "append"
-        self.replace_where = replace_where or group.get("replace_where")
-        self.covers = covers or group.get("covers")
-        self.rows_outside = rows_outside or group.get("rows_outside") or "set_aside"
-        self.allow_empty = bool(group.get("allow_empty") if allow_empty is None else allow_empty)
-        self.publish = publish or group.get("publish") or "each"
-        self.on_rerun = on_rerun or group.get("on_rerun")
-        self.on_conflict: str | None = on_conflict or group.get("on_conflict")
-        self.partition_by = group.get("partition_by") if partition_by is None else partition_by
-        self.generated_columns = generated_columns or group.get("generated_columns") or {}
-        self.table_properties = table_properties or group.get("table_properties") or {}
-        self.schema = schema or group.get("schema")
-        self.schema_evolution = schema_evolution or group.get("schema_evolution") or "none"
-        self.target_file_size = group.get("target_file_size") if target_file_size is None else target_file_size
-        self.preflight = group.get("preflight") is not False if preflight is None else preflight
-        self.onelake_conn_id = onelake_conn_id or group.get("onelake_conn_id") or self.onelake_conn_id
-        self.spark_conn_id = spark_conn_id or group.get("spark_conn_id") or self.spark_conn_id
-        self.spark_timeout = group.get("spark_timeout") if spark_timeout is None else spark_timeout
-        if deferrable is None and group.get("deferrable") is not None:
-            self.deferrable = bool(group["deferrable"])
+        given, group = locals(), group_defaults(self)
+        for name, default in (*DEFAULTS.items(), *((name, getattr(self, name)) for name in CONNECTIONS)):
+            setattr(self, name, _first_given(name, given, group, default))
         self._check()
 
     def _check(self) -> None:
@@ -253,7 +221,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError(f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource.")
         if self.files is not None and is_final(self.source) and not isinstance(self.source, FileSource):
             raise InvalidWriteError(f"{self.task_id}: `files` are the paths of a FileSource, not of {self.source!r}.")
-        for name in _CHOOSING:
+        for name in CHOICES.keys() & DEFAULTS.keys():
             check_choice(name, getattr(self, name))
         if is_final(self.partition_by):
             partition_columns(self.partition_by)
@@ -293,37 +261,54 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
         from airflow_provider_onelake.staging.claims import begin
+        from airflow_provider_onelake.work.write import write
 
         with terminal_errors_fail():
-            self._check_rendered()
-            run, deed = TaskRun.of(context), deed_of(context)
-            key = self._key(context, run)
+            terms, run, deed = self.terms(), TaskRun.of(context), deed_of(context)
+            key = self._key(terms, context, run)
             # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]
             identity = {"writer": key, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
             more = {"deed": deed.id, "clears": clears_of(context), "map_index": run.map_index}
             context["ti"].xcom_push(key=WRITER_XCOM, value={**identity, **more})
             settler = self._check_published()
-            files = seen_files(self.source, self.hook)
-            self._check_size(files)
-            log = self.hook.delta_log(self.table)
-            self.begin(context)
+            files = seen_files(terms.source, self.hook)
+            terms.check_size(files, self.task_id)
+            table = self.begin(context)
             who = run.load(self.hook.namespace).writer(key)
-            generation = begin(log, who, deed, prove=self.preflight, is_rival=rivals(context))
-            spec = self._spec(run, who, generation, files)
-            self._check_orphans(context, log, spec)
-            self.log.info("Writer %s of %s: generation %d, attempt %s", key, log.table, generation, run.attempt)
-            policy = (self.on_conflict or _ON_CONFLICT) if settler is None else None
-            done = Writing(self, log, policy).run(spec)
-            self.metrics.written(done)
-            self.show_commit(done["version"])
-            self._lineage = lineage_of(lambda: self._lineage_of(log, done))
-            return {**identity, "table": log.table, "mode": spec.mode.value, **done}
+            generation = begin(table.log, who, deed, prove=terms.preflight, is_rival=rivals(context))
+            spec = terms.spec(who, run, generation, files)
+            self._check_orphans(context, table.log, spec)
+            self.log.info("Writer %s of %s: generation %d, attempt %s", key, table, generation, run.attempt)
+            policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
+            metrics = Metrics.of(context["ti"], table.address)
+            done = write(spec, terms, table, self.spark, metrics, policy)
+            result = {**identity, "table": str(table), "mode": spec.mode.value, **done.to_json()}
+            metrics.written(result)
+            self.show_commit(done.version)
+            self._lineage = lineage_of(lambda: self._lineage_of(table, terms, done))
+            return result
 
-    def _key(self, context: Context, run: TaskRun) -> str:
+    def terms(self) -> WriteTerms:
+        """Return what is asked, once Airflow has rendered it.
+
+        :raises InvalidWriteError: a parameter is wrong, or still holds a template.
+        """
+        self.check_partition_key()
+        for name, default in DEFAULTS.items():
+            value = getattr(self, name)
+            if name in TEMPLATED:
+                check_rendered(name, value)
+            # A template that renders to an empty text, such as one with an {% if %}, counts as not given.
+            if isinstance(value, str) and name != "partition_by":
+                setattr(self, name, value.strip() or default)
+        self._check()
+        return WriteTerms(**{name: getattr(self, name) for name in DEFAULTS}).restricted(self.task_id)
+
+    def _key(self, terms: WriteTerms, context: Context, run: TaskRun) -> str:
         """Return the writer's key: the parameter ``writer``, else one that is made from the task's id or label."""
-        if self.writer:
-            return self.writer
+        if terms.writer:
+            return terms.writer
         if run.map_index < 0:
             return default_key(self)
         key = label_key(self, context)
@@ -340,90 +325,20 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         names = names_of(context, spec.identity.load.group, {spec.task: spec.identity.key})
         check_no_orphans(log, spec, names.keys, names.groups, complete=names.complete)
 
-    def _check_rendered(self) -> None:
-        """Check the rendered parameters, use the defaults for empty ones, and restrict the source to ``files``."""
-        self.check_partition_key()
-        for name in ("source", "steps", "files", "partition_by", *_TEXTS, *_CHOOSING):
-            check_rendered(name, getattr(self, name))
-        # A template that renders to an empty text, such as one with an {% if %}, counts as not given.
-        for name in (*_TEXTS, *_CHOOSING):
-            setattr(self, name, (getattr(self, name) or "").strip() or None)
-        self.mode, self.publish = self.mode or "append", self.publish or "each"
-        self.rows_outside = self.rows_outside or "set_aside"
-        self.schema_evolution = self.schema_evolution or "none"
-        self._check()
-        if self.files is not None and isinstance(self.source, FileSource):
-            self.source = self._planned(self.source, self.files)
-
-    def _planned(self, source: FileSource, files: Sequence[str]) -> FileSource:
-        """Return the source with the writer's files only, but with the same columns as the whole source."""
-        reading = base_of(source.paths, files, source.options)
-        if reading.conflict:
-            raise InvalidWriteError(
-                f"`files` of {self.task_id} cannot be read together: {reading.conflict}. Nothing was staged."
-            )
-        options = dict(source.options)
-        if reading.base is not None and "basepath" not in map(str.lower, options):
-            # Without basePath, Spark reads no partition columns from the directory names of a single file.
-            options["basePath"] = reading.base
-        return attrs.evolve(source, path=list(files), options=options)
-
-    def _check_size(self, files: Collection[SourceFile]) -> None:
-        """Refuse a source that has become larger than ``max_bytes`` since it was planned."""
-        if self.max_bytes is None:
-            return
-        size = sum(file.size for file in files)
-        if size > self.max_bytes:
-            raise SourceGrewError(
-                f"The source of {self.task_id} has {size} bytes now, above max_bytes={self.max_bytes}. Nothing was "
-                "staged: clear the plan, which then says what else there is, or raise max_bytes."
-            )
-
-    def _lineage_of(self, log: DeltaLog, done: Mapping[str, Any]) -> Lineage:
+    @staticmethod
+    def _lineage_of(table: Table, terms: WriteTerms, done: Written) -> Lineage:
         found = Lineage(
-            table=self.hook.address(self.table),
-            inputs=inputs_of(self.source, self.steps),
-            read_version=done["read_version"] if done.get("reads_target") else None,
+            table=table.address,
+            inputs=inputs_of(terms.source, terms.steps),
+            read_version=done.buffer.read_version if done.buffer is not None and done.buffer.reads_target else None,
         )
-        return found.with_snapshot(log.snapshot()).with_publications(self._publications)
-
-    def _spec(self, run: TaskRun, who: WriterIdentity, generation: int, files: Collection[SourceFile]) -> WriteSpec:
-        from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
-
-        on_rerun = {"on_rerun": OnRerun(self.on_rerun)} if self.on_rerun else {}
-        return WriteSpec(
-            identity=who,
-            attempt=run.attempt,
-            generation=generation,
-            task=run.label,
-            mode=Mode(self.mode),
-            replace_where=self.replace_where,
-            covers=self.covers,
-            rows_outside=RowsOutside(self.rows_outside),
-            allow_empty=self.allow_empty,
-            publish=PublishMode(self.publish),
-            fingerprint=fingerprint(
-                self.source,
-                files,
-                steps=list(self.steps.items()),
-                where=self.where,
-                covers=self.covers,
-                into=self.replace_where,
-            ),
-            **on_rerun,
-        )
+        return found.with_snapshot(table.log.snapshot()).with_publications(done.publications)
 
 
-def group_defaults(task: BaseOperator) -> Mapping[str, Any]:
-    """Return the defaults that the closest write group around a task gives to its writers.
-
-    :param task: any task.
-    :returns: parameters by name; an empty mapping outside of a write group.
-    """
-    group = task.task_group
-    while group is not None and not group.is_root:
-        defaults = getattr(group, "write_defaults", None)
-        if defaults is not None:
-            return dict(defaults)
-        group = group.parent_group
-    return {}
+def _first_given(name: str, given: Mapping[str, Any], group: Mapping[str, Any], default: Any) -> Any:
+    """Return the value of a parameter: what the writer is given, else what its group has, else the default."""
+    for value in (given[name], group.get(name)):
+        # An empty text counts as not given, but for `partition_by`, where it stands for no partition columns.
+        if value is not None and (name == "partition_by" or value not in ("", {})):
+            return value
+    return dict(default) if isinstance(default, dict) else default

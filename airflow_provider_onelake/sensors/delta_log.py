@@ -11,7 +11,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_one_thing
+from airflow_provider_onelake.following.watch import Awaited, LogWatch, check_one_thing, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, write_group
 from airflow_provider_onelake.operators._terms import is_final, terminal_errors_fail
@@ -204,7 +204,7 @@ class DeltaLogSensor(BaseSensorOperator):
             fresher_than=_seconds(self.fresher_than),
         )
         after = _number("after", self.after) if seen is None else int(seen)
-        return LogWatch(hook.delta_log(self.table), awaited, after)
+        return watch_for(hook.table(self.table).log, awaited, after)
 
     def _txns(self, context: Context, namespace: str) -> Mapping[str, int] | None:
         if self.writers is None:

@@ -1,8 +1,8 @@
-"""The driver of a submitted job: reads a plan, runs the job, writes a verdict.
+"""The driver of a submitted job: reads what to do, does it, and writes how it went.
 
-    spark-submit … --py-files <zip of spark_jobs> main.py <plan> <verdict>
+    spark-submit … --py-files <zip of spark_jobs> main.py <job.json> <result.json>
 
-Plan and verdict are JSON, each at a local path or at an address that this Spark can read and write. The verdict says
+Both are JSON, each at a local path or at an address that this Spark can read and write. The result says
 what the job returned, or what was wrong in Spark's own terms; what that means is decided by whoever submitted. Works in
 any deploy mode, also started a second time by a cluster that restarts drivers: every job can be done twice.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ALIVE", "CONNECT_VARIABLES", "ENVIRONMENT", "FORMAT", "JOBS", "main"]
 
 FORMAT = 1
-"""Of plans and verdicts. Both are written and read by one version of the package, so another one is an accident."""
+"""Of jobs and results. Both are written and read by one version of the package, so another one is an accident."""
 
 ALIVE = "ONELAKE_SUBMITTER_ALIVE"
 """Environment variable: a file that whoever submitted keeps locked for as long as it lives."""
@@ -58,13 +58,13 @@ JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] 
 """What runs on Spark, by kind of job."""
 
 
-def main(plan: str, verdict: str) -> int:
+def main(job: str, result: str) -> int:
     """Run one job.
 
-    :param plan: where the plan is.
-    :param verdict: where the verdict goes; one that is there is replaced.
+    :param job: where the job file is.
+    :param result: where the result goes; one that is there is replaced.
     :returns: the process's status: 0 for a job that was done, or that was not to be done any more.
-    :raises Exception: the verdict could not be written.
+    :raises Exception: the result could not be written.
     """
     alive = os.environ.get(ALIVE)
     end_with(alive)
@@ -73,19 +73,19 @@ def main(plan: str, verdict: str) -> int:
         spark = _session()
         if alive is None:
             # The submitter may have died before it learnt the driver's id, so write the id first.
-            _write(spark, verdict, json.dumps({"format": FORMAT, "driver": _driver(spark)}))
+            _write(spark, result, json.dumps({"format": FORMAT, "driver": _driver(spark)}))
         _check_delta(spark)
-        todo = _read(spark, plan)
+        todo = _read(spark, job)
         if todo is None:
-            # The plan is read after the id was written: either the submitter saw the id, or the plan is gone here.
-            print("The plan was taken back: nobody wants this job, or another driver does it.", file=sys.stderr)
+            # The job file is read after the id was written: either the submitter saw the id, or the file is gone here.
+            print("The job file was taken back: nobody wants this job, or another driver does it.", file=sys.stderr)
             _end(spark)
             return 0
         said = {"result": _run(spark, json.loads(todo))}
     except Exception as error:
         said = {"error": {**describe(error), "starting": spark is None}}
         print(f"The job failed: {said['error']['message']}", file=sys.stderr)
-    _write(spark, verdict, json.dumps({"format": FORMAT, **said}))
+    _write(spark, result, json.dumps({"format": FORMAT, **said}))
     if spark is not None:
         _end(spark)
     return 0 if "result" in said else 1
@@ -117,7 +117,7 @@ def describe(error: BaseException) -> dict[str, Any]:
 def end_with(alive: str | None) -> None:
     """End this process and the JVM above it as soon as whoever submitted them has died.
 
-    Nobody would read the verdict, and a retry starts another. It has then let go of the lock, however it died.
+    Nobody would read the result, and a retry starts another. It has then let go of the lock, however it died.
 
     :param alive: the file that is locked, ``None`` where the driver is to outlive whoever submitted.
     """
@@ -133,10 +133,10 @@ def end_with(alive: str | None) -> None:
     threading.Thread(target=wait, name="submitter-alive", daemon=True).start()
 
 
-def _run(spark: SparkSession, plan: Mapping[str, Any]) -> dict[str, Any]:
-    if plan["format"] != FORMAT:
-        raise ValueError(f"The plan has format {plan['format']}; these are jobs of format {FORMAT}.")
-    return JOBS[plan["kind"]](spark, plan["job"])
+def _run(spark: SparkSession, todo: Mapping[str, Any]) -> dict[str, Any]:
+    if todo["format"] != FORMAT:
+        raise ValueError(f"The job file has format {todo['format']}; these are jobs of format {FORMAT}.")
+    return JOBS[todo["kind"]](spark, todo["job"])
 
 
 def _session() -> SparkSession:
@@ -202,7 +202,7 @@ def _read(spark: SparkSession, place: str) -> str | None:
 def _write(spark: SparkSession | None, place: str, text: str) -> None:
     if not _SCHEME.match(place):
         path = Path(place)
-        # Replace the file in one step, because the submitter may read the verdict at any time.
+        # Replace the file in one step, because the submitter may read the result at any time.
         path.with_suffix(".part").write_text(text)
         path.with_suffix(".part").replace(path)
     elif spark is not None:

@@ -119,7 +119,7 @@ def begin(
     :raises DuplicateWriterError: another task of the run has the key.
     :raises ZombieWriterError: a later deed has claimed the key.
     """
-    snapshot = log.snapshot()
+    snapshot = log.snapshot_or_none()
     # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
     while True:

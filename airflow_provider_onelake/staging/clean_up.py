@@ -87,7 +87,7 @@ def clean_up(log: DeltaLog, older_than: timedelta) -> list[Staged]:
     """
     check_age(older_than)
     listing = list(log.store.list(STAGED_DIRECTORY))
-    snapshot = log.snapshot()
+    snapshot = log.snapshot_or_none()
     if snapshot is None:
         return []
     cleaned = []

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, OnRerun
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
 from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
 from airflow_provider_onelake.staging.identity import writers_among
 from airflow_provider_onelake.staging.published import aftermath, find_published
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -73,7 +73,7 @@ def orphans(
 
 def is_new_beside_others(log: DeltaLog, identity: WriterIdentity) -> bool:
     """Say whether a writer has published nothing in its run while others have: only then it may be a renamed one."""
-    snapshot = log.snapshot()
+    snapshot = log.snapshot_or_none()
     if snapshot is None or identity.app_id in snapshot.txns:
         return False
     return any(True for _ in _of_run(identity.load, snapshot))
@@ -92,7 +92,7 @@ def check_no_orphans(
     :param complete: whether ``keys`` has all keys; where some tasks have not said theirs yet, only a warning is logged.
     :raises OrphanWriterError: the run published under a name that no task has any more.
     """
-    snapshot = log.snapshot()
+    snapshot = log.snapshot_or_none()
     if snapshot is None or not is_new_beside_others(log, spec.identity):
         return
     load, key = spec.identity.load, spec.identity.key

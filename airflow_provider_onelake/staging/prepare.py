@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, OnRerun
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -18,7 +19,6 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     LogGapError,
     RerunRefusedError,
-    TableNotFoundError,
     ZombieWriterError,
 )
 from airflow_provider_onelake.log.commits import FORMAT
@@ -45,7 +45,7 @@ from airflow_provider_onelake.staging.published import (
     find_published,
     restored_away,
 )
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -120,8 +120,6 @@ def prepare(
     :raises BufferInvalidError: the writer's claim, or the buffer of this very attempt, is damaged.
     """
     snapshot = log.snapshot()
-    if snapshot is None:
-        raise TableNotFoundError(f"There is no Delta table at {log.table}.")
     snapshot.check_supported(log.table)
     _check_terms(log, spec, snapshot)
     claim(log, spec, prove=prove)

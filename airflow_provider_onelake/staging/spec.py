@@ -3,66 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, OnRerun, PublishMode, RowsOutside
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
-
-
-class Mode(StrEnum):
-    """What a write does to what is there."""
-
-    APPEND = "append"
-    OVERWRITE = "overwrite"
-    OVERWRITE_PARTITIONS = "overwrite_partitions"
-    REPLACE_WHERE = "replace_where"
-
-
-class OnRerun(StrEnum):
-    """What a deliberate rerun of committed work does."""
-
-    SKIP = "skip"
-    REPLACE = "replace"
-    APPEND = "append"
-
-
-class RowsOutside(StrEnum):
-    """What happens to rows outside what a writer covers."""
-
-    SET_ASIDE = "set_aside"
-    REFUSE = "refuse"
-
-
-class PublishMode(StrEnum):
-    """When buffers become visible."""
-
-    EACH = "each"
-    TOGETHER = "together"
-
-
-_Choice = TypeVar("_Choice", bound=StrEnum)
-
-
-def choice(kind: type[_Choice], value: str, parameter: str) -> _Choice:
-    """Return a member of a choice, or refuse the value by name.
-
-    :param kind: the choice.
-    :param value: as the user wrote it.
-    :param parameter: what the user called it.
-    :raises InvalidWriteError: the value is not allowed; the message names those that are.
-    """
-    try:
-        return kind(value)
-    except ValueError:
-        allowed = ", ".join(member.value for member in kind)
-        raise InvalidWriteError(
-            f"{parameter}={value!r} is unknown; it is one of {allowed}. Nothing was staged."
-        ) from None
 
 
 @attrs.frozen(kw_only=True)

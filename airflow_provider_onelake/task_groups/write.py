@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg
 
+from airflow_provider_onelake.choices import CHOICES
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
@@ -19,29 +20,7 @@ from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
-
-_FOR_WRITERS = (
-    "table",
-    "mode",
-    "replace_where",
-    "covers",
-    "rows_outside",
-    "allow_empty",
-    "publish",
-    "on_rerun",
-    "on_conflict",
-    "partition_by",
-    "generated_columns",
-    "table_properties",
-    "schema",
-    "schema_evolution",
-    "target_file_size",
-    "preflight",
-    "onelake_conn_id",
-    "spark_conn_id",
-    "spark_timeout",
-    "deferrable",
-)
+from airflow_provider_onelake.work.terms import OF_GROUP
 
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"
@@ -110,15 +89,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     vacuum: bool | Mapping[str, Any] = False
 
     def __attrs_post_init__(self) -> None:
-        for name in (
-            "mode",
-            "publish",
-            "rows_outside",
-            "on_rerun",
-            "schema_evolution",
-            "on_conflict",
-            "on_missing_writer",
-        ):
+        for name in CHOICES:
             check_choice(name, getattr(self, name))
         if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
             raise InvalidWriteError(f"pool={self.pool!r}: a pool's name; Airflow renders no templates in it.")
@@ -130,7 +101,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
         They are not Airflow's ``default_args``, which would apply to every operator with a ``table`` or a ``mode``.
         """
-        return {name: getattr(self, name) for name in _FOR_WRITERS if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in OF_GROUP if getattr(self, name) is not None}
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None

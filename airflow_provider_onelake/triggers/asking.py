@@ -69,4 +69,4 @@ async def open_log(table: str, onelake_conn_id: str) -> DeltaLog:
             f"Airflow does not give the connection {onelake_conn_id!r} ({type(error).__name__}): it is not defined, or "
             "the API server or the secrets backend did not answer."
         ) from error
-    return await asyncio.to_thread(hook.delta_log, table)
+    return await asyncio.to_thread(lambda: hook.table(table).log)

@@ -16,7 +16,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError,
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.asking import LONGEST_PAUSE, asking
-from airflow_provider_onelake.triggers.feed import Found, LogFeed, Poll, Seen, feed_of
+from airflow_provider_onelake.triggers.feed import Found, Poll, Position, feed_of
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
@@ -82,7 +82,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         self.after = after
         self.asset = asset
         self.poll_interval = poll_interval
-        self._kept: Seen | None = None
+        self._kept: Position | None = None
         self._confirmed = 0
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -132,65 +132,66 @@ class DeltaLogTrigger(BaseEventTrigger):
         :param shared_stream: the polls.
         :returns: the events.
         """
-        seen = self._kept = await self._watermark()
-        self._confirmed = 0 if seen is None else seen.version
-        making: int | None = None
+        position = self._kept = await self._watermark()
+        self._confirmed = 0 if position is None else position.version
+        incarnation: int | None = None
         trouble = _Trouble()
         async for poll in shared_stream:
             if poll.head < 0:
-                seen = seen or Seen(-1 if self.after is None else self.after)
-                poll.reached[self.keep] = seen
-                if seen.version not in (-1, self.after) and trouble.is_due("gone"):
+                position = poll.positions[self.keep] = position or Position(-1 if self.after is None else self.after)
+                if position.version not in (-1, self.after) and trouble.is_due("gone"):
                     self.log.warning(
-                        "%s: there is no table, and version %d was seen; waiting for it", self.table, seen.version
+                        "%s: there is no table, and version %d was seen; waiting for it", self.table, position.version
                     )
                 continue
             try:
-                if making != poll.making:
-                    seen = await self._place(poll, seen, making)
-                    making = poll.making
-                assert seen is not None
-                poll.reached[self.keep] = seen
-                async for found, event in self._read(poll, seen.version):
-                    if event is not None:
-                        yield event
-                    seen = poll.reached[self.keep] = Seen(found.commit.version, found.commit.digest)
+                if position is None:
+                    position = await self._first_position(poll)
+                elif await self._is_another_table(poll, position, incarnation):
+                    position = self._begin_again(poll, position)
+                incarnation = poll.incarnation
+                poll.positions[self.keep] = position
+                async for found in self._read(poll, position.version):
+                    told = await poll.feed.describe(found, self.filter)
+                    if told is not None:
+                        yield TriggerEvent(told)  # type: ignore[no-untyped-call]
+                    position = poll.positions[self.keep] = Position(found.commit.version, found.commit.digest)
             except OneLakeError as error:
                 # The next poll tries the same version again.
-                where = "" if seen is None else f"after version {seen.version}: "
+                where = "" if position is None else f"after version {position.version}: "
                 message = f"{self.table}: {where}{type(error).__name__}: {error}"
                 if trouble.is_due(message):
                     (self.log.warning if isinstance(error, TransientError) else self.log.error)(message)
             else:
                 trouble = _Trouble()
-                if seen.version < poll.head:
-                    poll.feed.hurry()
+                if position.version < poll.head:
+                    poll.feed.poll_soon()
 
-    async def _place(self, poll: Poll, seen: Seen | None, making: int | None) -> Seen:
-        """Return the version to continue after, at the watcher's first poll or when the table was made again."""
-        if seen is None:
-            version = poll.head if self.after is None else self.after
-            self._confirmed = version
-            return Seen(version, (await poll.feed.digest(version))[0] if 0 <= version <= poll.head else None)
-        again = making is not None
-        if not again and seen.version >= 0:
-            digest, _ = await poll.feed.digest(seen.version)
-            again = (
-                poll.head < seen.version != self.after
-                if digest is None
-                else seen.digest is not None and digest != seen.digest
-            )
-        if not again:
-            return seen
+    async def _first_position(self, poll: Poll) -> Position:
+        version = self._confirmed = poll.head if self.after is None else self.after
+        return Position(version, await poll.feed.digest(version) if 0 <= version <= poll.head else None)
+
+    async def _is_another_table(self, poll: Poll, position: Position, incarnation: int | None) -> bool:
+        """Say whether the table was made again since the last poll, or at the first poll, since the watermark."""
+        if incarnation is not None:
+            return incarnation != poll.incarnation
+        if position.version < 0:
+            return False
+        digest = await poll.feed.digest(position.version)
+        if digest is None:
+            return bool(poll.head < position.version != self.after)
+        return position.digest is not None and digest != position.digest
+
+    def _begin_again(self, poll: Poll, position: Position) -> Position:
         self.log.warning(
             "%s was dropped or made again: it has version %d, and the version %d that was seen is not the one that it "
             "has now, so all that comes is taken from its first version on.",
             self.table,
             poll.head,
-            seen.version,
+            position.version,
         )
         self._confirmed = -1
-        return Seen(-1)
+        return Position(-1)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Follow the log alone, for a triggerer that does not share streams.
@@ -208,31 +209,29 @@ class DeltaLogTrigger(BaseEventTrigger):
         async for event in self.filter_shared_stream(polls()):
             yield event
 
-    async def keep(self, seen: Seen) -> None:
+    async def keep(self, position: Position) -> None:
         """Store the watermark.
 
-        :param seen: the last version whose event Airflow has in its database.
+        :param position: the last version whose event Airflow has in its database.
         """
-        if seen == self._kept or self.asset_state_store is None:
+        if position == self._kept or self.asset_state_store is None:
             return
-        version = seen.version
         try:
             # While the triggerer stops, Airflow may no longer answer, so limit the wait.
-            await asyncio.wait_for(self._store().aset(self.watermark, attrs.asdict(seen)), _KEEP_SECONDS)
+            await asyncio.wait_for(self._store().aset(self.watermark, attrs.asdict(position)), _KEEP_SECONDS)
         except Exception as error:
             # Do not raise: that would end the poll of all watchers. The next poll stores the watermark, or after a
             # crash the events come again.
-            self.log.warning("%s: version %d could not be kept as seen: %r", self.table, version, error)
+            self.log.warning("%s: version %d could not be kept as seen: %r", self.table, position.version, error)
         else:
-            self._kept, self._confirmed = seen, version
+            self._kept, self._confirmed = position, position.version
 
-    async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[tuple[Found, TriggerEvent | None]]:
-        feed: LogFeed = poll.feed
+    async def _read(self, poll: Poll, cursor: int) -> AsyncIterator[Found]:
         most = min(poll.head, cursor + _A_POLL)
         if self.asset_state_store is not None:
             most = min(most, self._confirmed + IN_FLIGHT)
-        while cursor < most and (found := await feed.read(cursor + 1)) is not None:
-            if found.making != poll.making:
+        while cursor < most and (found := await poll.feed.read(cursor + 1)) is not None:
+            if found.incarnation != poll.incarnation:
                 # The table was made again since this poll. The next poll finds the version to continue after.
                 return
             cursor = found.commit.version
@@ -246,13 +245,9 @@ class DeltaLogTrigger(BaseEventTrigger):
                     last,
                     cursor,
                 )
-            yield found, await self._event(feed, found)
+            yield found
 
-    async def _event(self, feed: LogFeed, found: Found) -> TriggerEvent | None:
-        described = await feed.describe(found, self.filter)
-        return None if described is None else TriggerEvent(described)  # type: ignore[no-untyped-call]
-
-    async def _watermark(self) -> Seen | None:
+    async def _watermark(self) -> Position | None:
         if self.asset_state_store is None:
             return None
         try:
@@ -264,18 +259,25 @@ class DeltaLogTrigger(BaseEventTrigger):
             # Wait first, because the triggerer restarts a failed watcher at once.
             await asyncio.sleep(LONGEST_PAUSE)
             raise
-        return Seen(int(kept["version"]), kept.get("digest")) if isinstance(kept, dict) else None
+        return Position(int(kept["version"]), kept.get("digest")) if isinstance(kept, dict) else None
 
     async def _read_kept(self) -> Any:
-        return await self._store().aget(self.watermark)
+        try:
+            return await self._store().aget(self.watermark)
+        except ValueError:
+            if self.asset is not None:
+                raise
+            raise InvalidWriteError(
+                f"Several assets have equal watchers of {self.table}, which are one to Airflow, and how far each has "
+                "come cannot be kept. Nothing is lost: give each watcher its asset's name (asset=…)."
+            ) from None
 
     def _store(self) -> Any:
-        store = self.asset_state_store
-        assert store is not None
+        assert self.asset_state_store is not None
         if self.asset is None:
-            return _OfOneAsset(store, self.table)
+            return self.asset_state_store
         try:
-            return store[Asset.ref(name=self.asset)]
+            return self.asset_state_store[Asset.ref(name=self.asset)]
         except KeyError:
             raise InvalidWriteError(
                 f"The watcher of {self.table} says that its asset is {self.asset!r}, and it is another's. Nothing is "
@@ -299,23 +301,3 @@ class _Trouble:
             return False
         self._next = min(4 * self._next, self._next + _RAREST)
         return True
-
-
-class _OfOneAsset:
-    """The state store of a watcher that has one asset only."""
-
-    def __init__(self, store: Any, table: str) -> None:
-        self._accessors = store
-        self._table = table
-
-    async def aget(self, key: str) -> Any:
-        try:
-            return await self._accessors.aget(key)
-        except ValueError:
-            raise InvalidWriteError(
-                f"Several assets have equal watchers of {self._table}, which are one to Airflow, and how far each has "
-                "come cannot be kept. Nothing is lost: give each watcher its asset's name (asset=…)."
-            ) from None
-
-    async def aset(self, key: str, value: Any) -> None:
-        await self._accessors.aset(key, value)

@@ -69,7 +69,7 @@ class DriverTrigger(BaseTrigger):
         """
         deadline = time.monotonic() + self.seconds
         hook = await OneLakeHook.from_async(self.onelake_conn_id)
-        log = await asyncio.to_thread(hook.delta_log, self.table)
+        log = await asyncio.to_thread(lambda: hook.table(self.table).log)
         engine: type[Engine] = await asyncio.to_thread(resolve_name, self.engine)
         reason = f"no result for {self.seconds:.0f} s"
         while time.monotonic() < deadline:
@@ -87,7 +87,8 @@ class DriverTrigger(BaseTrigger):
         hook = await OneLakeHook.from_async(self.onelake_conn_id)
 
         def kill() -> None:
-            engine = engine_for(self.spark_conn_id, None, None, lambda: hook.delta_log(self.table).store)
-            engine.kill(hook.address(self.table).spark_uri, self.attempt, StageJob.doing)
+            table = hook.table(self.table)
+            engine = engine_for(self.spark_conn_id, None, None, lambda: table.log.store)
+            engine.kill(table.address.spark_uri, self.attempt, StageJob.doing)
 
         await asyncio.to_thread(kill)

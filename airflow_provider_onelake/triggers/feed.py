@@ -1,8 +1,17 @@
 """One poll of a table's log for all its watchers in a triggerer.
 
-Airflow runs one producer for all triggers with the same ``shared_stream_key``. The producer shares a *poll*: the newest
-version, and the feed that reads any version at or below it, each once for all watchers. So a watcher that joins late or
-was away catches up from its own watermark, and the poll does not have to begin at the slowest watcher.
+This is the life of a poll:
+
+1. *producer*: Airflow runs one :class:`LogFeed` for all triggers with the same ``shared_stream_key``. It looks for the
+   newest version, the head, and yields a :class:`Poll`.
+2. *watcher*: Airflow hands the poll to every watcher (:mod:`~airflow_provider_onelake.triggers.delta_log`). A watcher
+   asks the feed for the versions between its own position and the head. The feed reads each version once for all.
+3. *event*: for each commit that its filter takes, the watcher yields an event. It writes its position into the poll.
+4. *advance*: when Airflow has the events in its database, it hands the poll back to the feed.
+5. *keep*: the feed lets each watcher store its position as its watermark. A triggerer that starts again begins there.
+
+So a watcher that joins late or was away catches up from its own watermark, and the poll does not have to begin at the
+slowest watcher. A watcher that has not come up to the head asks the feed to poll again soon.
 """
 
 from __future__ import annotations
@@ -24,7 +33,7 @@ from airflow_provider_onelake.exceptions import (
     StoreNotFoundError,
     TerminalError,
 )
-from airflow_provider_onelake.following.watch import describe, describe_unreadable
+from airflow_provider_onelake.following.watch import LIST_EVERY, describe, describe_unreadable
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.triggers.asking import asking, open_log
 
@@ -36,16 +45,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-# After so many polls the log is listed, to tell "not yet" from "gone" (protocol: log gap).
-_LIST_EVERY = 20
 # The pause, in seconds, while a watcher has more to read than it may read in one poll.
-_HURRIED_PAUSE = 0.2
+_SHORT_PAUSE = 0.2
 
 _ASK_ANEW = (AccessDeniedError, CredentialsError, StoreNotFoundError)
 
 
 @attrs.frozen
-class Seen:
+class Position:
     """How far a watcher has read.
 
     :param version: the last version that the watcher read; -1 before the first.
@@ -57,7 +64,7 @@ class Seen:
     digest: str | None = None
 
 
-Keep = Callable[[Seen], Awaitable[None]]
+Keep = Callable[[Position], Awaitable[None]]
 
 
 @attrs.define
@@ -65,18 +72,18 @@ class Poll:
     """One poll. Airflow hands it from the producer to every watcher, and back when its events are in the database.
 
     :param head: the newest version; -1 if there is no table.
-    :param making: how often the table was made again since the feed began.
-    :param reached: how far each watcher has read, by the method that keeps the watcher's watermark.
+    :param incarnation: how often the table was made again since the feed began.
+    :param positions: how far each watcher has read, by the method that keeps the watcher's watermark.
     """
 
     feed: LogFeed
     head: int
-    making: int = 0
-    reached: dict[Keep, Seen] = attrs.field(factory=dict)
+    incarnation: int = 0
+    positions: dict[Keep, Position] = attrs.field(factory=dict)
 
     async def keep(self) -> None:
         """Let each watcher store its watermark. Call this only once Airflow has the poll's events in its database."""
-        for keep, seen in list(self.reached.items()):
+        for keep, seen in list(self.positions.items()):
             await keep(seen)
 
 
@@ -84,13 +91,13 @@ class Poll:
 class Found:
     """A commit that was read.
 
-    :param making: which making of the table the commit belongs to, see :class:`Poll`.
+    :param incarnation: which incarnation of the table the commit belongs to, see :class:`Poll`.
     :param missed: the first and the last of the versions before the commit that are no longer in the log.
     :param unreadable: why the log entry cannot be read. The commit is then empty.
     """
 
     commit: Commit
-    making: int
+    incarnation: int
     missed: tuple[int, int] | None = None
     unreadable: str | None = None
 
@@ -109,15 +116,15 @@ class LogFeed(SharedStreamProducer):
         self._log: DeltaLog | None = None
         # Watchers read in threads, and two threads must not use one log at the same time.
         self._reading = asyncio.Lock()
-        self._hurry = asyncio.Event()
+        self._soon = asyncio.Event()
         self._head = -1
         # The newest entry at the last poll that checked that the table is still the same. If its digest changes, the
         # table was made again.
-        self._anchor: Seen | None = None
-        self._making = 0
+        self._anchor: Position | None = None
+        self._incarnation = 0
         self._strange: int | None = None
         # The first poll lists the log.
-        self._looks = _LIST_EVERY
+        self._looks = LIST_EVERY
 
     async def open_stream(self) -> AsyncIterator[tuple[Poll, Poll]]:
         """Poll for ever.
@@ -126,14 +133,14 @@ class LogFeed(SharedStreamProducer):
         """
         while True:
             head: int = await asking(self.table, self.poll_interval, OneLakeError)(self._locked, self._look)
-            poll = Poll(self, head, self._making)
+            poll = Poll(self, head, self._incarnation)
             yield poll, poll
             try:
-                await asyncio.wait_for(self._hurry.wait(), self.poll_interval)
+                await asyncio.wait_for(self._soon.wait(), self.poll_interval)
             except TimeoutError:
                 continue
-            self._hurry.clear()
-            await asyncio.sleep(min(_HURRIED_PAUSE, self.poll_interval))
+            self._soon.clear()
+            await asyncio.sleep(min(_SHORT_PAUSE, self.poll_interval))
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Let the watchers store their watermarks. Airflow calls this when their events are in its database.
@@ -146,9 +153,9 @@ class LogFeed(SharedStreamProducer):
             if item.outcome.failed == 0:
                 await item.broker_payload.keep()
 
-    def hurry(self) -> None:
+    def poll_soon(self) -> None:
         """Poll again soon, because a watcher has not read up to the newest version."""
-        self._hurry.set()
+        self._soon.set()
 
     async def read(self, version: int) -> Found | None:
         """Read a version at or below the head. If it is gone, read the first later version that the log still has.
@@ -167,17 +174,12 @@ class LogFeed(SharedStreamProducer):
 
         return await self._locked(look)
 
-    async def digest(self, version: int) -> tuple[str | None, int]:
-        """Return the digest of a version's log entry.
+    async def digest(self, version: int) -> str | None:
+        """Return the digest of a version's log entry; ``None`` if there is no entry.
 
-        :returns: the digest, or ``None`` if there is no entry; and how often the table has been made again.
         :raises TransientError: the store does not answer.
         """
-
-        def look() -> tuple[str | None, int]:
-            return self._known_log().digest(version), self._making
-
-        return await self._locked(look)
+        return await self._locked(lambda: self._known_log().digest(version))
 
     async def describe(self, found: Found, wanted: CommitFilter) -> dict[str, Any] | None:
         """Describe a commit for an event. This runs in a thread, because it may read from the store.
@@ -190,15 +192,15 @@ class LogFeed(SharedStreamProducer):
         """
 
         def look() -> dict[str, Any] | None:
-            # Name the table as a load's event does, so that readers recognise one commit that comes in both events.
-            table = self._known_log().table
-            missed = list(found.missed) if found.missed is not None else None
             if found.unreadable is not None:
                 logger.error("%s It is told of by its version alone, as later ones are there.", found.unreadable)
-                return {"table": table, **describe_unreadable(found.commit.version), "missed": missed}
-            if not self._takes(wanted, found.commit):
+                told = describe_unreadable(found.commit.version)
+            elif self._takes(wanted, found.commit):
+                told = describe(found.commit, self._names())
+            else:
                 return None
-            return {"table": table, **describe(found.commit, self._names()), "missed": missed}
+            # Name the table as a load's event does, so that readers recognise one commit that comes in both events.
+            return {"table": self._known_log().table, **told, "missed": list(found.missed) if found.missed else None}
 
         return await self._locked(look)
 
@@ -223,12 +225,12 @@ class LogFeed(SharedStreamProducer):
     def _partitioning(self) -> Partitioning:
         from airflow_provider_onelake.log.partitions import Partitioning
 
-        snapshot = self._known_log().snapshot()
+        snapshot = self._known_log().snapshot_or_none()
         return Partitioning({}) if snapshot is None else snapshot.partitioning
 
     def _look(self) -> int:
         self._looks += 1
-        due = self._looks >= _LIST_EVERY
+        due = self._looks >= LIST_EVERY
         if not due and not self._is_there(self._head + 1):
             return self._head
         # The table may have been made again: entry N+1 may not continue the N entries that we cached.
@@ -249,7 +251,7 @@ class LogFeed(SharedStreamProducer):
             self._log = log = type(log)(log.store, log.table, log.clock)
             self._head = log.newest_listed()
             if self._head >= 0 and not self._is_the_same():
-                self._making += 1
+                self._incarnation += 1
 
     def _is_the_same(self) -> bool:
         if self._anchor is None:
@@ -264,7 +266,7 @@ class LogFeed(SharedStreamProducer):
     def _stand_at(self, version: int) -> None:
         if self._anchor is None or self._anchor.version != version or self._looks == 0:
             digest = self._known_log().digest(version)
-            self._anchor = None if digest is None else Seen(version, digest)
+            self._anchor = None if digest is None else Position(version, digest)
 
     def _found(self, version: int) -> Found | None:
         log = self._known_log()
@@ -274,8 +276,8 @@ class LogFeed(SharedStreamProducer):
             if not log.versions_after(version):
                 raise
             unread = Commit(version, [], digest=log.digest(version) or "")
-            return Found(unread, self._making, unreadable=str(error))
-        return None if commit is None else Found(commit, self._making)
+            return Found(unread, self._incarnation, unreadable=str(error))
+        return None if commit is None else Found(commit, self._incarnation)
 
     def _is_there(self, version: int) -> bool:
         """Say whether a version is there and can become an event.

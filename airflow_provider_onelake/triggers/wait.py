@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from tenacity import stop_after_attempt
 
 from airflow_provider_onelake.exceptions import ConnectionUnavailableError, TerminalError, TransientError
-from airflow_provider_onelake.following.watch import Awaited, LogWatch
+from airflow_provider_onelake.following.watch import Awaited, watch_for
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.triggers.asking import asking, open_log
 
@@ -76,7 +76,7 @@ class DeltaLogWaitTrigger(BaseTrigger):
         opening, polling = ask(ConnectionUnavailableError, stop=stop_after_attempt(_TRIES)), ask(TransientError)
         try:
             log: DeltaLog = await opening(open_log, self.table, self.onelake_conn_id)
-            watch = LogWatch(log, self.awaited, self.after)
+            watch = watch_for(log, self.awaited, self.after)
             while True:
                 await polling(asyncio.to_thread, watch.poll)
                 if watch.met is not None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from include.compose.containers import make_container
 from include.local.bootstrap import migrate, set_up
-from include.local.object_stores import make_container
 from include.local.settings import TRIPS_POOL
 
 
@@ -22,9 +22,8 @@ def make_room(conn_id: str) -> str:
     :param conn_id: of the connection.
     :returns: its name.
     """
-    hook = OneLakeHook(conn_id)
-    address = hook.address("Tables/any")
-    credentials = hook.credentials(address)
+    table = OneLakeHook(conn_id).table("Tables/any")
+    address, credentials = table.address, table.credentials
     if isinstance(credentials, S3Credentials):
         _make_bucket(credentials, address.authority)
     elif isinstance(credentials, AzureCredentials):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
+from datetime import datetime
+from json import dumps
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -39,7 +40,8 @@ class AirflowApi:
         self.url = url
         self._login = {"username": user, "password": password}
         # trust_env=False: a proxy of the environment is of no use for this machine's own address.
-        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False, transport=transport)
+        headers = {"Content-Type": "application/json"}
+        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False, transport=transport, headers=headers)
 
     def __enter__(self) -> Self:
         return self
@@ -57,25 +59,25 @@ class AirflowApi:
         :param method: HTTP method.
         :param path: below ``/api/v2/``.
         :param params: query parameters; None values are left out.
-        :param json: body.
+        :param json: body; moments may be in it.
         :returns: the decoded answer, None when there is none.
         :raises ApiError: the answer is an error.
         :raises httpx.TransportError: nobody answers.
         """
         given = {key: value for key, value in (params or {}).items() if value is not None}
-        if "Authorization" not in self._client.headers:
-            self._log_in()
-        answer = self._client.request(method, f"/api/v2/{path}", params=given, json=json)
+        body = dumps(json, default=datetime.isoformat) if json is not None else None
+        answer = self._client.request(method, f"/api/v2/{path}", params=given, content=body)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             self._log_in()
-            answer = self._client.request(method, f"/api/v2/{path}", params=given, json=json)
+            answer = self._client.request(method, f"/api/v2/{path}", params=given, content=body)
         if answer.is_error:
             raise ApiError(f"{method} {path} was answered {answer.status_code}: {answer.text}")
         return answer.json() if answer.content else None
 
-    def get(self, path: str, **params: Any) -> Any:
+    def get(self, path: str, **params: Any) -> Json:
         """Return the answer to a GET request; arguments are query parameters."""
-        return self.request("GET", path, params=params)
+        answer: Json = self.request("GET", path, params=params)
+        return answer
 
     def pages(self, path: str, key: str, **params: Any) -> Iterator[Json]:
         """Return all entries of a list, page by page.
@@ -122,20 +124,20 @@ class AirflowApi:
         """Return the DAGs that are known now."""
         return list(self.pages("dags", "dags", exclude_stale=True))
 
+    def pause(self, dag_id: str, *, paused: bool = True) -> None:
+        """Let no further run of a DAG start."""
+        self.request("PATCH", f"dags/{quote(dag_id)}", params={"update_mask": "is_paused"}, json={"is_paused": paused})
+
     def unpause(self, dag_id: str) -> None:
         """Let a DAG's runs start: those of a paused one stay queued."""
-        self.request("PATCH", f"dags/{quote(dag_id)}", params={"update_mask": "is_paused"}, json={"is_paused": False})
-
-    def pause(self, dag_id: str) -> None:
-        """Let no further run of a DAG start."""
-        self.request("PATCH", f"dags/{quote(dag_id)}", params={"update_mask": "is_paused"}, json={"is_paused": True})
+        self.pause(dag_id, paused=False)
 
     def trigger(
         self,
         dag_id: str,
         *,
         logical_date: datetime | None = None,
-        data_interval: tuple[datetime, datetime] | None = None,
+        data_interval: tuple[datetime | None, datetime | None] = (None, None),
         conf: Json | None = None,
         run_id: str | None = None,
         partition_key: str | None = None,
@@ -150,19 +152,13 @@ class AirflowApi:
         :param partition_key: for a partitioned timetable.
         :returns: the run's id.
         """
-        body: Json = {"logical_date": _text(logical_date), "conf": conf or {}}
-        if data_interval is not None:
-            body |= {"data_interval_start": _text(data_interval[0]), "data_interval_end": _text(data_interval[1])}
-        body |= {
-            key: value for key, value in (("dag_run_id", run_id), ("partition_key", partition_key)) if value is not None
-        }
-        answer = self.request("POST", f"dags/{quote(dag_id)}/dagRuns", json=body)
-        return str(answer["dag_run_id"])
+        body = {"logical_date": logical_date, "conf": conf or {}, "dag_run_id": run_id, "partition_key": partition_key}
+        body |= {"data_interval_start": data_interval[0], "data_interval_end": data_interval[1]}
+        return str(self.request("POST", f"dags/{quote(dag_id)}/dagRuns", json=body)["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> Json:
         """Return a run."""
-        answer: Json = self.get(f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}")
-        return answer
+        return self.get(_run(dag_id, run_id))
 
     def runs(self, dag_id: str, **params: Any) -> list[Json]:
         """Return a DAG's runs; arguments are query parameters of the API."""
@@ -184,9 +180,8 @@ class AirflowApi:
         try:
             return wait_for(ended, f"run {run_id} of {dag_id} to end", timeout)
         except WaitTimeoutError as error:
-            states = {
-                f"{task['task_id']}[{task['map_index']}]": task["state"] for task in self.task_instances(dag_id, run_id)
-            }
+            tasks = self.task_instances(dag_id, run_id)
+            states = {f"{task['task_id']}[{task['map_index']}]": task["state"] for task in tasks}
             raise WaitTimeoutError(f"{error} States of its tasks: {states}") from None
 
     def clear(
@@ -216,13 +211,12 @@ class AirflowApi:
 
         They have ``state``, ``start_date``, ``end_date``, ``pid``, ``map_index``, ``try_number``.
         """
-        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances"
-        found = self.pages(path, "task_instances")
+        found = self.pages(f"{_run(dag_id, run_id)}/taskInstances", "task_instances")
         return [task for task in found if task_id in (None, task["task_id"])]
 
     def tries(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[Json]:
         """Return every attempt of a task instance, in order."""
-        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances/{quote(task_id)}"
+        path = _run(dag_id, run_id, task_id)
         answer = self.get(f"{path}/tries" if map_index < 0 else f"{path}/{map_index}/tries")
         return sorted(answer["task_instances"], key=lambda task: int(task["try_number"]))
 
@@ -235,9 +229,9 @@ class AirflowApi:
         :param map_index: of a mapped task.
         :param try_number: default: the last attempt.
         """
-        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances/{quote(task_id)}"
         number = try_number or max(int(task["try_number"]) for task in self.tries(dag_id, run_id, task_id, map_index))
-        answer = self.get(f"{path}/logs/{number}", map_index=map_index, full_content=True)
+        path = f"{_run(dag_id, run_id, task_id)}/logs/{number}"
+        answer = self.get(path, map_index=map_index, full_content=True)
         return "\n".join(_line(event) for event in answer["content"])
 
     def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
@@ -245,7 +239,7 @@ class AirflowApi:
 
         :raises ApiError: it has pushed none with that key.
         """
-        path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}/taskInstances/{quote(task_id)}/xcomEntries/{quote(key)}"
+        path = f"{_run(dag_id, run_id, task_id)}/xcomEntries/{quote(key)}"
         return self.get(path, map_index=map_index, deserialize=False, stringify=False)["value"]
 
     # -- backfills -------------------------------------------------------------------------------------------------
@@ -273,8 +267,8 @@ class AirflowApi:
         """
         body = {
             "dag_id": dag_id,
-            "from_date": _text(first),
-            "to_date": _text(last),
+            "from_date": first,
+            "to_date": last,
             "max_active_runs": max_active_runs,
             "reprocess_behavior": reprocess,
             "run_backwards": backwards,
@@ -284,14 +278,12 @@ class AirflowApi:
 
     def backfill(self, backfill_id: int) -> Json:
         """Return a backfill. Its ``completed_at`` is set by a timer, up to 30 s after the last run."""
-        answer: Json = self.get(f"backfills/{backfill_id}")
-        return answer
+        return self.get(f"backfills/{backfill_id}")
 
     def backfill_runs(self, dag_id: str, backfill_id: int) -> list[Json]:
         """Return the runs of a backfill that exist by now."""
-        return [
-            run for run in self.runs(dag_id, run_type="backfill") if run.get("backfill_id", backfill_id) == backfill_id
-        ]
+        runs = self.runs(dag_id, run_type="backfill")
+        return [run for run in runs if run.get("backfill_id", backfill_id) == backfill_id]
 
     def cancel_backfill(self, backfill_id: int) -> None:
         """Start none of a backfill's queued runs any more."""
@@ -307,18 +299,18 @@ def wait_for(found: Callable[[], T | None], what: str, timeout: float, every: fl
     :param every: seconds between two questions.
     :raises WaitTimeoutError: there was none in time.
     """
-    deadline = time.monotonic() + timeout
-    while True:
-        result = found()
-        if result:
-            return result
-        if time.monotonic() >= deadline:
-            raise WaitTimeoutError(f"Waited {timeout:.0f} s for {what}.")
-        time.sleep(every)
+    retrying = Retrying(
+        retry=retry_if_result(lambda result: not result), stop=stop_after_delay(timeout), wait=wait_fixed(every)
+    )
+    try:
+        return retrying(found)  # type: ignore[return-value]  # it goes on while there is none
+    except RetryError:
+        raise WaitTimeoutError(f"Waited {timeout:.0f} s for {what}.") from None
 
 
-def _text(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment is not None else None
+def _run(dag_id: str, run_id: str, task_id: str | None = None) -> str:
+    path = f"dags/{quote(dag_id)}/dagRuns/{quote(run_id)}"
+    return path if task_id is None else f"{path}/taskInstances/{quote(task_id)}"
 
 
 def _line(event: Json | str) -> str:

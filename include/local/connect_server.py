@@ -1,19 +1,10 @@
-"""A Spark Connect server on this machine, as a process that can be started, watched, stopped and killed.
-
-Only the standard library is imported, so that a supervisor starts fast.
-"""
+"""A Spark Connect server on this machine: its command, its addresses, its status."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import socket
-import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 HOST = "127.0.0.1"
-DEFAULT_PORT = 15002
-DEFAULT_UI_PORT = 4040
 
 # What each setting is for is said where it is not plain from its name.
 _SETTINGS = {
@@ -64,20 +53,15 @@ _FAIR_POOLS = """<?xml version="1.0"?>
 """
 
 
-class ConnectServerError(RuntimeError):
-    """The server did not start, or is not the one at its port; the message says why and where its log is."""
-
-
 class ConnectServer:
-    """One Spark Connect server in a process group of its own.
+    """One Spark Connect server.
 
     :param state: directory for its log, event log, warehouse and temporary files.
     :param port: port of Spark Connect on 127.0.0.1.
     :param ui_port: port of Spark's UI and status API on 127.0.0.1.
     :param cores: tasks that run at once (``local[cores]``).
     :param memory: heap of the JVM, in Spark's notation.
-    :param event_log_dir: directory for the event logs. Default: ``<state>/spark-events``.
-    :param jar_files: JARs on the class path. Default: Delta's, resolved into ``<state>``.
+    :param jar_files: JARs on the class path, Delta's among them.
     :param settings: further Spark settings, which win over the ones here.
     """
 
@@ -85,12 +69,11 @@ class ConnectServer:
         self,
         state: Path,
         *,
-        port: int = DEFAULT_PORT,
-        ui_port: int = DEFAULT_UI_PORT,
+        port: int,
+        ui_port: int,
         cores: int = 2,
         memory: str = "2g",
-        event_log_dir: Path | None = None,
-        jar_files: Sequence[Path] | None = None,
+        jar_files: Sequence[Path] = (),
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.state = state.absolute()
@@ -98,13 +81,10 @@ class ConnectServer:
         self.ui_port = ui_port
         self.cores = cores
         self.memory = memory
-        self.event_log_dir = (event_log_dir or self.state / "spark-events").absolute()
+        self.event_log_dir = self.state / "spark-events"
         self.log_file = self.state / "logs" / f"spark-connect-{port}.log"
         self._jar_files = jar_files
         self._settings = dict(settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
-
-    # -- addresses -------------------------------------------------------------------------------------------------
 
     @property
     def remote(self) -> str:
@@ -116,14 +96,11 @@ class ConnectServer:
         """Address of Spark's UI."""
         return f"http://{HOST}:{self.ui_port}"
 
-    # -- for a supervisor that starts processes itself --------------------------------------------------------------
-
     def command(self) -> list[str]:
         """Return the command that becomes the server: it ends in ``exec java``, so its pid is the JVM's.
 
-        :raises jars.SetUpError: Java, pyspark or the JARs are missing.
+        :raises jars.SetUpError: Java or pyspark is missing.
         """
-        files = self._jar_files if self._jar_files is not None else jars.resolve(self.state)
         pools = self.state / "spark-pools.xml"
         settings = {
             **_SETTINGS,
@@ -137,7 +114,7 @@ class ConnectServer:
         }
         command = [str(jars.spark_home() / "bin" / "spark-submit")]
         command += ["--master", f"local[{self.cores}]", "--driver-memory", self.memory]
-        command += ["--name", f"Spark Connect server on {self.port}", "--jars", ",".join(map(str, files))]
+        command += ["--name", f"Spark Connect server on {self.port}", "--jars", ",".join(map(str, self._jar_files))]
         for key, value in settings.items():
             command += ["--conf", f"{key}={value}"]
         return [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
@@ -157,99 +134,12 @@ class ConnectServer:
             directory.mkdir(parents=True, exist_ok=True)
         (self.state / "spark-pools.xml").write_text(_FAIR_POOLS)
 
-    # -- life ------------------------------------------------------------------------------------------------------
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the JVM, or None when it was not started here or has ended."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
-    def start(self) -> None:
-        """Start the server and return at once; :meth:`wait_ready` waits for it.
-
-        :raises ConnectServerError: it runs already, or something else listens on one of its ports.
-        :raises jars.SetUpError: Java, pyspark or the JARs are missing.
-        """
-        if self.pid is not None:
-            raise ConnectServerError(f"The Spark Connect server on {self.port} runs already, as process {self.pid}.")
-        for port, name in ((self.port, "Spark Connect"), (self.ui_port, "Spark's UI")):
-            if listens(port):
-                raise ConnectServerError(f"Port {port}, wanted for {name}, is taken by another process.")
-        self.prepare()
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command(),
-                env=self.environment(),
-                cwd=self.state,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C in the terminal is for its owner, who stops it in order
-            )
-
-    def wait_ready(self, timeout: float = 120) -> None:
-        """Wait until clients can connect and Spark's status can be read.
-
-        :param timeout: seconds.
-        :raises ConnectServerError: the process ended, or was not ready in time.
-        """
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            if self._process is not None and self._process.poll() is not None:
-                raise ConnectServerError(
-                    f"The Spark Connect server on {self.port} ended with status {self._process.returncode} while "
-                    f"starting. Last lines of {self.log_file}:\n{self._last_lines()}"
-                )
-            if self.healthy():
-                return
-            time.sleep(0.1)
-        raise ConnectServerError(
-            f"The Spark Connect server on {self.port} was not ready after {timeout:.0f} s. "
-            f"Last lines of {self.log_file}:\n{self._last_lines()}"
-        )
-
     def healthy(self) -> bool:
         """Whether clients can connect and Spark's status answers, within about two seconds."""
-        if not listens(self.port):
-            return False
         try:
-            return bool(self.status("applications", timeout=2))
+            return listens(self.port) and bool(self.status("applications", timeout=2))
         except (OSError, ValueError):
             return False
-
-    def stop(self, timeout: float = 20) -> None:
-        """End the server in order, by force when it takes longer than ``timeout`` seconds. No-op when it is down."""
-        self._end(signal.SIGTERM, timeout)
-
-    def kill(self) -> None:
-        """End the server at once, as ``kill -9`` does. No-op when it is down."""
-        self._end(signal.SIGKILL, timeout=10)
-
-    def restart(self, timeout: float = 120) -> None:
-        """Stop the server when it runs, start it, and wait until it is ready.
-
-        :param timeout: seconds to wait for readiness.
-        """
-        self.stop()
-        self.start()
-        self.wait_ready(timeout)
-
-    def _end(self, how: signal.Signals, timeout: float) -> None:
-        process = self._process
-        if process is None:
-            return
-        if process.poll() is None:
-            _signal_group(process.pid, how)
-            try:
-                process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                _signal_group(process.pid, signal.SIGKILL)
-                process.wait(10)
-        # Python workers of UDFs are in the JVM's group and outlive it after a kill.
-        _signal_group(process.pid, signal.SIGKILL)
-        self._process = None
-
-    # -- Spark's own status ----------------------------------------------------------------------------------------
 
     def status(self, path: str, timeout: float = 10) -> Any:
         """Return what Spark's status API says.
@@ -272,12 +162,6 @@ class ConnectServer:
         answer: list[dict[str, Any]] = self.status("applications/{app}/jobs" + (f"?status={status}" if status else ""))
         return answer
 
-    def _last_lines(self, lines: int = 20) -> str:
-        try:
-            return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
-        except OSError as error:
-            return f"(no log: {error})"
-
 
 def listens(port: int) -> bool:
     """Whether something accepts connections at ``port`` on this machine.
@@ -295,8 +179,3 @@ def free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _signal_group(pid: int, what: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, what)

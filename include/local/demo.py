@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -14,11 +13,12 @@ import httpx
 from rich.console import Console
 from rich.markup import escape
 
-from . import jars, report, stack, upkeep
-from . import supervisor as background
+from . import processes, report, stack, upkeep
 from .api import ApiError, wait_for
 from .expected import month_files
-from .settings import REPOSITORY, Settings, from_environment, known_ports
+from .jars import SetUpError
+from .processes import StackError
+from .settings import REPOSITORY, from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,6 +39,7 @@ PARTITIONS = ("month", "vendor_id")
 SORTED_BY = "date_col"
 # Months whose writers run at the same time; with two vendors each, more than the cores of a laptop.
 _RUNS_AT_ONCE = 3
+_ENDED = ("success", "failed")
 _TIMEOUT = 3600
 
 console = Console(highlight=False)
@@ -97,19 +98,20 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
     )
     _say_gaps(plan)
     try:
-        with console.status("Looking for Spark's JARs …"):
-            jars.resolve(settings.jars)
-        _start(settings)
-        with stack.open_api(settings, known_ports(settings)) as api:
+        with console.status("Starting Airflow, PostgreSQL and Spark Connect …") as spinner:
+            # A stack of the demo's own can be stopped without harm to another.
+            stack.start(settings, lambda event: spinner.update(f"{escape(event)} …"))
+        console.print(f"Airflow is up: {stack.url(settings)}")
+        with stack.open_api(settings) as api:
+            if broken := [error for error in stack.import_errors(api) if DAG in error]:
+                raise StackError(f"the DAG cannot be imported: {'; '.join(broken)}")
             ended = backfill(api, plan)
             # Before the rows are counted: what is compacted must be what was loaded.
             kept_up = _has_table(plan) and upkeep.run(api, console, TABLE, SORTED_BY)
-            seen_by_spark = report.count_by_spark(
-                stack.connect_server(settings, known_ports(settings)).remote, plan.table
-            )
+            seen_by_spark = report.count_by_spark(stack.connect_server(settings).remote, plan.table)
             verdict = _judge(api, plan, ended, seen_by_spark)
             return verdict if kept_up else max(verdict, LOAD_FAILED)
-    except (jars.SetUpError, stack.StackError) as error:
+    except (SetUpError, StackError) as error:
         console.print(f"[red]Set-up failed[/] (nothing is wrong with the load): {escape(str(error))}")
         return SET_UP_FAILED
     except (ApiError, httpx.HTTPError) as error:
@@ -117,7 +119,7 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
         return SET_UP_FAILED
     finally:
         with console.status("Stopping what was started …"):
-            background.shut_down(settings)
+            processes.shut_down(settings.state)
         console.print("Stopped what was started.")
 
 
@@ -136,26 +138,6 @@ def _plan(input_: Path | None, lakehouse: Path | None, mode: str, partition_by: 
         raise InputError(f"PARTITION_BY={partition_by} is unknown; it is one of {', '.join(PARTITIONS)}.")
     target = (lakehouse or REPOSITORY / "lakehouse").expanduser().absolute()
     return Plan(files, target, mode, partition_by)
-
-
-def _start(settings: Settings) -> None:
-    """Start a stack of the demo's own, so that it can be stopped without harm to another."""
-    background.shut_down(settings)
-    settings.lakehouse.mkdir(parents=True, exist_ok=True)
-    background.launch(settings)
-    shown = 0
-    status = background.Status("starting")
-    with console.status("Starting Airflow, PostgreSQL and Spark Connect …") as spinner:
-        for status in background.follow(settings):
-            for event in status.events[shown:]:
-                spinner.update(escape(event.partition(" ")[2]) + " …")
-            shown = len(status.events)
-    if status.phase != "healthy":
-        raise stack.StackError(status.error or status.phase)
-    broken = [error for error in status.import_errors if DAG in error]
-    if broken:
-        raise stack.StackError(f"the DAG cannot be imported: {'; '.join(broken)}")
-    console.print(f"Airflow is up: {status.url}")
 
 
 def stretches(months: Iterable[str]) -> list[list[str]]:
@@ -182,23 +164,13 @@ def backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
     :param plan: what to load.
     """
     api.unpause(DAG)
+    directory = next(iter(plan.files.values())).parent
+    conf = {"input": str(directory), "table": TABLE, "mode": plan.mode, "partition_by": plan.partition_by}
     states: dict[str, str] = {}
     for months in stretches(plan.files):
         _end_earlier(api)
         first, last = (datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in (months[0], months[-1]))
-        started = api.create_backfill(
-            DAG,
-            first,
-            last,
-            max_active_runs=_RUNS_AT_ONCE,
-            reprocess="completed",
-            conf={
-                "input": str(next(iter(plan.files.values())).parent),
-                "table": TABLE,
-                "mode": plan.mode,
-                "partition_by": plan.partition_by,
-            },
-        )
+        started = api.create_backfill(DAG, first, last, max_active_runs=_RUNS_AT_ONCE, reprocess="completed", conf=conf)
         states |= _wait(api, started, months)
     return states
 
@@ -222,7 +194,7 @@ def _end_earlier(api: AirflowApi) -> None:
         if earlier["completed_at"] is None:
             _end(api, int(earlier["id"]))
     wait_for(
-        lambda: all(run["state"] in ("success", "failed") for run in api.runs(DAG)),
+        lambda: all(run["state"] in _ENDED for run in api.runs(DAG)),
         "the runs of an interrupted demo to end",
         _TIMEOUT,
     )
@@ -239,27 +211,21 @@ def _end(api: AirflowApi, backfill_id: int) -> None:
 
 def _wait(api: AirflowApi, backfill_id: int, months: list[str]) -> dict[str, str]:
     shown: dict[str, str] = {}
-    deadline = time.monotonic() + _TIMEOUT
     with console.status("Loading …") as spinner:
-        while time.monotonic() < deadline:
+
+        def ended() -> bool:
             # Runs of earlier backfills of this DAG are listed too.
-            runs = {
-                month: run
-                for run in api.backfill_runs(DAG, backfill_id)
-                if (month := str(run["logical_date"])[:7]) in months
-            }
-            states = {month: str(run["state"]) for month, run in sorted(runs.items())}
+            found = {str(run["logical_date"])[:7]: str(run["state"]) for run in api.backfill_runs(DAG, backfill_id)}
+            states = {month: state for month, state in sorted(found.items()) if month in months}
             for month, state in states.items():
-                if state in ("success", "failed") and shown.get(month) != state:
-                    colour = "green" if state == "success" else "red"
-                    console.print(f"  {month} [{colour}]{state}[/]")
-            shown = states
-            counts = Counter(states.values())
-            spinner.update(f"Loading: {', '.join(f'{n} {state}' for state, n in counts.items())} …")
-            if states and all(state in ("success", "failed") for state in states.values()):
-                return states
-            time.sleep(1)
-    raise ApiError(f"the backfill did not end within {_TIMEOUT} s; states: {shown}")
+                if state in _ENDED and shown.get(month) != state:
+                    console.print(f"  {month} [{'green' if state == 'success' else 'red'}]{state}[/]")
+            shown.update(states)
+            spinner.update(f"Loading: {', '.join(f'{n} {state}' for state, n in Counter(states.values()).items())} …")
+            return bool(states) and all(state in _ENDED for state in states.values())
+
+        wait_for(ended, f"the backfill of {months[0]} to {months[-1]} to end", _TIMEOUT, every=1)
+    return shown
 
 
 def _judge(api: AirflowApi, plan: Plan, ended: dict[str, str], seen_by_spark: dict[int, int]) -> int:

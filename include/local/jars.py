@@ -71,18 +71,8 @@ def environment() -> dict[str, str]:
 
     ``SPARK_HOME`` is set because Spark's own look-up asks whichever ``python3`` comes first on ``PATH``.
     """
-    env = dict(os.environ)
-    env["SPARK_HOME"] = str(spark_home())
     # ".../bin/java" may be a link to a JDK elsewhere; spark-class wants the JDK's own directory.
-    env["JAVA_HOME"] = str(java().resolve().parent.parent)
-    return env
-
-
-def all_packages() -> list[str]:
-    """Return the Maven coordinates of Delta Lake, and of the file systems for S3 and Azure, 31 MB more."""
-    from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES, delta_package
-
-    return [delta_package(), *S3_PACKAGES, *AZURE_PACKAGES]
+    return {**os.environ, "SPARK_HOME": str(spark_home()), "JAVA_HOME": str(java().resolve().parent.parent)}
 
 
 def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
@@ -91,16 +81,19 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     Several processes may call this at once: one downloads, the others wait for it.
 
     :param state: directory that keeps what is downloaded, in ``jars/`` and ``ivy/``.
-    :param packages: Maven coordinates. Default: Delta Lake for the installed versions, and the file systems of stores.
+    :param packages: Maven coordinates. Default: Delta Lake as installed, and the file systems of S3 and Azure,
+        31 MB more.
     :returns: paths of the JARs, sorted.
     :raises SetUpError: Java is missing, or the packages cannot be downloaded.
     """
+    from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES, delta_package
+
     state = state.absolute()
-    chosen = sorted(packages or all_packages())
+    chosen = sorted(packages or [delta_package(), *S3_PACKAGES, *AZURE_PACKAGES])
     wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
     jars, stamp = state / "jars", state / "jars" / "resolved.json"
     state.mkdir(parents=True, exist_ok=True)
-    with _lock(state / "jars.lock"):
+    with lock(state / "jars.lock"):
         if stamp.exists():
             known = json.loads(stamp.read_text())
             found = [jars / name for name in known["jars"]]
@@ -111,16 +104,15 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
         fresh = state / "jars.new"
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir()
-        names = []
-        for jar in sorted(retrieved):
-            name = jar.name.partition("_")[2]  # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
-            if _artifact(name) not in shipped:
-                shutil.copyfile(jar, fresh / name)
-                names.append(name)
-        (fresh / "resolved.json").write_text(json.dumps({**wanted, "jars": sorted(names)}, indent=2))
+        # Ivy puts the group in front: io.delta_delta-storage-4.4.0.jar
+        named = {jar.name.partition("_")[2]: jar for jar in retrieved}
+        names = sorted(name for name in named if _artifact(name) not in shipped)
+        for name in names:
+            shutil.copyfile(named[name], fresh / name)
+        (fresh / "resolved.json").write_text(json.dumps({**wanted, "jars": names}, indent=2))
         shutil.rmtree(jars, ignore_errors=True)
         fresh.rename(jars)
-        return [jars / name for name in sorted(names)]
+        return [jars / name for name in names]
 
 
 def _download(packages: Sequence[str], ivy: Path) -> list[Path]:
@@ -160,7 +152,11 @@ def _artifact(jar: str) -> str:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
+    """Let one process at a time do something; the others wait for it.
+
+    :param path: a file of its own, in a directory that is there.
+    """
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -1,8 +1,7 @@
-"""Processes that are watched: each in a session of its own, restarted when it dies, stopped with all it started.
+"""The processes of a stack, kept by supervisord: started one by one, started again when they die, stopped in order.
 
-A process is known by its pid **and** its start time, noted in a file, so that another shell can stop it and a reused
-pid is never mistaken for it. What it started is found by its session, and by a mark in the environment for children
-that made a session of their own.
+supervisord knows its own children only. What a process leaves behind is found by the session that all of them share,
+and by a mark in the environment for what made a session of its own.
 """
 
 from __future__ import annotations
@@ -10,39 +9,50 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
+import shlex
+import shutil
 import subprocess
-import time
-from typing import TYPE_CHECKING
+import sys
+from configparser import ConfigParser
+from http.client import HTTPException
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xmlrpc.client import Fault, ServerProxy
 
 import attrs
 import psutil
+from supervisor.xmlrpc import SupervisorTransport
+
+from .become import MARK, end
+from .settings import REPOSITORY, outside, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
 
-# Every process of a stack carries this variable; its value is the stack's state directory.
-MARK = "LOCAL_STACK"
-_FIRST_BACK_OFF, _LONGEST_BACK_OFF = 1.0, 30.0
-# A process that ran this long had started well: its next death is a new story for the back-off.
-_STEADY_AFTER = 60.0
-_KEEP_LOG_BYTES = 20 * 1024 * 1024
+_STOP_SECONDS, _SWEEP_SECONDS = 90, 10
+# What dies within this many seconds has not started: the pause before the next try grows by a second each time.
+_STARTED_AFTER = 10
+_ENDED = ("BACKOFF", "EXITED", "FATAL")
+
+
+class StackError(RuntimeError):
+    """The stack did not start; the message says which process, why, and where its log is."""
 
 
 @attrs.frozen
 class Command:
     """What to run.
 
-    :param name: short name, also of its log and pid file.
+    :param name: short name, also of its log.
     :param argv: program and arguments.
     :param env: the whole environment.
     :param cwd: working directory.
     :param log: file that gets its output, appended.
-    :param user: user to run as; only root may name one.
+    :param user: number of the user to run as; only root may name one.
     :param stop_signal: the polite way to end it.
-    :param stop_whole_session: whether all it started gets that signal too, or only its leader, which tells the others.
+    :param stop_group: whether its process group gets that signal too, or only its leader, which tells the others.
     :param grace: seconds between the polite way and SIGKILL.
+    :param restart: whether it is started again when it has ended.
     """
 
     name: str
@@ -50,248 +60,219 @@ class Command:
     env: Mapping[str, str]
     cwd: Path
     log: Path
-    user: str | None = None
-    stop_signal: signal.Signals = signal.SIGTERM
-    stop_whole_session: bool = True
-    grace: float = 15.0
+    user: int | None = None
+    stop_signal: str = "TERM"
+    stop_group: bool = True
+    grace: int = 15
+    restart: bool = True
 
 
 @attrs.frozen
-class Known:
-    """A process as noted in its pid file.
+class Process:
+    """A process of a stack, as supervisord sees it.
 
-    :param name: of the command.
-    :param pid: of its leader, which is the number of its session too.
-    :param created: start time of the leader, seconds since 1970.
+    :param name: of its command.
+    :param pid: process id, None when it does not run now.
+    :param state: supervisord's word: ``STOPPED`` before the first start, ``RUNNING``, ``EXITED``, …
+    :param exit_status: of the last run, where it is known.
+    :param log: its log file.
     """
 
     name: str
-    pid: int
-    created: float
+    pid: int | None
+    state: str
+    exit_status: int
+    log: Path
 
-    def leader(self) -> psutil.Process | None:
-        """Return the running leader, or None when it has ended."""
-        try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < 1.0
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-        except psutil.NoSuchProcess:
-            return None
-
-    def members(self) -> list[psutil.Process]:
-        """Return every running process of its session, whether the leader still runs or not."""
-        if psutil.pid_exists(self.pid) and self.leader() is None and not _is_zombie(self.pid):
-            return []  # the pid has been given to a stranger, so no process of our session is left
-        return [process for process in psutil.process_iter() if _session(process.pid) == self.pid and _lives(process)]
+    @property
+    def ended(self) -> bool:
+        """Whether it was started, and does not run now."""
+        return self.state in _ENDED
 
 
-class Supervised:
-    """One process that is kept running.
+def launch(state: Path, commands: Iterable[Command]) -> None:
+    """Start supervisord in the background; :func:`start` starts its processes. They end in the reverse order.
 
-    :param command: what to run.
-    :param run_dir: directory for its pid file.
-    :param tell: called with a line for people when it dies and when it is started again.
+    :param state: directory of the stack; it must not run.
+    :param commands: all of its processes.
+    :raises StackError: supervisord did not start.
     """
-
-    def __init__(self, command: Command, run_dir: Path, tell: Callable[[str], None] = lambda _: None) -> None:
-        self.command = command
-        self.restarts = 0
-        self._pid_file = run_dir / f"{command.name}.json"
-        self._tell = tell
-        self._popen: subprocess.Popen[bytes] | None = None
-        self._known: Known | None = None
-        self._started = 0.0
-        self._back_off = _FIRST_BACK_OFF
-        self._start_at: float | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the leader, or None when it does not run."""
-        return self._popen.pid if self._popen is not None and self._popen.poll() is None else None
-
-    @property
-    def exit_status(self) -> int | None:
-        """Exit status of the last run, negative for a signal, or None."""
-        return self._popen.poll() if self._popen is not None else None
-
-    def start(self) -> None:
-        """Start it and return at once.
-
-        :raises OSError: the program cannot be run.
-        """
-        command = self.command
-        command.cwd.mkdir(parents=True, exist_ok=True)
+    run, log = state / "run", log_file(state)
+    for directory in (run, log.parent):
+        directory.mkdir(parents=True, exist_ok=True)
+    config = ConfigParser(interpolation=None)
+    config["supervisord"] = {"pidfile": f"{run}/supervisord.pid", "logfile": str(log), "directory": str(REPOSITORY)}
+    config["unix_http_server"] = {"file": str(_socket(state))}
+    config["rpcinterface:supervisor"] = {
+        "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
+    }
+    for number, command in enumerate(commands):
+        file = run / f"{command.name}.json"
+        write_atomically(file, json.dumps(attrs.asdict(command), default=str), mode=0o600)
+        config[f"program:{command.name}"] = {
+            "command": shlex.join([sys.executable, "-m", "include.local.become", str(file)]),
+            "priority": str(number),
+            "autostart": "false",
+            "autorestart": str(command.restart),
+            "startsecs": str(_STARTED_AFTER if command.restart else 0),
+            "startretries": "1000000",
+            "stopsignal": command.stop_signal,
+            "stopasgroup": str(command.stop_group),
+            "killasgroup": "true",
+            "stopwaitsecs": str(command.grace),
+            "redirect_stderr": "true",
+            "stdout_logfile": str(command.log),
+            "stdout_logfile_maxbytes": "20MB",
+            "stdout_logfile_backups": "1",
+        }
         command.log.parent.mkdir(parents=True, exist_ok=True)
-        self._pid_file.parent.mkdir(parents=True, exist_ok=True)
-        if command.log.exists() and command.log.stat().st_size > _KEEP_LOG_BYTES:
-            command.log.replace(command.log.with_suffix(".old.log"))
-        with command.log.open("ab") as log:
-            self._popen = subprocess.Popen(
-                list(command.argv),
-                env=dict(command.env),
-                cwd=command.cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                user=command.user,
-                extra_groups=[] if command.user else None,
-            )
-        self._started = time.monotonic()
-        self._start_at = None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            created = psutil.Process(self._popen.pid).create_time()
-            self._known = Known(command.name, self._popen.pid, created)
-            write_atomically(self._pid_file, json.dumps(attrs.asdict(self._known)))
-
-    def watch(self) -> None:
-        """Start it again when it has died: at once the first time, later after a growing pause. Call it often."""
-        if self._popen is None or self.pid is not None:
-            return
-        now = time.monotonic()
-        if self._start_at is None:
-            if now - self._started > _STEADY_AFTER:
-                self._back_off = _FIRST_BACK_OFF
-            # What it left behind holds its ports and its memory.
-            if self._known is not None:
-                end([*self._known.members()], signal.SIGTERM, grace=2.0)
-            self._start_at = now + self._back_off
-            self._tell(
-                f"{self.command.name} {_how_it_ended(self._popen.returncode)}; starting it again in "
-                f"{self._back_off:.0f} s (log: {self.command.log})"
-            )
-            self._back_off = min(self._back_off * 2, _LONGEST_BACK_OFF)
-        elif now >= self._start_at:
-            self.restarts += 1
-            self.start()
-
-    def stop(self) -> None:
-        """End it and everything it started: politely, then by force. No-op when it does not run."""
-        if self._popen is None or self._known is None:
-            return
-        self._stop(self._known)
-        self._popen.wait(10)
-        self._popen = None
-        self._pid_file.unlink(missing_ok=True)
-
-    def _stop(self, known: Known) -> None:
-        leader = known.leader()
-        if leader is not None and not self.command.stop_whole_session:
-            end([leader], self.command.stop_signal, self.command.grace)
-        end(known.members(), self.command.stop_signal, self.command.grace, again=known.members)
+    for section in config.values():
+        for key, value in section.items():
+            section[key] = value.replace("%", "%%")  # supervisord's sign for its own variables
+    with (run / "supervisord.conf").open("w") as out:
+        config.write(out)
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor.supervisord", "-c", str(run / "supervisord.conf")],
+        env={**os.environ, MARK: str(state)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise StackError(f"supervisord did not start: {done.stderr.strip() or done.stdout.strip()}")
+    write_atomically(run / "session", str(_ask(state, "getPID")))
 
 
-def end(
-    processes: Iterable[psutil.Process],
-    how: signal.Signals,
-    grace: float,
-    again: Callable[[], Iterable[psutil.Process]] = lambda: (),
-) -> None:
-    """End processes: politely, and by force after a while, then with their children.
+def start(state: Path, name: str) -> None:
+    """Start a process and return at once.
 
-    :param processes: which ones get the polite signal; their children are theirs to end.
-    :param how: the polite signal.
-    :param grace: seconds until SIGKILL.
-    :param again: asked for those that appeared meanwhile, which are ended by force.
+    :param state: directory of the stack.
+    :param name: of its command.
     """
-    doomed = set(processes)
-    asked = list(doomed)
-    for process in asked:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            doomed.update(process.children(recursive=True))
-    for process in asked:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(how)
-    _, left = psutil.wait_procs(list(doomed), timeout=grace)
-    left = [process for process in {*left, *again()} if _lives(process)]
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=10)
+    _ask(state, "startProcess", name, False)
 
 
-def known(run_dir: Path) -> list[Known]:
-    """Return what the pid files note.
+def look(state: Path) -> list[Process]:
+    """Return the processes of a running stack, by name.
 
-    :param run_dir: directory of the pid files.
+    :param state: directory of the stack.
+    :raises StackError: its supervisord does not answer.
     """
+    return [
+        Process(said["name"], said["pid"] or None, said["statename"], said["exitstatus"], Path(said["stdout_logfile"]))
+        for said in _ask(state, "getAllProcessInfo")
+    ]
+
+
+def events(state: Path) -> list[str]:
+    """Return what happened to the processes since the stack was started, a line each.
+
+    :param state: directory of the stack.
+    """
+    log = log_file(state)
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    begun = [number for number, line in enumerate(lines) if "supervisord started with pid" in line]
+    return lines[begun[-1] if begun else 0 :]
+
+
+def restarts(state: Path, name: str) -> int:
+    """Return how often a process was started again.
+
+    :param state: directory of the stack.
+    :param name: of its command.
+    """
+    return max(0, sum(f"spawned: '{name}'" in line for line in events(state)) - 1)
+
+
+def leader(state: Path) -> psutil.Process | None:
+    """Return the running supervisord of a stack, or None.
+
+    :param state: directory of the stack.
+    """
+    with contextlib.suppress(OSError, ValueError, psutil.Error):
+        process = psutil.Process(int((state / "run" / "session").read_text()))
+        # Else the pid was given to a stranger since.
+        if process.environ().get(MARK) == str(state) and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def leftovers(state: Path) -> list[psutil.Process]:
+    """Return every running process of a stack, by its session and by its mark.
+
+    :param state: directory of the stack.
+    """
+    session = _session(state)
     found = []
-    for file in sorted(run_dir.glob("*.json")):
-        with contextlib.suppress(ValueError, TypeError, OSError):
-            found.append(Known(**json.loads(file.read_text())))
-    return found
-
-
-def leftovers(run_dir: Path, mark: str) -> list[psutil.Process]:
-    """Return every running process of a stack, by its pid files and by its mark.
-
-    :param run_dir: directory of the pid files.
-    :param mark: value of the stack's environment variable.
-    """
-    found = {process for noted in known(run_dir) for process in noted.members()}
     for process in psutil.process_iter():
         # Not allowed, gone, or its environment overwritten by a process title: then its session tells.
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == mark and _lives(process):
-                found.add(process)
-    found.discard(psutil.Process())
-    return sorted(found, key=lambda process: process.pid)
+            ours = os.getsid(process.pid) == session or process.environ().get(MARK) == str(state)
+            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
-def sweep(run_dir: Path, mark: str, grace: float = 10.0) -> int:
-    """End what is left of a stack whose supervisor is gone, and remove its pid files.
+def shut_down(state: Path) -> bool:
+    """Stop a stack from any shell, and whatever one has left whose supervisord is gone.
 
-    :param run_dir: directory of the pid files.
-    :param mark: value of the stack's environment variable.
-    :param grace: seconds until SIGKILL.
-    :returns: how many processes there were.
+    :param state: directory of the stack.
+    :returns: whether anything ran.
     """
-    found = leftovers(run_dir, mark)
-    if found:
-        end(found, signal.SIGTERM, grace, again=lambda: leftovers(run_dir, mark))
-    for file in run_dir.glob("*.json"):
-        file.unlink(missing_ok=True)
-    return len(found)
+    running = leader(state)
+    if running is not None:
+        end([running], _STOP_SECONDS)
+    left = leftovers(state)
+    end(left, _SWEEP_SECONDS)
+    end(leftovers(state), 0)  # what those have started meanwhile
+    shutil.rmtree(state / "run", ignore_errors=True)
+    with contextlib.suppress(OSError):  # the database may be there
+        _socket(state).unlink(missing_ok=True)  # of one that was killed
+        _socket(state).parent.rmdir()
+    return running is not None or bool(left)
 
 
-def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file so that readers see the old or the new text, never a part.
+def log_file(state: Path) -> Path:
+    """Return the log of a stack's supervisord.
 
-    :param path: the file.
-    :param text: its new content.
-    :param mode: permissions, set before the content is there.
+    :param state: directory of the stack.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode), "w") as file:
-        file.write(text)
-    fresh.replace(path)
+    return state / "logs" / "supervisord.log"
 
 
-def _how_it_ended(status: int) -> str:
-    if status >= 0:
-        return f"ended with status {status}"
+def last_lines(log: Path, lines: int = 15) -> str:
+    """Return the end of a log, for a message.
+
+    :param log: the file.
+    :param lines: how many.
+    """
     try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"(no log: {error})"
 
 
-def _session(pid: int) -> int | None:
+def _session(state: Path) -> int | None:
+    """Return the session of a stack's processes, also of one whose supervisord is gone, but not one of a stranger."""
     try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
+        number = int((state / "run" / "session").read_text())
+        stranger = leader(state) is None and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return number
+    except (OSError, ValueError):
         return None
+    return None if stranger else number
 
 
-def _is_zombie(pid: int) -> bool:
+def _socket(state: Path) -> Path:
+    # The path of a socket may have about a hundred characters only.
+    return outside(state) / "supervisord.sock"
+
+
+def _ask(state: Path, what: str, *arguments: object) -> Any:
+    transport = SupervisorTransport(None, None, f"unix://{_socket(state)}")
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+        with ServerProxy("http://localhost", transport=transport) as server:
+            return getattr(server.supervisor, what)(*arguments)
+    except (OSError, HTTPException, Fault) as error:
+        raise StackError(f"supervisord of {state} does not {what}: {error}. See {log_file(state)}.") from error

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
-from base64 import urlsafe_b64encode
+import tempfile
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from .connect_server import free_port, listens
-from .processes import MARK, write_atomically
+from .connect_server import HOST, free_port, listens
+from .jars import SetUpError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HOST = "127.0.0.1"
 USER = "admin"
 SPARK_POOL = "spark"
 # How many writers of the taxi trips run at once, whoever's: the pool that the example DAGs name.
@@ -30,24 +30,12 @@ TRIPS_POOL = {
     "include_deferred": True,
 }
 
-# Taken when free. The environment variable LOCAL_<NAME>_PORT chooses another one; then it must be free.
-_PORTS = {
-    "api": 8080,
-    "connect": 15002,
-    "spark_ui": 4040,
-    "postgres": 5442,
-    "worker_logs": 8793,
-    "trigger_logs": 8794,
-}
-
-
-class PortTakenError(RuntimeError):
-    """A port that was asked for by name is in use."""
-
 
 @attrs.frozen
 class Ports:
-    """TCP ports of a stack on 127.0.0.1.
+    """TCP ports of a stack on 127.0.0.1; the usual ones are taken when they are free.
+
+    The environment variable ``LOCAL_<NAME>_PORT`` chooses another one; then it must be free.
 
     :param api: Airflow's web UI and API.
     :param connect: Spark Connect.
@@ -57,12 +45,18 @@ class Ports:
     :param trigger_logs: Airflow's server of the logs of running triggers.
     """
 
-    api: int
-    connect: int
-    spark_ui: int
-    postgres: int
-    worker_logs: int
-    trigger_logs: int
+    api: int = 8080
+    connect: int = 15002
+    spark_ui: int = 4040
+    postgres: int = 5442
+    worker_logs: int = 8793
+    trigger_logs: int = 8794
+
+
+def _secret(size: int, *, padded: bool = False) -> Any:
+    """Return a field that is made at random, in base64, and is not shown by accident."""
+    end = "=" * (-size % 3) if padded else ""
+    return attrs.field(factory=lambda: secrets.token_urlsafe(size) + end, repr=False)
 
 
 @attrs.frozen
@@ -76,11 +70,11 @@ class Secrets:
     :param session: key of the web UI's sessions.
     """
 
-    password: str = attrs.field(repr=False)
-    database: str = attrs.field(repr=False)
-    fernet: str = attrs.field(repr=False)
-    jwt: str = attrs.field(repr=False)
-    session: str = attrs.field(repr=False)
+    password: str = _secret(9)
+    database: str = _secret(18)
+    fernet: str = _secret(32, padded=True)
+    jwt: str = _secret(48)
+    session: str = _secret(32)
 
 
 @attrs.frozen
@@ -116,19 +110,9 @@ class Settings:
         return (self.dags, *self.more_dags)
 
     @property
-    def mark(self) -> str:
-        """Value of the environment variable that all processes of this stack carry."""
-        return str(self.state)
-
-    @property
     def logs(self) -> Path:
         """Directory of the processes' logs."""
         return self.state / "logs"
-
-    @property
-    def run(self) -> Path:
-        """Directory of the pid files."""
-        return self.state / "run"
 
     @property
     def airflow_home(self) -> Path:
@@ -141,7 +125,7 @@ class Settings:
         return self.state / "airflow-passwords.json"
 
 
-def from_environment(**changes: object) -> Settings:
+def from_environment(**changes: Any) -> Settings:
     """Return the settings that the environment variables ask for.
 
     ``LOCAL_STATE``, ``LOCAL_DAGS``, ``LOCAL_LAKEHOUSE``, ``LOCAL_JARS``, ``LOCAL_PARALLELISM``, ``LOCAL_SPARK_SLOTS``,
@@ -149,19 +133,19 @@ def from_environment(**changes: object) -> Settings:
 
     :param changes: fields of :class:`Settings` that win.
     """
-    env = os.environ
-    state = Path(env.get("LOCAL_STATE") or REPOSITORY / ".local").absolute()
-    found: dict[str, object] = {
-        "state": state,
-        "dags": Path(env.get("LOCAL_DAGS") or REPOSITORY / "dags").absolute(),
-        "lakehouse": Path(env.get("LOCAL_LAKEHOUSE") or state / "lakehouse").absolute(),
-        "jars": Path(env.get("LOCAL_JARS") or REPOSITORY / ".local").absolute(),
-        "parallelism": int(env.get("LOCAL_PARALLELISM") or 6),
-        "spark_slots": int(env.get("LOCAL_SPARK_SLOTS") or 4),
-        "spark_memory": env.get("LOCAL_SPARK_MEMORY") or "2g",
-        "any_port": env.get("LOCAL_ANY_PORT") == "1",
-    }
-    return Settings(**{**found, **changes})  # type: ignore[arg-type]
+    env = {name: value for name, value in os.environ.items() if value}
+    state = Path(env.get("LOCAL_STATE", REPOSITORY / ".local")).absolute()
+    asked = Settings(
+        state=state,
+        dags=Path(env.get("LOCAL_DAGS", REPOSITORY / "dags")).absolute(),
+        lakehouse=Path(env.get("LOCAL_LAKEHOUSE", state / "lakehouse")).absolute(),
+        jars=Path(env.get("LOCAL_JARS", REPOSITORY / ".local")).absolute(),
+        parallelism=int(env.get("LOCAL_PARALLELISM", 6)),
+        spark_slots=int(env.get("LOCAL_SPARK_SLOTS", 4)),
+        spark_memory=env.get("LOCAL_SPARK_MEMORY", "2g"),
+        any_port=env.get("LOCAL_ANY_PORT") == "1",
+    )
+    return attrs.evolve(asked, **changes)
 
 
 def choose_ports(settings: Settings) -> Ports:
@@ -169,25 +153,49 @@ def choose_ports(settings: Settings) -> Ports:
 
     A port named by the environment is taken as it is; else the one of last time, the usual one, any.
 
-    :raises PortTakenError: a port that the environment names is in use.
+    :raises SetUpError: a port that the environment names is in use.
     """
     file = settings.state / "ports.json"
     last: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
     chosen: dict[str, int] = {}
-    for name, usual in _PORTS.items():
+    for name, usual in attrs.asdict(Ports()).items():
         variable = f"LOCAL_{name.upper()}_PORT"
-        asked = os.environ.get(variable)
-        if asked and not settings.any_port:
-            if listens(int(asked)):
-                raise PortTakenError(f"Port {asked}, asked for by {variable}, is in use: choose another one.")
-            chosen[name] = int(asked)
-            continue
-        candidates = [last.get(name), None if settings.any_port else usual]
-        free = (port for port in candidates if port and not listens(port))
+        asked = "" if settings.any_port else os.environ.get(variable)
+        if asked and listens(int(asked)):
+            raise SetUpError(f"Port {asked}, asked for by {variable}, is in use: choose another one.")
+        wanted = [int(asked)] if asked else [last.get(name), None if settings.any_port else usual]
+        free = (port for port in wanted if port and not listens(port))
         # The system may name a port again that it has named just now.
         chosen[name] = next(port for port in chain(free, iter(free_port, 0)) if port not in chosen.values())
     write_atomically(file, json.dumps(chosen))
     return Ports(**chosen)
+
+
+def outside(state: Path) -> Path:
+    """Return a directory of a stack with a short path that every user can reach, made when it is not there.
+
+    :param state: directory of the stack.
+    :raises SetUpError: somebody else made it.
+    """
+    name = hashlib.sha256(str(state.resolve()).encode()).hexdigest()[:12]
+    directory = Path(tempfile.gettempdir()) / f"local-stack-{name}"
+    directory.mkdir(mode=0o755, exist_ok=True)
+    if directory.stat().st_uid != os.geteuid():
+        raise SetUpError(f"{directory} belongs to another user: remove it, or set TMPDIR.")
+    return directory
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file so that readers see the old or the new text, never a part.
+
+    :param path: the file.
+    :param text: its new content.
+    :param mode: permissions, set before the content is there.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode), "w") as file:
+        file.write(text)
+    fresh.replace(path)
 
 
 def known_ports(settings: Settings) -> Ports:
@@ -203,14 +211,7 @@ def load_secrets(settings: Settings) -> Secrets:
     file = settings.state / "secrets.json"
     if not file.exists():
         settings.state.mkdir(parents=True, exist_ok=True)
-        made = Secrets(
-            password=secrets.token_urlsafe(9),
-            database=secrets.token_urlsafe(18),
-            fernet=urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-            jwt=secrets.token_urlsafe(48),
-            session=secrets.token_urlsafe(32),
-        )
-        write_atomically(file, json.dumps(attrs.asdict(made)), mode=0o600)
+        write_atomically(file, json.dumps(attrs.asdict(Secrets())), mode=0o600)
     kept = Secrets(**json.loads(file.read_text()))
     if not settings.password_file.exists():
         write_atomically(settings.password_file, json.dumps({USER: kept.password}), mode=0o600)
@@ -273,7 +274,6 @@ def airflow_environment(settings: Settings, ports: Ports, kept: Secrets) -> dict
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "_AIRFLOW"))}
     return {
         **inherited,
-        MARK: settings.mark,
         "AIRFLOW_HOME": str(settings.airflow_home),
         "NO_PROXY": ",".join(filter(None, [inherited.get("NO_PROXY"), HOST, "localhost"])),
         "PYTHONUNBUFFERED": "1",

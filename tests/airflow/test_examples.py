@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from airflow_provider_onelake.engines.base import Engine
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
 from tests.support.spark import Server
@@ -52,7 +53,7 @@ def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeyp
     assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
 
 
-class Deletes:
+class Deletes(Engine):
     """An engine that deletes what a vacuum's inventory says, in place of Spark."""
 
     def __init__(self) -> None:

@@ -200,7 +200,6 @@ def parquet(log: DeltaLog) -> set[str]:
 
 def live_files(log: DeltaLog) -> set[str]:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return {object_path(add) for add in log.live_files(lambda _: True, snapshot.version)}
 
 

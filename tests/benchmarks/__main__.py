@@ -22,12 +22,13 @@ from rich.console import Console
 from rich.table import Table
 
 from include.local import jars
-from include.local.connect_server import ConnectServer, free_port
+from include.local.connect_server import free_port
 from tests.benchmarks import opening
 from tests.benchmarks.commits import Sample, measure, measure_bare
 from tests.benchmarks.loads import WAYS, Load, remove
 from tests.benchmarks.memory import Memory, measure_memory, megabytes
 from tests.benchmarks.tpch import Totals, lineitem, totals
+from tests.support.spark import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".local" / "bench"
@@ -98,8 +99,8 @@ def _commits() -> dict[str, Sample]:
 
 
 @contextmanager
-def _server() -> Iterator[ConnectServer]:
-    server = ConnectServer(
+def _server() -> Iterator[Server]:
+    server = Server(
         STATE / "spark",
         port=free_port(),
         ui_port=free_port(),
@@ -109,8 +110,6 @@ def _server() -> Iterator[ConnectServer]:
     with console.status("Starting Spark Connect …"):
         server.start()
     try:
-        with console.status("Starting Spark Connect …"):
-            server.wait_ready()
         yield server
     finally:
         server.stop()
@@ -135,7 +134,7 @@ def _loads() -> tuple[list[Load], Totals]:
     return loads, wanted
 
 
-def _load(server: ConnectServer, name: str, source: Path) -> Load:
+def _load(server: Server, name: str, source: Path) -> Load:
     table = STATE / "tables" / name
     remove(table)
     used = _cpu_seconds(server)
@@ -144,7 +143,7 @@ def _load(server: ConnectServer, name: str, source: Path) -> Load:
     return attrs.evolve(load, cpu_seconds=_cpu_seconds(server) - used)
 
 
-def _cpu_seconds(server: ConnectServer) -> float:
+def _cpu_seconds(server: Server) -> float:
     times = psutil.Process(server.pid).cpu_times()
     return float(times.user + times.system)
 

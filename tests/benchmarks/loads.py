@@ -131,7 +131,7 @@ def stage(remote: str, source: Path, table: Path, year: int | None) -> tuple[Buf
     log = local_log(table)
     engine = ConnectEngine(remote)
     attempt = str(uuid.uuid4())
-    if log.snapshot() is None:
+    if log.snapshot_or_none() is None:
         analysis = engine.analyze(write_job(source, table, year, None, attempt))
         create_table(log, analysis.schema_json, [PARTITION])
     created = time.monotonic()

@@ -14,7 +14,7 @@ from tests.benchmarks.loads import publish, remove, stage
 from tests.benchmarks.tpch import Totals
 
 if TYPE_CHECKING:
-    from include.local.connect_server import ConnectServer
+    from tests.support.spark import Server
 
 _EVERY = 0.05
 _MEBIBYTE = 1 << 20
@@ -44,7 +44,7 @@ class Memory:
     totals: Totals
 
 
-def measure_memory(server: ConnectServer, source: Path, table: Path) -> Memory:
+def measure_memory(server: Server, source: Path, table: Path) -> Memory:
     """Load a file with one writer, in processes of their own, and watch them.
 
     :param server: that runs, with its status API.
@@ -70,7 +70,7 @@ def measure_memory(server: ConnectServer, source: Path, table: Path) -> Memory:
 class _Watch:
     """Samples the server's memory until it is left."""
 
-    def __init__(self, server: ConnectServer) -> None:
+    def __init__(self, server: Server) -> None:
         import psutil
 
         self.heap = self.resident = 0

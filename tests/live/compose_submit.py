@@ -19,14 +19,14 @@ SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable"
 
 def main() -> None:
     hook = OneLakeHook("onelake_default")
-    create_table(hook.delta_log(BUFFER), json.dumps(SCHEMA))
+    create_table(hook.table(BUFFER).log, json.dumps(SCHEMA))
     job = StageJob(
         source={"kind": "sql", "query": "SELECT id FROM range(3)"},
-        table_uri=hook.address("Tables/any").spark_uri,
-        buffer_uri=hook.address(BUFFER).spark_uri,
+        table_uri=hook.table("Tables/any").address.spark_uri,
+        buffer_uri=hook.table(BUFFER).address.spark_uri,
         attempt=str(uuid.uuid4()),
     )
-    engine_for("spark_default", timeout=480, access=lambda: hook.spark_access(BUFFER)).stage(job)
+    engine_for("spark_default", timeout=480, access=hook.table(BUFFER).spark_access).stage(job)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import textwrap
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 
-from include.local import postgres, stack, supervisor
+from include.local import postgres, processes, stack
 from include.local.api import ApiError, wait_for
-from include.local.processes import known, leftovers
-from include.local.settings import Settings, from_environment, known_ports
+from include.local.jars import SetUpError
+from include.local.settings import REPOSITORY, Settings, from_environment, known_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from include.local.api import AirflowApi
     from include.local.connect_server import ConnectServer
+
+# Stops a stack when a process is gone, however that ended. It ends with the stack, of which it is no part.
+_GUARD = """
+import sys, time
+from pathlib import Path
+import psutil
+from include.local import processes
+
+owner, state = int(sys.argv[1]), Path(sys.argv[2])
+began, seen = time.monotonic(), False
+while psutil.pid_exists(owner) and (processes.leader(state) or not seen and time.monotonic() < began + 60):
+    seen = seen or processes.leader(state) is not None
+    time.sleep(0.5)
+if not psutil.pid_exists(owner):
+    processes.shut_down(state)
+"""
 
 
 class LiveStack:
@@ -33,8 +51,8 @@ class LiveStack:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.ports = known_ports(settings)
-        self.api: AirflowApi = stack.open_api(settings, self.ports)
-        self.connect_server: ConnectServer = stack.connect_server(settings, self.ports)
+        self.api: AirflowApi = stack.open_api(settings)
+        self.connect_server: ConnectServer = stack.connect_server(settings)
         self.lakehouse = settings.lakehouse
         self.logs = settings.logs
         self.dags = settings.more_dags[-1]
@@ -49,14 +67,15 @@ class LiveStack:
         """Directory of Spark's event logs, one file for each start of the server."""
         return self.connect_server.event_log_dir
 
-    def pid(self, name: str) -> int:
+    def pid(self, name: str) -> int | None:
         """Return the pid of ``spark-connect``, ``postgres``, ``api-server``, ``dag-processor``, ``triggerer`` or
-        ``scheduler``."""
-        return next(process.pid for process in known(self.settings.run) if process.name == name)
+        ``scheduler``, None while it does not run."""
+        return next(process.pid for process in processes.look(self.settings.state) if process.name == name)
 
     def kill(self, name: str) -> int:
         """Kill a process of the stack as ``kill -9`` does, and return the pid that it had."""
         pid = self.pid(name)
+        assert pid is not None
         os.kill(pid, signal.SIGKILL)
         return pid
 
@@ -144,20 +163,23 @@ def make_settings(directory: Path, *dag_folders: Path, **environment: str) -> Se
 
 
 def start(settings: Settings, owner: int | None = None) -> LiveStack:
-    """Start a stack in the background and return when it is healthy and every DAG imports."""
-    supervisor.launch(settings, owner=owner or os.getpid())
-    status = None
-    for status in supervisor.follow(settings):  # noqa: B007
-        pass
-    assert status is not None
-    if status.phase != "healthy" or status.import_errors:
-        supervisor.shut_down(settings)
-        pytest.fail("\n".join([status.error or status.phase, *status.import_errors, *status.events]))
-    return LiveStack(settings)
+    """Start a stack that ends with its owner, by default this process, and return when every DAG imports."""
+    guard = [sys.executable, "-c", _GUARD, str(owner or os.getpid()), str(settings.state)]
+    subprocess.Popen(guard, cwd=REPOSITORY, start_new_session=True).returncode = 0  # it may outlive this process
+    said: list[str] = []
+    try:
+        stack.start(settings, said.append)
+    except (SetUpError, stack.StackError) as error:
+        pytest.fail("\n".join([str(error), *said]))
+    running = LiveStack(settings)
+    if broken := stack.import_errors(running.api):
+        processes.shut_down(settings.state)
+        pytest.fail("\n".join(broken))
+    return running
 
 
 def stop(settings: Settings) -> None:
     """Stop a stack, delete its database, and make sure that no process is left."""
-    supervisor.shut_down(settings)
+    processes.shut_down(settings.state)
     postgres.remove(settings.state)
-    assert leftovers(settings.run, settings.mark) == []
+    assert processes.leftovers(settings.state) == []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from include.local import event_log
 from include.local.api import wait_for
+from tests.support import event_log
 
 if TYPE_CHECKING:
     from tests.live.harness import LiveStack

@@ -64,7 +64,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, variables: dict[str, str]) -
             yield running
         finally:
             running.stop()
-            assert leftovers(running.run_dir, running.mark) == []
+            assert leftovers(running.state) == []
     except SetUpError as error:
         pytest.skip(str(error))
 
@@ -156,7 +156,7 @@ def test_no_secret_is_in_a_log_or_on_a_command_line(stack: NativeStack, variable
     said = [file.read_text(errors="replace") for file in stack.logs.iterdir()]
     tasks = [file.read_text(errors="replace") for file in stack.volume("airflow").rglob("*.log")]
     assert any("vendor-1" in text for text in tasks)
-    commands = [" ".join(process.cmdline()) for process in leftovers(stack.run_dir, stack.mark)]
+    commands = [" ".join(process.cmdline()) for process in leftovers(stack.state)]
     assert any("CoarseGrainedExecutorBackend" in command for command in commands)
     for name, secret in variables.items():
         # The id of a key is no secret.

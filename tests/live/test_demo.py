@@ -55,7 +55,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
     made = Demo(tmp_path)
     yield made
     state = made.state / "demo"
-    left = leftovers(state / "run", str(state))
+    left = leftovers(state)
     postgres.remove(state)
     assert left == []
 

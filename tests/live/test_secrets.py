@@ -18,11 +18,11 @@ from psycopg2 import sql
 
 from include.local import jars
 from include.local.connect_server import HOST
-from include.local.object_stores import BlobServer, S3Server
 from include.local.settings import database_url, from_environment, load_secrets
 from tests.live.harness import LiveStack
 from tests.support.object_stores import BUCKET, WORKSPACE, Lake, azure_credentials, s3_credentials
 from tests.support.secret_search import Search, command_lines, watching
+from tests.support.store_servers import BlobServer, S3Server
 from tests.support.store_spark import StoreServer, ToStores, store_server
 
 # An S3 server, a Blob server and a Spark of its own start for it.
@@ -116,12 +116,8 @@ def scene(
         SPARK_CONF_DIR=str(conf),
         SPARK_CONNECT_AUTHENTICATE_TOKEN=hidden["Connect token"],
     )
-    spark.start()
-    try:
-        spark.wait_ready()
+    with spark:
         yield Scene(s3_server, blob_server, spark, hidden, f"secrets-{secrets.token_hex(4)}")
-    finally:
-        spark.stop()
 
 
 def _key() -> str:

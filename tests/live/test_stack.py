@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 
-from include.local import supervisor
+from include.local import processes, stack
 from include.local.api import wait_for
-from include.local.processes import known, leftovers
+from include.local.processes import StackError
 from tests.live.harness import make_settings, start, stop
 
 pytestmark = pytest.mark.live
@@ -106,9 +106,9 @@ def test_two_stacks_run_side_by_side_and_one_that_lost_its_owner_leaves_no_proce
 
         owner.kill()
         owner.wait()
-        wait_for(lambda: supervisor.supervisor(settings) is None, "the stack to stop", 90)
-        assert leftovers(settings.run, settings.mark) == []
-        assert known(settings.run) == []
+        wait_for(lambda: processes.leader(settings.state) is None, "the stack to stop", 90)
+        wait_for(lambda: not (settings.state / "run").exists(), "its files to go", 30)
+        assert processes.leftovers(settings.state) == []
     finally:
         owner.kill()
         stop(settings)
@@ -118,20 +118,20 @@ def test_two_stacks_run_side_by_side_and_one_that_lost_its_owner_leaves_no_proce
 def test_a_stack_that_is_stopped_while_it_starts_leaves_no_process(tmp_path):
     settings = make_settings(tmp_path)
     try:
-        supervisor.launch(settings, owner=os.getpid())
-        wait_for(lambda: "postgres" in names(settings), "PostgreSQL to start", 60)
-        assert supervisor.shut_down(settings)
-        assert leftovers(settings.run, settings.mark) == []
-        status = supervisor.read_status(settings)
-        assert status is not None
-        assert status.phase == "stopped"
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(stack.start, settings)
+            wait_for(lambda: "postgres" in names(settings), "PostgreSQL to start", 60)
+            assert processes.shut_down(settings.state)
+            with pytest.raises(StackError):
+                starting.result(60)
+        assert processes.leftovers(settings.state) == []
     finally:
         stop(settings)
 
 
 def names(settings) -> set[str]:
     found = set()
-    for process in leftovers(settings.run, settings.mark):
+    for process in processes.leftovers(settings.state):
         try:
             found.add(process.name())
         except psutil.NoSuchProcess:

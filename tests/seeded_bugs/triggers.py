@@ -29,7 +29,7 @@ BUGS = [
     Bug(
         "a sensor waits for ever at a gap in the log",
         "following.watch",
-        "if self._idle >= _LIST_EVERY:",
+        "if self._idle >= LIST_EVERY:",
         "if self._idle < 0:",
         ("following/test_watch.py::test_a_gap_in_the_log_is_an_error_not_a_wait",),
     ),
@@ -116,8 +116,8 @@ BUGS = [
     Bug(
         "a watcher begins where it was, though the table was made again meanwhile",
         "triggers.delta_log",
-        "else seen.digest is not None and digest != seen.digest",
-        "else False",
+        "return position.digest is not None and digest != position.digest",
+        "return False",
         (
             "triggers/test_delta_log.py::test_a_table_that_is_made_again_with_as_many_versions_is_followed_from_its_first",
         ),

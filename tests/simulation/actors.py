@@ -1,6 +1,6 @@
 """The processes of a simulated deployment: writers' tasks and reconcile tasks; beside them, others (``foreign``).
 
-They do what the operators do (``OneLakeWriteOperator._write``, ``OneLakeReconcileOperator._reconcile``), with the
+They do what the operators do (``work.write``, ``OneLakeReconcileOperator._reconcile``), with the
 production code of ``staging`` and ``commit``; only Spark is played: it puts files, then version 1 of the buffer.
 """
 
@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
+from airflow_provider_onelake.choices import Mode, PublishMode
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
@@ -29,7 +30,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
-from airflow_provider_onelake.staging.spec import Mode, PublishMode, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.simulation.airflow import Airflow, TaskInstance
 from tests.simulation.compactor import Compacted, compact
 from tests.simulation.foreign import ForeignWrite, foreign, set_aside, vacuum, write_checkpoint
@@ -102,9 +103,9 @@ class _Log(DeltaLog):
         super().__init__(deployment.store, "sim", deployment.world)
         self._deployment = deployment
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot_or_none(self) -> Snapshot | None:
         with self._deployment.uninterrupted():
-            return super().snapshot()
+            return super().snapshot_or_none()
 
     def live_files(self, wanted: Callable[[dict[str, Any]], bool], until: int | None = None) -> LiveFiles:
         with self._deployment.uninterrupted():
@@ -295,7 +296,7 @@ class Deployment:
 
         def work(said: Said) -> Publication | Skip | None:
             log = self.log()
-            if log.snapshot() is None:
+            if log.snapshot_or_none() is None:
                 self._create(log)
             generation = begin(log, identity, deed, is_rival=airflow.is_rival)
             self._note_generation(identity.app_id, number, instance.label, generation)

@@ -8,9 +8,10 @@ from urllib.parse import unquote
 
 import attrs
 
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
-from airflow_provider_onelake.maintenance.compact import Publication, Publisher
+from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
@@ -88,7 +89,7 @@ def _compact(deployment: Deployment, terms: CompactionPlan, told: Compacted) -> 
         write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
         return
     world.sleep(terms.waits)
-    told.said = deployment.committing(lambda: Publisher(log, random).publish(shadow, rewrite))
+    told.said = deployment.committing(lambda: publish_rewrite(Transactions(log, random), shadow, rewrite))
 
 
 def _optimize(deployment: Deployment, shadow: Shadow) -> None:

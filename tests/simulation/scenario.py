@@ -7,10 +7,8 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.policy import Policy
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter
+from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
 from tests.simulation.table import TablePlan
 from tests.simulation.world import Faults
 

@@ -143,7 +143,7 @@ BUGS = [
                 _Transaction,
                 "_attempt",
                 {
-                    "self._snapshot = self._newest()": "self._snapshot = self._log._snapshot or self._newest()",
+                    "self._snapshot = self._newest()": "self._snapshot = self._log._known.snapshot if self._log._known else self._newest()",
                     "version_path(snapshot.version + 1)": "version_path(self._log.store.version() + 1)",
                 },
             ),
@@ -231,7 +231,7 @@ BUGS = [
         [
             Change(
                 entry,
-                "stamp_for",
+                "stamp",
                 {"max(milliseconds(now), -1 if previous is None else previous + 1)": "milliseconds(now)"},
             )
         ],

@@ -14,9 +14,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.commit.policy import Policy
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan

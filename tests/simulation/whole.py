@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from airflow_provider_onelake.commit.policy import Policy
-from airflow_provider_onelake.staging.spec import Mode
+from airflow_provider_onelake.choices import Mode, Policy
 from tests.simulation.scenario import PARTITIONS
 from tests.simulation.serial import Candidate, SerialOrder, Write, difference
 from tests.simulation.versions import Published, Versions, fail, original

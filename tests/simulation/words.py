@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.publish import Publication
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
@@ -24,7 +23,6 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.staging.prepare import Skip
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted
 from tests.simulation.versions import Published, Versions, fail

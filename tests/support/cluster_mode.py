@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.engines.base import SparkJob
-from airflow_provider_onelake.engines.submit.spool import Exchange
+from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 Answer = tuple[int, bytes]
@@ -144,14 +144,14 @@ class Pods:
         self.phase = None
 
 
-def exchange(store: ObjectStore, job: SparkJob, kind: str = "staging") -> Exchange:
+def spool(store: ObjectStore, job: SparkJob, kind: str = "staging") -> JobSpool:
     """A job's."""
-    return Exchange.of(store, job, kind)
+    return JobSpool.of(store, job, kind)
 
 
-def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind: str = "staging") -> Exchange:
+def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind: str = "staging") -> JobSpool:
     """As a worker leaves it that submitted a job and died."""
-    found = exchange(store, job, kind)
+    found = spool(store, job, kind)
     assert found.send(kind, job.as_dict(), owner=job.owner)
     if driver is not None:
         found.remember(driver)
@@ -160,4 +160,4 @@ def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind
 
 def says(store: ObjectStore, job: SparkJob, kind: str = "staging", **fields: Any) -> None:
     """Let a driver say something."""
-    store.put(f"{exchange(store, job, kind).path}/verdict.json", json.dumps({"format": 1, **fields}).encode())
+    store.put(f"{spool(store, job, kind).path}/result.json", json.dumps({"format": 1, **fields}).encode())

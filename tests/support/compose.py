@@ -24,10 +24,11 @@ from typing import Any
 import attrs
 import yaml
 
-from include.local import jars, postgres, tools
+from include.local import jars, postgres, processes
 from include.local.connect_server import free_port
-from include.local.processes import MARK, Command, Supervised, sweep
+from include.local.processes import Command, Process
 from include.local.settings import REPOSITORY, from_environment
+from tests.support import tools
 
 FILE = REPOSITORY / "docker-compose.yaml"
 # What include/compose/Dockerfile puts into the image beside what the file mounts.
@@ -135,16 +136,10 @@ class NativeStack:
         self.services = services(configuration(variables))
         network = f"127.{Random().randint(64, 250)}.{Random().randint(1, 250)}"
         self.addresses = {name: f"{network}.{10 + number}" for number, name in enumerate(self.services)}
-        self.logs, self.run_dir = state / "logs", state / "run"
+        self.logs = state / "logs"
         self._log_ports = {name: str(free_port()) for name in _EVERY_ADDRESS}
-        self._processes: dict[str, Supervised] = {}
         self._healthy: set[str] = set()
         self._began: dict[str, float] = {}
-
-    @property
-    def mark(self) -> str:
-        """Value of the variable that all processes carry."""
-        return str(self.state)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -154,37 +149,33 @@ class NativeStack:
         :raises ComposeError: one ended, or was not healthy in time.
         """
         self._write_hosts()
+        processes.launch(self.state, [self._command(service) for service in self.services.values()])
         while len(self._healthy) < len(self.services):
             for service in self.services.values():
-                if service.name not in self._processes and all(other in self._healthy for other in service.after):
-                    self._start(service)
-            for name in self._processes.keys() - self._healthy:
-                self._look_at(self.services[name])
+                if service.name not in self._began and all(other in self._healthy for other in service.after):
+                    self._began[service.name] = time.monotonic()
+                    processes.start(self.state, service.name)
+            for process in processes.look(self.state):
+                if process.name in self._began.keys() - self._healthy:
+                    self._look_at(self.services[process.name], process)
             time.sleep(0.2)
 
     def stop(self) -> None:
         """End every process, and remove what is outside of the directory."""
-        for process in reversed(self._processes.values()):
-            process.stop()
-        sweep(self.run_dir, self.mark)
+        processes.shut_down(self.state)
         for service in self.services:
             postgres.remove(self.state / service)
 
-    def _start(self, service: Service) -> None:
-        self._began[service.name] = time.monotonic()
-        process = self._processes[service.name] = Supervised(self._command(service), self.run_dir)
-        process.start()
-
-    def _look_at(self, service: Service) -> None:
+    def _look_at(self, service: Service, process: Process) -> None:
         """Note that a service is as far as those that depend on it want; a one-off, when it has ended well."""
-        name, process = service.name, self._processes[service.name]
+        name = service.name
         if service.health is None:
-            if process.exit_status == 0:
+            if process.ended and process.exit_status == 0:
                 self._healthy.add(name)
         elif process.pid is not None and self.run(name, service.health.test, service.health.timeout) == 0:
             self._healthy.add(name)
             return
-        if process.exit_status:
+        if process.ended and process.exit_status:
             raise ComposeError(f"{name} ended with status {process.exit_status}:\n{self.log(name)[-4000:]}")
         patience = _SLOWER * (service.health.patience if service.health else 90)
         if time.monotonic() - self._began[name] > patience:
@@ -252,6 +243,7 @@ class NativeStack:
             log=self.logs / f"{service.name}.log",
             user=user,
             grace=10,
+            restart=False,
         )
 
     def _environment(self, service: Service) -> dict[str, str]:
@@ -264,7 +256,6 @@ class NativeStack:
             "PATH": os.pathsep.join([*map(str, self._programs(service)), "/usr/local/bin", "/usr/bin", "/bin"]),
             "HOME": str(home),
             "LANG": "C.UTF-8",
-            MARK: self.mark,
             # The names that docker-compose's network knows, for what is not in a command or a variable.
             "JAVA_TOOL_OPTIONS": f"-Djdk.net.hosts.file={self.state / 'hosts'}",
             **found,
@@ -315,8 +306,7 @@ class NativeStack:
         return re.sub(rf"(?:(?<![\w./-])|(?<=//))(?:{longest_first})(?![\w-])", lambda found: names[found[0]], text)
 
     def _write_hosts(self) -> None:
-        for directory in (self.logs, self.run_dir):
-            directory.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
         lines = [f"127.0.0.1 localhost {socket.gethostname()}"]
         for name, address in self.addresses.items():
             lines.append(" ".join([address, name, *self.services[name].aliases]))

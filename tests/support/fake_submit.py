@@ -15,12 +15,12 @@ _SCRIPT = """#!{python}
 import json, os, sys
 from pathlib import Path
 called = {{"argv": sys.argv[1:], "env": dict(os.environ), "pid": os.getpid(), "group": os.getpgid(0)}}
-plan, verdict = sys.argv[-2:]
+plan, result = sys.argv[-2:]
 if Path(plan).exists():
     called["plan"] = json.loads(Path(plan).read_text())
 Path({calls!r}).open("a").write(json.dumps(called) + "\\n")
 def say(**fields):
-    Path(verdict).write_text(json.dumps({{"format": 1, **fields}}))
+    Path(result).write_text(json.dumps({{"format": 1, **fields}}))
 {body}
 """
 
@@ -32,7 +32,7 @@ class FakeSubmit:
     bin: Path
 
     def does(self, body: str) -> None:
-        """Let it do something else; ``say(result={…})`` writes the verdict."""
+        """Let it do something else; ``say(result={…})`` writes the result."""
         script = self.bin / "spark-submit"
         script.write_text(_SCRIPT.format(python=sys.executable, calls=str(self.bin / "calls"), body=body))
         script.chmod(0o755)

@@ -21,9 +21,9 @@ from airflow_provider_onelake.storage.credentials import AzureCredentials, Crede
 from airflow_provider_onelake.storage.sign_in import deltalake_options
 from airflow_provider_onelake.storage.stores import open_store
 from include.local.jars import SetUpError
-from include.local.object_stores import REGION, BlobServer, S3Server
 from include.local.settings import from_environment
 from tests.support.proxy import Proxy
+from tests.support.store_servers import REGION, BlobServer, S3Server
 from tests.support.tables import SCHEMA
 
 KINDS = ("local", "s3", "azure")

@@ -16,10 +16,10 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.spark import spark_access
 from include.local import jars
 from include.local.connect_server import free_port
-from include.local.object_stores import BlobServer, S3Server
 from include.local.settings import from_environment
 from tests.support.object_stores import BUCKET, WORKSPACE, azure_credentials, s3_credentials
 from tests.support.proxy import Proxy
+from tests.support.store_servers import BlobServer, S3Server
 from tests.support.store_spark import StoreServer
 
 
@@ -69,9 +69,5 @@ def _running(state: Path, s3_server: S3Server, blob_server: BlobServer) -> Itera
         )
         server.secrets = {**access[0].environment, **access[1].environment}
         server.proxies = {"s3": s3, "azure": azure}
-        server.start()
-        try:
-            server.wait_ready()
+        with server:
             yield server
-        finally:
-            server.stop()

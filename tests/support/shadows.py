@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -12,11 +13,12 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.engines.base import Engine, OptimizeJob, SparkResult
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.compact import Publication, Publisher
+from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite
@@ -26,7 +28,6 @@ from tests.support.vectors import positions
 def planned(log: DeltaLog, where: str | None = None, **terms: Any) -> Plan:
     """What compaction would do now; two small files are enough for it."""
     snapshot = log.snapshot()
-    assert snapshot is not None
     chosen, split = selection(snapshot, where), snapshot.partitioning
     files = log.live_files(lambda add: chosen(split.partition(add["partitionValues"])), snapshot.version)
     return plan(files, snapshot, Terms(**{"min_files": 2, **terms}), writers_in_flight(log, snapshot).why_needed)
@@ -35,7 +36,6 @@ def planned(log: DeltaLog, where: str | None = None, **terms: Any) -> Plan:
 def shadow_of(log: DeltaLog, **terms: Any) -> Shadow:
     """A shadow that Spark has not rewritten yet."""
     snapshot = log.snapshot()
-    assert snapshot is not None
     found = planned(log, **terms)
     return open_shadow(log, snapshot, found, f"file://{log.table}", "upkeep", str(uuid.uuid4()))
 
@@ -47,11 +47,11 @@ def rewritten(log: DeltaLog, **terms: Any) -> Shadow:
     return shadow
 
 
-def publish(log: DeltaLog, shadow: Shadow, **publisher: Any) -> Publication:
+def publish(log: DeltaLog, shadow: Shadow, abandoned_after: timedelta | None = None, **means: Any) -> Publication:
     """Read a rewrite and publish it."""
     rewrite = read_rewrite(log.store, shadow)
     assert rewrite is not None
-    return Publisher(log, **publisher).publish(shadow, rewrite)
+    return publish_rewrite(Transactions(log, **means), shadow, rewrite, abandoned_after=abandoned_after)
 
 
 def compact(log: DeltaLog, **terms: Any) -> Publication:
@@ -134,4 +134,5 @@ def compact_with(engine: Engine, log: DeltaLog, **terms: Any) -> Publication | N
         )
     )
     rewrite = read_rewrite(log.store, shadow)
-    return Publisher(log, cross_check=deltalake_cross_check(log.table)).publish(shadow, rewrite) if rewrite else None
+    transactions = Transactions(log, cross_check=deltalake_cross_check(log.table))
+    return publish_rewrite(transactions, shadow, rewrite) if rewrite else None

@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
@@ -24,7 +25,6 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.clock import Clock
 from tests.support.tables import LOAD, local_log, writer_spec
 
@@ -92,9 +92,7 @@ class SharedTable:
     @property
     def snapshot(self) -> Snapshot:
         """The newest snapshot, read from the start."""
-        snapshot = self.log.snapshot()
-        assert snapshot is not None
-        return snapshot
+        return self.log.snapshot()
 
     @property
     def version(self) -> int:

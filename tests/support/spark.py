@@ -14,8 +14,9 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.engines.base import StageJob
-from include.local import event_log
-from include.local.connect_server import ConnectServer
+from include.local.connect_server import ConnectServer, listens
+from tests.support import event_log
+from tests.support.server_process import ServerError, ServerProcess
 
 GENERATED = "delta.generationExpression"
 
@@ -98,8 +99,14 @@ def make_job(target: Target, source: Mapping[str, Any], **fields: Any) -> StageJ
     )
 
 
-class Server(ConnectServer):
+class Server(ConnectServer, ServerProcess):
     """The server, with what its event logs tell. A test that kills it starts it again."""
+
+    def start(self) -> None:
+        for port, name in ((self.port, "Spark Connect"), (self.ui_port, "Spark's UI")):
+            if listens(port):
+                raise ServerError(f"Port {port}, wanted for {name}, is taken by another process.")
+        super().start()
 
     def logged_jobs(self, tag: str | None = None) -> list[event_log.Job]:
         """Jobs of every application that ran on this server, also of those killed."""

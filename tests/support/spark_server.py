@@ -21,9 +21,5 @@ def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
         pytest.skip(str(error))
     state = tmp_path_factory.mktemp("spark")
     server = Server(state, port=free_port(), ui_port=free_port(), jar_files=files)
-    server.start()
-    try:
-        server.wait_ready()
+    with server:
         yield server
-    finally:
-        server.stop()

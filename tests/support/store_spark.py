@@ -15,11 +15,11 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.spark import SparkAccess, spark_access
 from include.local import jars
 from include.local.connect_server import free_port
-from include.local.object_stores import BlobServer, S3Server
 from include.local.settings import from_environment
 from tests.support.object_stores import BUCKET, WORKSPACE, azure_credentials, s3_credentials
 from tests.support.spark import Server
 from tests.support.spark_cluster import Cluster
+from tests.support.store_servers import BlobServer, S3Server
 
 
 class StoreServer(Server):
@@ -141,12 +141,8 @@ def to_stores(s3_server: S3Server, blob_server: BlobServer, tmp_path_factory: py
 def store_spark(to_stores: ToStores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     """A Spark Connect server with Delta that reads and writes S3, OneLake's addresses and local disk."""
     server = store_server(tmp_path_factory.mktemp("store-spark"), to_stores)
-    server.start()
-    try:
-        server.wait_ready()
+    with server:
         yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import LocalStore
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -23,7 +24,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import Mode, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
 
 SCHEMA = json.dumps(
@@ -49,9 +50,7 @@ def local_log(path: Path) -> DeltaLog:
 
 def newest(log: DeltaLog) -> Snapshot:
     """The newest snapshot of a table that is there."""
-    snapshot = log.snapshot()
-    assert snapshot is not None
-    return snapshot
+    return log.snapshot()
 
 
 def make_table(path: Path, schema: str = SCHEMA, partition_by: Any = ("month",), **properties: str) -> DeltaLog:
@@ -133,7 +132,6 @@ def change_metadata(log: DeltaLog, **changed: Any) -> None:
 def foreign_commit(log: DeltaLog, actions: list[dict[str, Any]]) -> int:
     """Another engine's commit at the next version; returns it."""
     snapshot = log.snapshot()
-    assert snapshot is not None
     log.store.create(version_path(snapshot.version + 1), dump_actions(actions))
     return snapshot.version + 1
 

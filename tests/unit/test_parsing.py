@@ -52,7 +52,7 @@ def test_parsing_a_dag_imports_nothing_heavy(dag: Path) -> None:
 
 
 # What only a running task, or Spark, imports.
-INSIDE = ("commit", "engines", "log", "maintenance", "planning", "spark_jobs", "staging", "storage")
+INSIDE = ("commit", "engines", "log", "maintenance", "planning", "spark_jobs", "staging", "storage", "work")
 
 
 def public_modules() -> list[str]:

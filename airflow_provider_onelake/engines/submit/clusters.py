@@ -2,7 +2,7 @@
 
 If a submitter dies, it may never have learnt its driver's id. The driver is then found by a name that was chosen before
 the submission: a tag on YARN, a pod's name on Kubernetes. A standalone master knows no such name. There the driver
-itself writes its id into the job's :class:`~airflow_provider_onelake.engines.submit.spool.Exchange`.
+itself writes its id into the job's :class:`~airflow_provider_onelake.engines.submit.spool.JobSpool`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
-from airflow_provider_onelake.engines.submit.spool import PLAN, VERDICT
+from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError, SparkUnavailableError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.hook import SubmitHook
     from airflow_provider_onelake.engines.submit.settings import SubmitTarget
-    from airflow_provider_onelake.engines.submit.spool import Exchange
+    from airflow_provider_onelake.engines.submit.spool import JobSpool
     from airflow_provider_onelake.storage.spark import SparkAccess
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Cluster(Protocol):
     def files(self) -> Mapping[str, bytes]:
         """Return the files of the job's code, by name, that the cluster reads from the table's store."""
 
-    def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
+    def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
         """Return the hook's arguments for a submission, and ``application``.
 
         :param package: the jobs' zip, as a local file.
@@ -55,7 +55,7 @@ class Cluster(Protocol):
         :raises SparkUnavailableError: the cluster does not answer.
         """
 
-    def find(self, exchange: Exchange) -> str | None:
+    def find(self, spool: JobSpool) -> str | None:
         """Look for a job's driver on the cluster.
 
         :returns: the driver's id; ``None`` if there is no driver yet, or if the cluster cannot look for drivers.
@@ -88,14 +88,14 @@ class Standalone:
         """See :meth:`Cluster.files`."""
         return {_jar(): job_package().content}
 
-    def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
+    def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
         """See :meth:`Cluster.options`."""
         # The worker fetches the "JAR" into the directory in which it starts the driver.
         name = _jar()
         return {
-            "application": exchange.address(name),
+            "application": spool.address(name),
             "java_class": "org.apache.spark.deploy.PythonRunner",
-            "application_args": [name, name, exchange.address(PLAN), exchange.address(VERDICT)],
+            "application_args": [name, name, spool.address(JOB), spool.address(RESULT)],
         }
 
     def check(self) -> None:
@@ -114,7 +114,7 @@ class Standalone:
                 f"extra of the connection, or use the client deploy mode. Nothing was staged. ({error})"
             ) from error
 
-    def find(self, exchange: Exchange) -> str | None:
+    def find(self, spool: JobSpool) -> str | None:
         """See :meth:`Cluster.find`. The master assigns the ids itself, and answers only questions about an id."""
         return None
 
@@ -173,15 +173,15 @@ class Yarn:
         """See :meth:`Cluster.files`."""
         return {}
 
-    def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
+    def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
         """See :meth:`Cluster.options`."""
         # Name local files, because spark-submit itself uploads them for YARN's containers.
         return {
             "application": str(MAIN_FILE),
             "py_files": str(package),
-            "application_args": [exchange.address(PLAN), exchange.address(VERDICT)],
+            "application_args": [spool.address(JOB), spool.address(RESULT)],
             "conf": {
-                _TAGS: ",".join(filter(None, (self.tags, exchange.name))),
+                _TAGS: ",".join(filter(None, (self.tags, spool.name))),
                 "spark.yarn.submit.waitAppCompletion": "false",
             },
         }
@@ -191,10 +191,10 @@ class Yarn:
         # Ask for any tag, to prove that the ResourceManager answers and accepts the sign-in.
         self._tagged("onelake")
 
-    def find(self, exchange: Exchange) -> str | None:
+    def find(self, spool: JobSpool) -> str | None:
         """See :meth:`Cluster.find`. An application that still runs comes before one that has ended."""
         # YARN keeps tags in lower case.
-        found = sorted(self._tagged(exchange.name.lower()), key=lambda app: app["state"] in _OVER)
+        found = sorted(self._tagged(spool.name.lower()), key=lambda app: app["state"] in _OVER)
         return str(found[0]["id"]) if found else None
 
     def is_over(self, driver: str) -> bool:
@@ -265,13 +265,13 @@ class Kubernetes:
         """See :meth:`Cluster.files`."""
         return {job_package().name: job_package().content, MAIN_FILE.name: MAIN_FILE.read_bytes()}
 
-    def options(self, exchange: Exchange, package: Path) -> dict[str, Any]:
+    def options(self, spool: JobSpool, package: Path) -> dict[str, Any]:
         """See :meth:`Cluster.options`."""
         return {
-            "application": exchange.address(MAIN_FILE.name),
-            "py_files": exchange.address(job_package().name),
-            "application_args": [exchange.address(PLAN), exchange.address(VERDICT)],
-            "conf": {_POD: exchange.name},
+            "application": spool.address(MAIN_FILE.name),
+            "py_files": spool.address(job_package().name),
+            "application_args": [spool.address(JOB), spool.address(RESULT)],
+            "conf": {_POD: spool.name},
             "track_driver_via_k8s_api": True,
         }
 
@@ -283,9 +283,9 @@ class Kubernetes:
                 "again. Nothing was staged."
             )
 
-    def find(self, exchange: Exchange) -> str | None:
+    def find(self, spool: JobSpool) -> str | None:
         """See :meth:`Cluster.find`."""
-        name = exchange.name
+        name = spool.name
         return name if self._phase(name) is not None else None
 
     def is_over(self, driver: str) -> bool:

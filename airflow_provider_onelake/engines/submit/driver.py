@@ -11,7 +11,7 @@ from airflow_provider_onelake.exceptions import OneLakeError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.clusters import Cluster
-    from airflow_provider_onelake.engines.submit.spool import Exchange
+    from airflow_provider_onelake.engines.submit.spool import JobSpool
 
 log = logging.getLogger(__name__)
 
@@ -24,20 +24,20 @@ class Driver:
     """
 
     cluster: Cluster
-    exchange: Exchange
+    spool: JobSpool
     where: str
 
     def learn(self, known: str | None = None) -> str | None:
-        """Return the driver's id: from the submission, from the exchange, or from the cluster.
+        """Return the driver's id: from the submission, from the spool, or from the cluster.
 
         :param known: the id that the submission returned. Default: none.
         :returns: the id; ``None`` while it is unknown.
         :raises SparkUnavailableError: the cluster does not answer.
         """
-        told = None if known else self.exchange.driver
-        found = known or told or self.cluster.find(self.exchange)
+        told = None if known else self.spool.driver
+        found = known or told or self.cluster.find(self.spool)
         if found is not None and told is None:
-            self.exchange.remember(found)
+            self.spool.remember(found)
             log.info("Spark at %s: driver %s", self.where, found)
         return found
 
@@ -46,36 +46,36 @@ class Driver:
 
         :raises StoreUnavailableError: the store did not answer.
         """
-        verdict = self.exchange.verdict
-        return (verdict is None or not verdict.is_final) and self.exchange.driver is not None
+        result = self.spool.result
+        return (result is None or not result.is_final) and self.spool.driver is not None
 
     def is_over(self) -> bool:
         """Return whether the driver has ended, or is given up and will do nothing.
 
         :raises TransientError: the store or the cluster does not answer.
         """
-        verdict = self.exchange.verdict
+        result = self.spool.result
         # A result ends the wait. An error does not, because the cluster may start a failed driver again.
-        if verdict is not None and verdict.result is not None:
+        if result is not None and result.returned is not None:
             return True
         driver = self.learn()
         if driver is not None:
             return self.cluster.is_over(driver)
-        return (self.exchange.withdrawn or self.exchange.unseen) and self.give_up()
+        return (self.spool.withdrawn or self.spool.unseen) and self.give_up()
 
     def give_up(self) -> bool:
-        """Take the driver's plan back, so that the driver does nothing if it still starts.
+        """Take the driver's job file back, so that the driver does nothing if it still starts.
 
         :returns: whether the driver had not started.
         :raises StoreUnavailableError: the store did not answer.
         """
-        given_up = self.exchange.withdraw()
+        given_up = self.spool.withdraw()
         if given_up:
             log.warning(
-                "Spark at %s: nobody has heard of the driver of attempt %s. Should it still start, it finds no plan "
-                "and does nothing",
+                "Spark at %s: nobody has heard of the driver of attempt %s. Should it still start, it finds no job "
+                "file and does nothing",
                 self.where,
-                self.exchange.attempt,
+                self.spool.attempt,
             )
         return given_up
 
@@ -85,8 +85,8 @@ class Driver:
         :returns: whether the store and the cluster took the order. If not, the driver may go on.
         """
         done = True
-        # Take the plan back first: a driver that the cluster starts late, or again, then finds nothing to do.
-        for step in (self.exchange.withdraw, self._kill):
+        # Take the job file back first: a driver that the cluster starts late, or again, then finds nothing to do.
+        for step in (self.spool.withdraw, self._kill):
             try:
                 step()
             except OneLakeError as error:

@@ -1,7 +1,7 @@
 """The spark-submit engine: each job is its own Spark application, on the master that the connection names.
 
-In client mode, and with a local master, the driver is a child of the task, and plan and verdict are local files. In
-cluster mode the driver runs on the cluster and outlives the task. Plan and verdict then go through the table's store,
+In client mode, and with a local master, the driver is a child of the task, and job and result are local files. In
+cluster mode the driver runs on the cluster and outlives the task. Job and result then go through the table's store,
 and :mod:`~airflow_provider_onelake.engines.submit.clusters` finds the driver again.
 """
 
@@ -27,10 +27,10 @@ from airflow_provider_onelake.engines.base import (
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.submit.clusters import access_in_cluster, cluster_of
 from airflow_provider_onelake.engines.submit.driver import Driver
-from airflow_provider_onelake.engines.submit.package import MAIN_FILE, Verdict, dump_plan, job_package, load_verdict
+from airflow_provider_onelake.engines.submit.package import MAIN_FILE, JobResult, dump_job, job_package, load_result
 from airflow_provider_onelake.engines.submit.process import SubmitProcess, locked
-from airflow_provider_onelake.engines.submit.settings import SubmitTarget, check_plan, secrets
-from airflow_provider_onelake.engines.submit.spool import Exchange
+from airflow_provider_onelake.engines.submit.settings import SubmitTarget, check_job, secrets
+from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
@@ -56,7 +56,7 @@ _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
 _PATIENCE = 15
 _STOP_SECONDS = 8
-# A driver that does not reach the table's store cannot write its verdict there, so point to the cluster's log.
+# A driver that does not reach the table's store cannot write its result there, so point to the cluster's log.
 _SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
 
 
@@ -64,7 +64,7 @@ class SubmitEngine(SparkEngine):
     """Runs jobs by ``spark-submit``, each as an application of its own.
 
     :param target: the settings of the Spark connection.
-    :param around: what the task gives. Plan and verdict go through its ``store`` in cluster mode, which is refused
+    :param around: what the task gives. Job and result go through its ``store`` in cluster mode, which is refused
         without one. ``seen`` is called when a job's driver has ended, and its own UI with it.
     :raises InvalidWriteError: the connection's master has no such deploy mode, or ``timeout`` is not above 0.
     """
@@ -105,7 +105,7 @@ class SubmitEngine(SparkEngine):
         """Return the attempts of a task whose jobs may still run; see :meth:`Engine.left_at_work`."""
         if self._cluster is None:
             return []
-        return [found.attempt for found in Exchange.owned(self._open_store(), table_uri, owner, doing)]
+        return [found.attempt for found in JobSpool.owned(self._open_store(), table_uri, owner, doing)]
 
     def wait_for(self, table_uri: str, attempt: str, doing: str) -> None:
         """Wait for the job that an earlier attempt left running; see :meth:`Engine.wait_for`."""
@@ -118,36 +118,36 @@ class SubmitEngine(SparkEngine):
     @classmethod
     def has_ended(cls, store: Store, attempt: str, doing: str) -> bool:
         """Return whether a driver has left a result or an error; see :meth:`Engine.has_ended`."""
-        verdict = Exchange.at(store, "", attempt, doing).verdict
-        return verdict is not None and verdict.is_final
+        result = JobSpool.at(store, "", attempt, doing).result
+        return result is not None and result.is_final
 
-    def _end_earlier(self, end: Callable[[Exchange, str], None], table_uri: str, attempt: str, doing: str) -> None:
+    def _end_earlier(self, end: Callable[[JobSpool, str], None], table_uri: str, attempt: str, doing: str) -> None:
         if self._cluster is None:
             return
-        exchange = Exchange.at(self._open_store(), table_uri, attempt, doing)
-        if exchange.submitted:
+        spool = JobSpool.at(self._open_store(), table_uri, attempt, doing)
+        if spool.submitted:
             with self._limited():
-                end(exchange, doing)
-            exchange.clear()
+                end(spool, doing)
+            spool.clear()
 
-    def _await_driver(self, exchange: Exchange, doing: str) -> None:
-        with self._attending(exchange, doing) as driver:
+    def _await_driver(self, spool: JobSpool, doing: str) -> None:
+        with self._attending(spool, doing) as driver:
             self._wait(driver, leaving=doing == StageJob.doing)
 
-    def _kill_driver(self, exchange: Exchange, doing: str) -> None:
-        with self._attending(exchange, doing) as driver:
+    def _kill_driver(self, spool: JobSpool, doing: str) -> None:
+        with self._attending(spool, doing) as driver:
             log.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
             driver.kill()
-            if exchange.driver is not None:
+            if spool.driver is not None:
                 # Wait until the driver is gone, because the order to kill it may have got lost.
                 self._wait(driver, killing=True)
 
     @contextmanager
-    def _attending(self, exchange: Exchange, doing: str) -> Iterator[Driver]:
+    def _attending(self, spool: JobSpool, doing: str) -> Iterator[Driver]:
         assert self._cluster is not None
-        what = f"waiting for the driver that attempt {exchange.attempt} left at work ({doing}), in {exchange.uri}"
+        what = f"waiting for the driver that attempt {spool.attempt} left at work ({doing}), in {spool.uri}"
         log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
-        self._driver = Driver(self._cluster, exchange, self._where)
+        self._driver = Driver(self._cluster, spool, self._where)
         yield self._driver
         self._raise_if_ended(what)
         self._driver = None
@@ -166,44 +166,44 @@ class SubmitEngine(SparkEngine):
             raise InvalidWriteError(ONLY_CONNECT)
         log.info("Spark at %s: %s", self._where, what)
         with self._limited():
-            verdict, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
-            if verdict is not None and verdict.result is not None:
+            result, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
+            if result is not None and result.returned is not None:
                 if self._around.seen is not None:
-                    self._around.seen(verdict.result.get("application_id"), None, verdict.result.get("ui"))
-                return dict(verdict.result)
+                    self._around.seen(result.returned.get("application_id"), None, result.returned.get("ui"))
+                return dict(result.returned)
             self._raise_if_ended(what)
-        raise self._explain(verdict, said, what)
+        raise self._explain(result, said, what)
 
-    def _attached(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
+    def _attached(self, kind: str, job: SparkJob) -> tuple[JobResult | None, str | None]:
         """Run a job whose driver is a child of this process."""
-        # A temporary directory is private to this user: a plan may hold secrets in the options of its source.
+        # A temporary directory is private to this user: a job file may hold secrets in the options of its source.
         with tempfile.TemporaryDirectory(prefix="onelake-") as home:
-            package, verdict = job_package(), Path(home, "verdict.json")
-            plan, alive = Path(home, "plan.json"), Path(home, "alive")
+            package, result = job_package(), Path(home, "result.json")
+            todo, alive = Path(home, "job.json"), Path(home, "alive")
             Path(home, package.name).write_bytes(package.content)
-            plan.write_bytes(dump_plan(kind, job.as_dict()))
+            todo.write_bytes(dump_job(kind, job.as_dict()))
             hook = self._hook(
-                name=_name(job), py_files=str(Path(home, package.name)), application_args=[str(plan), str(verdict)]
+                name=_name(job), py_files=str(Path(home, package.name)), application_args=[str(todo), str(result)]
             )
             with locked(alive):
                 said, _ = self._submit(hook, str(MAIN_FILE), {**self._access.environment, ALIVE: str(alive)})
-            return load_verdict(verdict.read_bytes()) if verdict.exists() else None, said
+            return load_result(result.read_bytes()) if result.exists() else None, said
 
-    def _clustered(self, kind: str, job: SparkJob) -> tuple[Verdict | None, str | None]:
+    def _clustered(self, kind: str, job: SparkJob) -> tuple[JobResult | None, str | None]:
         """Run a job whose driver runs on the cluster. If this attempt has submitted it before, only wait for it."""
         assert self._cluster is not None
-        check_plan(job)
-        exchange, said = Exchange.of(self._open_store(), job, kind), None
+        check_job(job)
+        spool, said = JobSpool.of(self._open_store(), job, kind), None
         self._cluster.check()
         if kind == ANALYSING and isinstance(job, StageJob):
             found = self._found_by_another_try(kind, job)
             if found is not None:
                 return found, None
-        self._driver = driver = Driver(self._cluster, exchange, self._where)
-        if exchange.send(kind, job.as_dict(), self._cluster.files(), job.owner):
-            said, known = self._submit_to(self._cluster, exchange, job)
+        self._driver = driver = Driver(self._cluster, spool, self._where)
+        if spool.send(kind, job.as_dict(), self._cluster.files(), job.owner):
+            said, known = self._submit_to(self._cluster, spool, job)
             if said is not None and self._came_to_nothing(driver):
-                exchange.clear()
+                spool.clear()
                 return None, said
             if known is not None:
                 driver.learn(known)
@@ -211,10 +211,10 @@ class SubmitEngine(SparkEngine):
                 # stop() or the timer ran before the driver was known, so kill the driver here.
                 self._kill(driver)
         self._wait(driver, leaving=kind == StageJob.doing)
-        verdict = exchange.verdict
+        result = spool.result
         if self._ended is None:
-            exchange.clear()
-        return verdict, said
+            spool.clear()
+        return result, said
 
     def _came_to_nothing(self, driver: Driver) -> bool:
         """Return whether a failed submission has left no driver, and no driver of it can start any work later."""
@@ -224,26 +224,26 @@ class SubmitEngine(SparkEngine):
             log.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
             return False
 
-    def _found_by_another_try(self, kind: str, job: StageJob) -> Verdict | None:
-        """Return the verdict of another try of the same analysis, and wait for it if that try still runs."""
-        for exchange in Exchange.owned(self._open_store(), job.table_uri, job.owner, kind):
-            if exchange.attempt == job.attempt:
+    def _found_by_another_try(self, kind: str, job: StageJob) -> JobResult | None:
+        """Return the result of another try of the same analysis, and wait for it if that try still runs."""
+        for spool in JobSpool.owned(self._open_store(), job.table_uri, job.owner, kind):
+            if spool.attempt == job.attempt:
                 continue
             # Without a fingerprint, the source may have changed since (protocol: same source).
-            same = bool(job.fingerprint) and exchange.does_work_of(kind, job.as_dict())
-            (self._await_driver if same else self._kill_driver)(exchange, kind)
-            verdict = exchange.verdict
-            exchange.clear()
-            if same and verdict is not None and verdict.result is not None:
-                return verdict
+            same = bool(job.fingerprint) and spool.does_work_of(kind, job.as_dict())
+            (self._await_driver if same else self._kill_driver)(spool, kind)
+            result = spool.result
+            spool.clear()
+            if same and result is not None and result.returned is not None:
+                return result
         return None
 
-    def _submit_to(self, cluster: Cluster, exchange: Exchange, job: SparkJob) -> tuple[str | None, str | None]:
+    def _submit_to(self, cluster: Cluster, spool: JobSpool, job: SparkJob) -> tuple[str | None, str | None]:
         """Submit a job. Return the error text of a failed submission, and the driver's id if it is known at once."""
         with tempfile.TemporaryDirectory(prefix="onelake-") as home:
             package = Path(home, job_package().name)
             package.write_bytes(job_package().content)
-            options = cluster.options(exchange, package)
+            options = cluster.options(spool, package)
             application = options.pop("application")
             return self._submit(self._hook(name=_name(job), **options), application, {})
 
@@ -268,13 +268,13 @@ class SubmitEngine(SparkEngine):
             try:
                 if driver.is_over():
                     return
-                left = None if self._timeout is None else self._timeout - driver.exchange.age
+                left = None if self._timeout is None else self._timeout - driver.spool.age
                 if left is not None and left <= 0:
                     # An earlier process may have submitted the job, so this process's timer is not enough.
                     self._end("expired")
                     return
                 if leaving and self._around.leave is not None and driver.at_work():
-                    self._around.leave(driver.exchange.attempt, left)
+                    self._around.leave(driver.spool.attempt, left)
                 if killing:
                     driver.kill()
                 missed = 0
@@ -343,16 +343,16 @@ class SubmitEngine(SparkEngine):
                 "unchanged. Raise the time-out, or give the writer fewer rows."
             )
 
-    def _explain(self, verdict: Verdict | None, said: str | None, what: str) -> OneLakeError:
-        if verdict is None or verdict.error is None:
-            error = ReportedError("", f"The driver ended without a verdict. {said or _SILENT}")
+    def _explain(self, result: JobResult | None, said: str | None, what: str) -> OneLakeError:
+        if result is None or result.error is None:
+            error = ReportedError("", f"The driver ended without a result. {said or _SILENT}")
             found = translate(error, what, self._where)
         else:
-            found = translate(verdict.error, what, self._where)
-            if verdict.starting and type(found) is SparkJobError:
+            found = translate(result.error, what, self._where)
+            if result.starting and type(found) is SparkJobError:
                 found = SparkUnavailableError(
                     f"Spark at {self._where} could not be started, so there was no {what}. The table is unchanged. "
-                    f"Spark said: {verdict.error}"
+                    f"Spark said: {result.error}"
                 )
         text = str(found)
         for value in secrets(self._access.environment):

@@ -1,4 +1,4 @@
-"""The files of a submitted job: its code as one zip, the plan that it reads, and the verdict that it writes."""
+"""The files of a submitted job: its code as one zip, ``job.json`` that it reads, and ``result.json`` that it writes."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def job_package() -> JobPackage:
     return JobPackage(f"onelake_spark_jobs-{digest}.zip", content.getvalue())
 
 
-def dump_plan(kind: str, job: Mapping[str, Any]) -> bytes:
-    """Return a plan, as ``spark_jobs.main`` reads it.
+def dump_job(kind: str, job: Mapping[str, Any]) -> bytes:
+    """Return the content of ``job.json``, as ``spark_jobs.main`` reads it.
 
     :param kind: what is done: ``analysing``, or what the job says that it does.
     :param job: its fields.
@@ -67,40 +67,40 @@ def dump_plan(kind: str, job: Mapping[str, Any]) -> bytes:
 
 
 @attrs.frozen
-class Verdict:
-    """The verdict of a driver. It has neither result nor error while the driver has written only its id.
+class JobResult:
+    """How a job went. It has returned nothing and has no error while its driver has written only its id.
 
-    :param driver: the driver's id on its cluster, in the verdict that a driver writes when it begins; else ``None``.
-    :param result: what the job returned.
-    :param error: why there is no result.
+    :param driver: the driver's id on its cluster, in what a driver writes when it begins; else ``None``.
+    :param returned: what the job returned.
+    :param error: why it returned nothing.
     :param starting: whether Spark itself could not be started.
     """
 
     driver: str | None = None
-    result: Mapping[str, Any] | None = None
+    returned: Mapping[str, Any] | None = None
     error: ReportedError | None = None
     starting: bool = False
 
     @property
     def is_final(self) -> bool:
         """Whether the driver has done its job, or failed."""
-        return self.result is not None or self.error is not None
+        return self.returned is not None or self.error is not None
 
 
-def load_verdict(content: bytes) -> Verdict:
-    """Read a verdict.
+def load_result(content: bytes) -> JobResult:
+    """Read a result.
 
     :param content: as ``spark_jobs.main`` wrote it.
-    :raises SparkJobError: this version of the package cannot read the verdict.
+    :raises SparkJobError: this version of the package cannot read the result.
     """
     try:
         said = json.loads(content)
         if said["format"] != main.FORMAT:
             raise ValueError(f"format {said['format']}")
         error = said.get("error")
-        return Verdict(
+        return JobResult(
             driver=said.get("driver"),
-            result=said.get("result"),
+            returned=said.get("result"),
             error=ReportedError(error["class"], error["message"], error["condition"], error["state"], error["stack"])
             if error
             else None,
@@ -108,6 +108,6 @@ def load_verdict(content: bytes) -> Verdict:
         )
     except (ValueError, KeyError, TypeError) as problem:
         raise SparkJobError(
-            f"The Spark job left a verdict that cannot be read ({problem}). Whether it did its work is not known; a "
+            f"The Spark job left a result that cannot be read ({problem}). Whether it did its work is not known; a "
             "retry finds it where it did, and stages again where not."
         ) from problem

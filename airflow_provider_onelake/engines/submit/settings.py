@@ -186,8 +186,8 @@ def secrets(environment: Mapping[str, str]) -> list[str]:
     return sorted((v for name, v in environment.items() if v and _SECRET_NAMES.search(name)), key=len, reverse=True)
 
 
-def check_plan(job: SparkJob) -> None:
-    """Refuse a secret in the plan of a job in cluster mode, because every reader of the table can read the plan.
+def check_job(job: SparkJob) -> None:
+    """Refuse a secret in a job in cluster mode, because every reader of the table can read its ``job.json``.
 
     :raises InvalidWriteError: an option of the job's source, or a setting of its session, looks like a secret.
     """

@@ -1,15 +1,15 @@
-"""The directory in the table's store through which a submitter and its driver on a cluster exchange messages.
+"""A job's spool: the directory in the table's store through which a submitter and its driver on a cluster talk.
 
     staged/jobs/<attempt>/<what it does>/submission.json    the claim: whose it is, which driver it became
-    staged/jobs/<attempt>/<what it does>/plan.json          what to do: without it, a driver does nothing
-    staged/jobs/<attempt>/<what it does>/verdict.json       which driver it is, then how it went
+    staged/jobs/<attempt>/<what it does>/job.json           what to do: without it, a driver does nothing
+    staged/jobs/<attempt>/<what it does>/result.json        which driver it is, then how it went
 
 If a worker dies, it leaves the directory behind, and the next try reads it. The directory is removed when the job's
-verdict has been read. If no try reads the verdict, VACUUM removes the files, because the table does not name them.
+result has been read. If no try reads the result, VACUUM removes the files, because the table does not name them.
 
-The plan is a ticket. A driver writes its id *before* it reads the plan. A submitter that gives up an unknown driver
-takes the plan back *before* it looks for the driver's id once more. So either the submitter finds the id, or the driver
-finds no plan. Work is never done twice, however long a submission takes to arrive.
+The job file is a ticket. A driver writes its id *before* it reads the job file. A submitter that gives up an unknown
+driver takes the job file back *before* it looks for the driver's id once more. So either the submitter finds the id, or
+the driver finds no job file. Work is never done twice, however long a submission takes to arrive.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.engines.submit.package import Verdict, dump_plan, load_verdict
+from airflow_provider_onelake.engines.submit.package import JobResult, dump_job, load_result
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
 from airflow_provider_onelake.staging.layout import JOBS
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.base import SparkJob
     from airflow_provider_onelake.storage.stores import Store
 
-PLAN, VERDICT, SUBMISSION = "plan.json", "verdict.json", "submission.json"
+JOB, RESULT, SUBMISSION = "job.json", "result.json", "submission.json"
 
 _UNSEEN_SECONDS = 180
 # The fields of a job that differ between two tries of the same work.
@@ -39,7 +39,7 @@ _OF_A_TRY = ("attempt", "buffer_uri")
 
 
 @attrs.frozen
-class Exchange:
+class JobSpool:
     """One job's directory.
 
     :param store: a store rooted at the table.
@@ -52,19 +52,19 @@ class Exchange:
     uri: str
 
     @classmethod
-    def of(cls, store: Store, job: SparkJob, kind: str) -> Exchange:
-        """Return the exchange of a job."""
+    def of(cls, store: Store, job: SparkJob, kind: str) -> JobSpool:
+        """Return the spool of a job."""
         return cls.at(store, job.table_uri, job.attempt, kind)
 
     @classmethod
-    def at(cls, store: Store, table_uri: str, attempt: str, kind: str) -> Exchange:
-        """Return the exchange of an attempt's job."""
+    def at(cls, store: Store, table_uri: str, attempt: str, kind: str) -> JobSpool:
+        """Return the spool of an attempt's job."""
         path = f"{JOBS}/{attempt}/{kind}"
         return cls(store, path, f"{table_uri}/{path}")
 
     @classmethod
-    def owned(cls, store: Store, table_uri: str, owner: str, kind: str) -> list[Exchange]:
-        """Return the exchanges of all tries of a task whose verdicts are not read yet, with one listing.
+    def owned(cls, store: Store, table_uri: str, owner: str, kind: str) -> list[JobSpool]:
+        """Return the spools of all tries of a task whose results are not read yet, with one listing.
 
         :param owner: the ``owner`` of the jobs. An empty one finds nothing.
         :param kind: the kind of the jobs.
@@ -74,7 +74,7 @@ class Exchange:
         ending = f"/{kind}/{SUBMISSION}"
         paths = [info.path.removesuffix(ending) for info in store.list(JOBS) if info.path.endswith(ending)]
         found = [cls.at(store, table_uri, path.rpartition("/")[2], kind) for path in sorted(paths)]
-        return [exchange for exchange in found if exchange.owner == owner]
+        return [spool for spool in found if spool.owner == owner]
 
     @property
     def attempt(self) -> str:
@@ -105,9 +105,9 @@ class Exchange:
             claim = {"owner": owner, "claim": uuid.uuid4().hex}
             self.store.create(f"{self.path}/{SUBMISSION}", json.dumps(claim).encode())
         except ObjectExistsError:
-            # Write no file: the plan may have been taken back, and must not be there again.
+            # Write no file: the job file may have been taken back, and must not be there again.
             return False
-        for name, content in {**(files or {}), PLAN: dump_plan(kind, fields)}.items():
+        for name, content in {**(files or {}), JOB: dump_job(kind, fields)}.items():
             self.store.put(f"{self.path}/{name}", content)
         return True
 
@@ -125,41 +125,41 @@ class Exchange:
     def driver(self) -> str | None:
         """The driver's id, written by the submitter or by the driver itself; ``None`` while neither has written it."""
         known: str | None = self._submission.get("driver")
-        return known or (verdict.driver if (verdict := self.verdict) else None)
+        return known or (result.driver if (result := self.result) else None)
 
     def remember(self, driver: str) -> None:
         """Write down the id of the job's driver."""
         self._note(driver=driver)
 
     def does_work_of(self, kind: str, fields: Mapping[str, Any]) -> bool:
-        """Return whether the plan in the directory is for the same work as a job. A plan taken back never is."""
-        sent = self._get(PLAN)
-        return sent is not None and _work(sent) == _work(dump_plan(kind, fields))
+        """Return whether the job file in the directory is for the same work as a job. One taken back never is."""
+        sent = self._get(JOB)
+        return sent is not None and _work(sent) == _work(dump_job(kind, fields))
 
     def withdraw(self) -> bool:
-        """Take the plan back, so that a driver that starts from now on does nothing.
+        """Take the job file back, so that a driver that starts from now on does nothing.
 
-        :returns: whether that is certain. If not, a driver has written its id, and may have read the plan before.
+        :returns: whether that is certain. If not, a driver has written its id, and may have read the job file before.
         :raises StoreUnavailableError: the store did not answer.
         """
-        self.store.delete(f"{self.path}/{PLAN}")
+        self.store.delete(f"{self.path}/{JOB}")
         self._note(withdrawn=True)
         return self.driver is None
 
     @property
     def withdrawn(self) -> bool:
-        """Whether the plan was taken back."""
+        """Whether the job file was taken back."""
         return bool(self._submission.get("withdrawn"))
 
     @property
-    def verdict(self) -> Verdict | None:
-        """The driver's verdict; ``None`` until the driver has written one.
+    def result(self) -> JobResult | None:
+        """The driver's result; ``None`` until the driver has written one.
 
-        :raises SparkJobError: another version of the package wrote the verdict.
+        :raises SparkJobError: another version of the package wrote the result.
         """
-        content = self._get(VERDICT)
-        # On some stores Hadoop writes in place, so for a moment half a verdict may be there. Ignore it.
-        return load_verdict(content) if content is not None and _is_whole(content) else None
+        content = self._get(RESULT)
+        # On some stores Hadoop writes in place, so for a moment half a result may be there. Ignore it.
+        return load_result(content) if content is not None and _is_whole(content) else None
 
     @property
     def age(self) -> float:
@@ -175,8 +175,9 @@ class Exchange:
     def clear(self) -> None:
         """Remove the directory, as far as possible. VACUUM removes what is left."""
         with contextlib.suppress(Exception):
-            # The listing is sorted by name, so the plan is deleted before the claim.
-            for info in list(self.store.list(self.path)):
+            # The listing is sorted by name, so the job file is deleted before the claim. Delete the result after both:
+            # a try that finds the claim must find the result.
+            for info in sorted(self.store.list(self.path), key=lambda info: info.path.endswith(RESULT)):
                 self.store.delete(info.path)
             # On Azure, Hadoop leaves an empty object for each directory that a driver wrote to. The attempt's directory
             # may hold another job, and a store may delete a directory with its content, so delete only empty ones.
@@ -207,6 +208,6 @@ def _is_whole(content: bytes) -> bool:
     return True
 
 
-def _work(plan: bytes) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(plan)
+def _work(content: bytes) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(content)
     return {**said, "job": {name: value for name, value in said["job"].items() if name not in _OF_A_TRY}}

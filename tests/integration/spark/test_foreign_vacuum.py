@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import BufferLostError, MissingWritersError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import PublishMode
 from tests.support.tables import LOAD, append_files, ids, make_table, stage, writer_spec
 
 pytestmark = pytest.mark.spark

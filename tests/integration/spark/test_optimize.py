@@ -68,7 +68,6 @@ class Table:
     def live(self) -> list[dict[str, Any]]:
         log = self.log()
         snapshot = log.snapshot()
-        assert snapshot is not None
         return list(log.live_files(lambda add: True, snapshot.version))
 
 
@@ -95,7 +94,6 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
     """Compact, and check what is so for every table: the same rows at every version, fewer files, a readable history."""
     log = table.log()
     snapshot = log.snapshot()
-    assert snapshot is not None
     versions = range(snapshot.version + 1)
     before = {version: table.rows(version, "*") for version in versions}
     files = table.live()

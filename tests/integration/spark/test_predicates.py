@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.partitions import Partition, Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.values import Partition
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:
@@ -286,7 +287,6 @@ def make(spark: SparkSession, table: Path) -> tuple[Partitioning, dict[int, Part
     spark.sql(f"INSERT INTO delta.`{table}` {' UNION ALL '.join(selects)}")
     log = local_log(table)
     snapshot = log.snapshot()
-    assert snapshot is not None
     adds = log.live_files(lambda _: True, snapshot.version)
     return snapshot.partitioning, {
         json.loads(add["stats"])["minValues"]["id"]: snapshot.partitioning.partition(add["partitionValues"])

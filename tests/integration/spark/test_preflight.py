@@ -24,12 +24,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectEngine]:
     server = Server(
         tmp_path_factory.mktemp("bare"), port=free_port(), ui_port=free_port(), jar_files=[], memory="512m", cores=1
     )
-    server.start()
-    try:
-        server.wait_ready()
+    with server:
         yield ConnectEngine(server.remote)
-    finally:
-        server.stop()
 
 
 def test_without_deltas_jars_the_package_is_named(bare: ConnectEngine, new_target: Callable[..., Target]) -> None:

@@ -80,7 +80,6 @@ def test_the_files_of_sparks_checkpoints_are_the_adds_of_its_entries_verbatim(
     without_entries(table, 6)
     log = through(log.store, log)
     snapshot = log.snapshot()
-    assert snapshot is not None
     found = {add["path"]: add for add in log.live_files(lambda _: True, 7)}
     # The newest entry is no checkpoint's: it says that it changed data.
     assert {path: {**add, "dataChange": False} for path, add in found.items()} == expected
@@ -128,7 +127,6 @@ def test_what_spark_and_deltalake_write_for_one_partition_value_is_one_partition
     spark.sql(f"INSERT INTO delta.`{table}` VALUES " + ", ".join(f"(1, {value})" for value in SPELLINGS[kind]))
     log = local_log(table)
     snapshot = log.snapshot()
-    assert snapshot is not None
     by_spark = {snapshot.partitioning.partition(add["partitionValues"]) for add in log.commits_since(0)[0].adds}
     assert len(by_spark) == len(SPELLINGS[kind])
     assert not any(map(snapshot.partitioning.ambiguous, by_spark))

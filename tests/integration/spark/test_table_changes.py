@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.engines.base import StageJob
@@ -27,7 +28,6 @@ from airflow_provider_onelake.exceptions import TerminalError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import Mode
 from tests.support.tables import foreign_commit, local_log, writer_spec
 
 pytestmark = pytest.mark.spark

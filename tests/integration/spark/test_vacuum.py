@@ -59,7 +59,6 @@ def read(spark: Any, log: DeltaLog, version: int | None = None) -> list[tuple[in
 
 def newest(log: DeltaLog) -> int:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return snapshot.version
 
 

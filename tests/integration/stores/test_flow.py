@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import Mode, PublishMode
 from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
@@ -18,7 +19,6 @@ from airflow_provider_onelake.log.expiry import clean_up_log
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.clocks import HeldClock
@@ -31,8 +31,8 @@ TABLE = "Tables/t"
 OVERWRITE: Mapping[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
 
 
-def publish(hook: OneLakeHook, log: DeltaLog, *buffers: Buffer) -> int | None:
-    publication = hook.committer(log, TABLE).publish(buffers)
+def publish(hook: OneLakeHook, *buffers: Buffer) -> int | None:
+    publication = hook.table(TABLE).committer().publish(buffers)
     assert publication.status is Status.PUBLISHED, publication
     return publication.version
 
@@ -80,24 +80,24 @@ def test_a_listing_of_more_than_one_page_is_whole_and_in_order(lake: Lake) -> No
 
 def test_staged_rows_are_published_and_read(lake: Lake, hook: OneLakeHook) -> None:
     lake.make_table()
-    log = hook.delta_log(TABLE)
-    assert publish(hook, log, stage(log, writer_spec("a"), {"2019-01": [1, 2], None: [3]})) == 1
-    assert publish(hook, lake.log(), stage(log, writer_spec("b"), {"2019-02": [4]})) == 2
+    log = hook.table(TABLE).log
+    assert publish(hook, stage(log, writer_spec("a"), {"2019-01": [1, 2], None: [3]})) == 1
+    assert publish(hook, stage(log, writer_spec("b"), {"2019-02": [4]})) == 2
     assert (lake.ids(), lake.ids(version=1)) == ([1, 2, 3, 4], [1, 2, 3])
 
 
 def test_what_is_replaced_is_removed_with_deltalakes_word_on_it(lake: Lake, hook: OneLakeHook) -> None:
     log = lake.make_table()
     foreign_append(log, {"2019-01": [1], "2019-02": [2]})
-    publish(hook, log, stage(log, writer_spec(**OVERWRITE), {"2019-01": [10]}))
+    publish(hook, stage(log, writer_spec(**OVERWRITE), {"2019-01": [10]}))
     assert lake.ids() == [2, 10]
 
 
 def test_an_attempt_that_comes_back_publishes_nothing_twice(lake: Lake, hook: OneLakeHook) -> None:
     log = lake.make_table()
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    publish(hook, log, buffer)
-    again = hook.committer(lake.log(), TABLE).publish([buffer])
+    publish(hook, buffer)
+    again = hook.table(TABLE).committer().publish([buffer])
     assert (again.status, again.version) == (Status.ALREADY, 1)
     assert lake.ids() == [1]
 
@@ -108,7 +108,7 @@ def test_reconcile_publishes_what_is_staged(lake: Lake, hook: OneLakeHook, publi
     stage(log, writer_spec("a", **OVERWRITE), {"2019-01": [1]})
     stage(log, writer_spec("b", **OVERWRITE), {"2019-02": [2]})
     stage(log, writer_spec("c", **OVERWRITE), {})
-    report = reconcile(hook.committer(lake.log(), TABLE), LOAD, ["a", "b", "c"], publish=publish_mode)
+    report = reconcile(hook.table(TABLE).committer(), LOAD, ["a", "b", "c"], publish=publish_mode)
     report.raise_for_failures()
     assert report.version == (1 if publish_mode is PublishMode.TOGETHER else 3)
     assert lake.ids() == [1, 2]
@@ -127,11 +127,10 @@ async def test_the_trigger_sees_every_commit(lake: Lake, hook: OneLakeHook) -> N
 def test_a_checkpoint_is_written_and_the_log_before_it_cleaned_up(lake: Lake, hook: OneLakeHook) -> None:
     log = lake.make_table(**{"delta.checkpointInterval": "3"})
     for number in range(1, 5):
-        publish(hook, log, stage(log, writer_spec(f"w{number}"), {"2019-01": [number]}))
+        publish(hook, stage(log, writer_spec(f"w{number}"), {"2019-01": [number]}))
     assert b'"version":3' in log.store.get(LAST_CHECKPOINT)
     later = lake.log()
     snapshot = later.snapshot()
-    assert snapshot is not None
     assert snapshot.version == 4
     done = clean_up_log(later.store, snapshot, datetime.now(UTC) + timedelta(days=40))
     assert done.oldest == 3
@@ -148,9 +147,9 @@ def test_a_vacuum_plans_to_delete_what_no_version_needs_but_not_below_a_buffer_i
     lake: Lake, hook: OneLakeHook
 ) -> None:
     log = lake.make_table()
-    publish(hook, log, stage(log, writer_spec("a", EARLIER_LOAD), {"2019-01": [1], "2019-02": [2]}))
+    publish(hook, stage(log, writer_spec("a", EARLIER_LOAD), {"2019-01": [1], "2019-02": [2]}))
     in_flight = stage(log, writer_spec("c"), {"2019-03": [4]})
-    publish(hook, log, stage(log, writer_spec("b", **OVERWRITE), {"2019-01": [3]}))
+    publish(hook, stage(log, writer_spec("b", **OVERWRITE), {"2019-01": [3]}))
     (removed,) = log.commits_between(1, 2)[0].removes
     # The objects of a real store cannot be set back, so the clock goes forward.
     later = DeltaLog(log.store, log.table, HeldClock(datetime.now(UTC) + timedelta(days=8)))
@@ -158,7 +157,7 @@ def test_a_vacuum_plans_to_delete_what_no_version_needs_but_not_below_a_buffer_i
     held = plan(later, terms)
     assert held.held_by is not None
     assert held.candidates == ()
-    publish(hook, log, in_flight)
+    publish(hook, in_flight)
     todo = plan(later, terms)
     assert todo.held_by is None
     assert {info.path for info in todo.candidates} == {removed["path"]}

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.submit.spool import Exchange
+from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     CorruptLogError,
@@ -25,7 +26,6 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.sign_in import deltalake_options
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
@@ -79,12 +79,12 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     release_version(lake.log(), 1)
     assert pinned_versions(lake.log()) == []
 
-    exchange = Exchange.at(lake.log().store, "abfss://…", "attempt", "stage")
-    assert exchange.send("stage", {})
-    exchange.clear()
-    assert not any(exchange.path in path for path in onelake.blobs)
+    spool = JobSpool.at(lake.log().store, "abfss://…", "attempt", "stage")
+    assert spool.send("stage", {})
+    spool.clear()
+    assert not any(spool.path in path for path in onelake.blobs)
 
-    one, other = (Exchange.at(lake.log().store, "abfss://…", "attempt", kind) for kind in ("analysis", "stage"))
+    one, other = (JobSpool.at(lake.log().store, "abfss://…", "attempt", kind) for kind in ("analysis", "stage"))
     assert one.send("analysis", {})
     assert other.send("stage", {})
     onelake.asked.clear()
@@ -170,7 +170,7 @@ def test_nothing_is_removed_where_deltalake_cannot_list_the_log(
     hook, log = connect(monkeypatch, by_names), by_names.log()
     buffer = stage(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [2]})
     with pytest.raises(CorruptLogError, match=r"deltalake cannot read version 1 .* Nothing was removed.*GUIDs"):
-        hook.committer(log, TABLE).publish([buffer])
+        hook.table(TABLE).committer().publish([buffer])
     assert onelake.lake().ids() == [1]
 
 
@@ -190,7 +190,7 @@ def test_a_tenant_that_allows_guids_only_is_named_with_the_way_out(onelake: OneL
             ask()
         assert "FriendlyNameSupportDisabled: " in str(said.value)
         assert TOKEN not in str(said.value)
-    assert onelake.lake(BY_GUIDS).make_table().snapshot() is not None
+    assert onelake.lake(BY_GUIDS).make_table().snapshot_or_none() is not None
 
 
 def test_a_request_that_the_store_takes_for_a_wrong_one_is_said_in_its_words_and_not_tried_again(
@@ -235,9 +235,8 @@ def test_a_table_by_its_names_is_the_same_one_where_the_connection_knows_both_sp
     lake.make_table()
     publish(lake)
     hook = connect(monkeypatch, lake, lakehouse_alias=BY_NAMES)
-    log = hook.delta_log(f"{BY_NAMES}/{TABLE}")
-    assert log.table == hook.delta_log(TABLE).table == f"{BY_GUIDS}/{TABLE}"
+    log = hook.table(f"{BY_NAMES}/{TABLE}").log
+    assert log.table == str(hook.table(TABLE)) == f"{BY_GUIDS}/{TABLE}"
     snapshot = log.snapshot()
-    assert snapshot is not None
     assert snapshot.version == 1
-    assert json.loads(json.dumps(str(hook.address(f"{BY_NAMES}/{TABLE}")))) == f"{BY_GUIDS}/{TABLE}"
+    assert json.loads(json.dumps(str(hook.table(f"{BY_NAMES}/{TABLE}")))) == f"{BY_GUIDS}/{TABLE}"

@@ -11,14 +11,15 @@ import boto3
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from include.local.jars import SetUpError
-from include.local.object_stores import REGION, S3Server
 from include.local.settings import from_environment
 from tests.support.contexts import context_of
 from tests.support.object_stores import BUCKET, Lake, s3_credentials
+from tests.support.store_servers import REGION, S3Server
 
 READER, SECRET = "reader", "may-read-only"
 
@@ -90,7 +91,7 @@ def test_a_writer_that_may_not_write_fails_for_good_before_spark_is_asked(
         lake.make_table("Tables/there")
     server.allow("s3:GetObject", "s3:ListBucket")
 
-    class NoSpark:
+    class NoSpark(Engine):
         def analyze(self, job: Any) -> Any:
             raise AssertionError("Spark was asked")
 

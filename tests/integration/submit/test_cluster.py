@@ -60,12 +60,8 @@ def new_cluster_mode(
 @pytest.fixture(scope="session")
 def whole_server(whole_cluster: Cluster, jar_files: list[Path]) -> Iterator[ClusterConnectServer]:
     server = ClusterConnectServer(whole_cluster, jar_files)
-    server.start()
-    try:
-        server.wait_ready()
+    with server:
         yield server
-    finally:
-        server.stop()
 
 
 def ids(target: Target) -> list[int]:
@@ -155,11 +151,11 @@ def test_a_driver_whose_plan_was_taken_back_before_it_started_does_nothing(
 ) -> None:
     class TakenBack(ObjectStore):
         def put(self, path: str, data: bytes) -> None:
-            if not path.endswith("plan.json"):
+            if not path.endswith("job.json"):
                 super().put(path, data)
 
     engine = new_cluster_mode(store=lambda: TakenBack(LocalStore(prefix=lake / "trips"), "trips"))
-    with pytest.raises(SparkJobError, match="without a verdict"):
+    with pytest.raises(SparkJobError, match="without a result"):
         engine.stage(sql_job(target, "SELECT 1L AS id"))
     assert target.versions == [0]
 

@@ -1,6 +1,6 @@
 """A load that a test can hold: its Spark work by the input, its commits by flag files.
 
-Nothing of the package is replaced. ``HeldHook`` waits before and after a commit, and around that runs what always runs.
+Nothing of the package is replaced. ``HeldTable`` waits before and after a commit, and around that runs what always runs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pendulum
 from airflow.sdk import DAG, Param, TaskGroup
 
@@ -20,6 +21,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.table import Table
 
 # A query, so that the input may change between two tries: it is no part of a query's fingerprint.
 INPUT = """
@@ -44,24 +46,36 @@ def pass_through(flags: str, point: str) -> None:
         time.sleep(0.05)
 
 
-class HeldHook(OneLakeHook):
+@attrs.frozen
+class HeldTable(Table):
     """Its committers pass through the points ``<who>.before-commit`` and ``<who>.after-commit``."""
+
+    flags: str = attrs.field(kw_only=True)
+    who: str = attrs.field(kw_only=True)
+
+    def committer(self, *observer: Any) -> Any:
+        committer = super().committer(*observer)
+        as_always = committer.after_commit
+
+        def after_commit(snapshot: Any, version: int) -> None:
+            as_always(snapshot, version)
+            pass_through(self.flags, f"{self.who}.after-commit")
+
+        committer.after_commit = after_commit
+        pass_through(self.flags, f"{self.who}.before-commit")
+        return committer
+
+
+class HeldHook(OneLakeHook):
+    """Its tables are held."""
 
     def __init__(self, onelake_conn_id: str, flags: str, who: str) -> None:
         super().__init__(onelake_conn_id)
         self._flags, self._who = flags, who
 
-    def committer(self, log: Any, table: str, *observer: Any) -> Any:
-        committer = super().committer(log, table, *observer)
-        as_always = committer.after_commit
-
-        def after_commit(snapshot: Any, version: int) -> None:
-            as_always(snapshot, version)
-            pass_through(self._flags, f"{self._who}.after-commit")
-
-        committer.after_commit = after_commit
-        pass_through(self._flags, f"{self._who}.before-commit")
-        return committer
+    def table(self, name: str) -> Table:
+        fields = attrs.asdict(super().table(name), recurse=False)
+        return HeldTable(**fields, flags=self._flags, who=self._who)
 
 
 class HeldWriter(OneLakeWriteOperator):

@@ -10,12 +10,13 @@ from typing import Any
 import attrs
 import pytest
 
+from airflow_provider_onelake.choices import Mode, RowsOutside
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partitioning, typed_value
+from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.values import typed_value
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.spec import Mode, RowsOutside
 from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
 
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month >= '2019-01' AND month < '2019-03'"}
@@ -23,7 +24,6 @@ WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month >= '2019-01' AND mo
 
 def placed(log: DeltaLog, *buffers: Buffer) -> Batch:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return place(buffers, snapshot)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.checks import check_definition, check_no_path_twice, rewritten_file
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.spec import Mode
 from tests.support.tables import newest, stage, writer_spec
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import (
     Conflict,
@@ -19,7 +20,6 @@ from airflow_provider_onelake.commit.conflicts import (
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.spec import Mode
 from tests.support.tables import OVERWRITE, newest, stage, writer_spec
 
 WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status, _Publishing
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError
@@ -19,7 +19,6 @@ from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode
 from tests.support.tables import LOAD, append_files, foreign_append, ids, local_log, make_table, stage, writer_spec
 
 TOGETHER = {"mode": Mode.OVERWRITE_PARTITIONS, "publish": PublishMode.TOGETHER}

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -25,7 +25,6 @@ from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ConflictE
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
@@ -114,7 +113,6 @@ def foreigner_vacuums(log: DeltaLog, finished: datetime) -> Callable[[], object]
 def foreigner_alters(**configuration: str) -> Winner:
     def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
         snapshot = log.snapshot()
-        assert snapshot is not None
         schema = json.loads(snapshot.metadata["schemaString"])
         if not configuration:
             schema["fields"].append({"name": "fare", "type": "double", "nullable": True, "metadata": {}})
@@ -127,7 +125,6 @@ def foreigner_alters(**configuration: str) -> Winner:
 
 def file_of(log: DeltaLog, month: str) -> dict[str, Any]:
     snapshot = log.snapshot()
-    assert snapshot is not None
     (add,) = log.live_files(lambda add: add["partitionValues"]["month"] == month, snapshot.version)
     return add
 

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake import __version__
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.batch import place
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Outcome, Settled, Settlement
@@ -17,9 +18,8 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partition
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.spec import Mode
 from tests.support.tables import OVERWRITE, stage, writer_spec
 from tests.support.vectors import deletion_vector
 
@@ -30,7 +30,6 @@ WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
 
 def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), yielded: set[Partition] | None = None) -> Entry:
     snapshot = log.snapshot()
-    assert snapshot is not None
     settled = Settled(
         yielded=yielded or set(), settlements=[Settlement("month=2019-01", 7, "w", Outcome.REPLACED)], before=7
     )

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.commit import evolve
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     SchemaMismatchError,
@@ -43,12 +44,13 @@ from tests.support.tables import (
 MAPPED = {"delta.columnMapping.mode": "name"}
 
 
-def add_columns(log: DeltaLog, rows_schema_json: str, **terms: Any) -> Snapshot:
+def add_columns(transactions: Transactions, rows_schema_json: str, **terms: Any) -> Snapshot:
     """Add columns as a writer does, which asks what Spark casts."""
+    name = transactions.log.table
     return evolve.add_columns(
-        log,
+        transactions,
         rows_schema_json,
-        lambda rows, table, by: fit(rows, table, log.table, missing_as_null=True, partition_columns=by),
+        lambda rows, table, by: fit(rows, table, name, missing_as_null=True, partition_columns=by),
         **terms,
     )
 
@@ -77,7 +79,6 @@ def mapping(key: Any, value: Any) -> dict[str, Any]:
 
 def schema_of(log: DeltaLog) -> list[dict[str, Any]]:
     snapshot = log.snapshot()
-    assert snapshot is not None
     fields: list[dict[str, Any]] = json.loads(snapshot.metadata["schemaString"])["fields"]
     return fields
 
@@ -86,7 +87,7 @@ def test_a_new_column_is_added_behind_the_others_by_a_commit_that_changes_no_row
     foreign_append(log, {"2019-01": [1]})
     before = log.snapshot()
     assert before is not None
-    snapshot = add_columns(log, rows(("note", "string")))
+    snapshot = add_columns(Transactions(log), rows(("note", "string")))
 
     assert snapshot.version == 2
     assert schema_of(log) == [field("id", "long"), field("month", "string"), field("note", "string")]
@@ -104,20 +105,20 @@ def test_a_new_column_is_added_behind_the_others_by_a_commit_that_changes_no_row
 
 
 def test_rows_without_new_columns_change_nothing(log: DeltaLog) -> None:
-    assert add_columns(log, rows()).version == 0
-    assert add_columns(log, json.dumps(struct(field("ID", "integer")))).version == 0
+    assert add_columns(Transactions(log), rows()).version == 0
+    assert add_columns(Transactions(log), json.dumps(struct(field("ID", "integer")))).version == 0
 
 
 def test_what_was_staged_before_is_published_after(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1, 2]})
-    add_columns(log, rows(("note", "string")))
+    add_columns(Transactions(log), rows(("note", "string")))
     assert Committer(log).publish([buffer]).version == 2
     assert ids(Path(log.table)) == [1, 2]
 
 
 def test_names_are_compared_as_spark_does(log: DeltaLog) -> None:
-    add_columns(log, rows(("Note", "string")))
-    assert add_columns(log, rows(("NOTE", "string"))).version == 1
+    add_columns(Transactions(log), rows(("Note", "string")))
+    assert add_columns(Transactions(log), rows(("NOTE", "string"))).version == 1
     assert [one["name"] for one in schema_of(log)] == ["id", "month", "Note"]
 
 
@@ -127,7 +128,7 @@ def test_comments_are_kept_and_everything_is_nullable_inside_too(log: DeltaLog) 
         field("s", inner, False, comment="of s", **{"delta.generationExpression": "1", "CURRENT_DEFAULT": "2"}),
         field("m", mapping("string", inner), False),
     ]
-    add_columns(log, rows(*brought))
+    add_columns(Transactions(log), rows(*brought))
     plain = struct(
         field("a", "long", comment="of a"),
         field("b", {**array("string"), "containsNull": True}),
@@ -147,7 +148,7 @@ def test_the_tables_own_comments_defaults_and_constraints_stay(tmp_path: Path) -
     before = log.snapshot()
     assert before is not None
     given = json.dumps(struct(field("id", "long"), field("m", "date"), field("n", "long")))
-    after = add_columns(log, given)
+    after = add_columns(Transactions(log), given)
     assert schema_of(log)[0] == field("id", "long", False, comment="the id", CURRENT_DEFAULT="7")
     assert after.configuration == before.configuration
     assert after.protocol == before.protocol
@@ -157,39 +158,39 @@ def test_the_tables_own_comments_defaults_and_constraints_stay(tmp_path: Path) -
 
 
 def test_two_writers_that_add_one_column_make_one_commit(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, lambda: add_columns(through(log.store, log), rows(("note", "string"))))
-    snapshot = add_columns(through(held, log), rows(("NOTE", "string")))
+    held = LoserHeld(log.store, lambda: add_columns(Transactions(through(log.store, log)), rows(("note", "string"))))
+    snapshot = add_columns(Transactions(through(held, log)), rows(("NOTE", "string")))
     assert (held.refused, snapshot.version) == (1, 1)
     assert list(columns(snapshot.metadata)) == ["id", "month", "note"]
 
 
 def test_two_writers_that_add_different_columns_both_do(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, lambda: add_columns(through(log.store, log), rows(("a", "string"))))
-    snapshot = add_columns(through(held, log), rows(("b", "date")))
+    held = LoserHeld(log.store, lambda: add_columns(Transactions(through(log.store, log)), rows(("a", "string"))))
+    snapshot = add_columns(Transactions(through(held, log)), rows(("b", "date")))
     assert (held.refused, snapshot.version) == (1, 2)
     assert list(columns(snapshot.metadata)) == ["id", "month", "a", "b"]
 
 
 def test_a_column_that_another_adds_with_another_type_is_refused(log: DeltaLog) -> None:
-    held = LoserHeld(log.store, lambda: add_columns(through(log.store, log), rows(("note", "date"))))
+    held = LoserHeld(log.store, lambda: add_columns(Transactions(through(log.store, log)), rows(("note", "date"))))
     mine = rows(("note", "string"), ("more", "string"))
     with pytest.raises(
         SchemaMismatchError, match=r"column note is STRING in the rows and DATE in the table.*No column"
     ):
-        add_columns(through(held, log), mine)
+        add_columns(Transactions(through(held, log)), mine)
     assert [one["name"] for one in schema_of(log)] == ["id", "month", "note"]
 
 
 def test_another_commit_in_between_is_no_obstacle(log: DeltaLog) -> None:
     held = LoserHeld(log.store, *[lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 3)
-    assert add_columns(through(held, log), rows(("note", "string"))).version == 4
+    assert add_columns(Transactions(through(held, log)), rows(("note", "string"))).version == 4
     assert held.refused == 3
 
 
 @pytest.mark.parametrize("effect", [True, False], ids=["put", "not put"])
 def test_a_lost_answer_adds_the_column_once(log: DeltaLog, effect: bool) -> None:
     lossy = AnswerLost(log.store, effect=effect)
-    snapshot = add_columns(through(lossy, log), rows(("note", "string")))
+    snapshot = add_columns(Transactions(through(lossy, log)), rows(("note", "string")))
     assert snapshot.version == 1
     assert list(columns(snapshot.metadata)) == ["id", "month", "note"]
 
@@ -199,7 +200,7 @@ def test_it_gives_up_when_others_are_always_first(log: DeltaLog) -> None:
     others = [lambda: foreign_append(local_log(Path(log.table)), {"2019-01": [1]})] * 50
     held = through(LoserHeld(log.store, *others), log, clock)
     with pytest.raises(CommitContentionError, match=r"columns note were not added, as \d+ of \d+ puts met another's"):
-        add_columns(held, rows(("note", "string")), random=Random(1), backoff=Backoff(budget=2.0))
+        add_columns(Transactions(held, Random(1), Backoff(budget=2.0)), rows(("note", "string")))
     assert sum(clock.sleeps) < 4
     assert len(schema_of(log)) == 2
 
@@ -213,7 +214,7 @@ def test_a_column_that_somebody_drops_right_after_the_put_is_added_again(log: De
             dropped.append(version)
             change_metadata(log, schemaString=json.dumps(struct(*before)))
 
-    snapshot = add_columns(log, rows(("note", "string")), after_commit=drop)
+    snapshot = add_columns(Transactions(log, after_commit=drop), rows(("note", "string")))
     assert (dropped, snapshot.version) == ([1], 3)
     assert "note" in columns(snapshot.metadata)
 
@@ -224,19 +225,19 @@ def test_a_table_that_somebody_drops_right_after_the_put_is_said_to_be_gone(log:
         log.doubt()
 
     with pytest.raises(TableNotFoundError):
-        add_columns(log, rows(("note", "string")), after_commit=drop)
+        add_columns(Transactions(log, after_commit=drop), rows(("note", "string")))
 
 
 def test_a_store_that_does_not_answer_is_said_so(log: DeltaLog) -> None:
     silent = through(AnswerLost(log.store, times=10_000, effect=False), log, HeldClock())
     with pytest.raises(StoreUnavailableError):
-        add_columns(silent, rows(("note", "string")), backoff=Backoff(budget=2.0))
+        add_columns(Transactions(silent, backoff=Backoff(budget=2.0)), rows(("note", "string")))
 
 
 def test_every_commit_has_an_id_of_its_own(log: DeltaLog) -> None:
     counted = Counted(log.store)
-    add_columns(through(counted, log), rows(("a", "string")))
-    add_columns(through(counted, log), rows(("b", "string")))
+    add_columns(Transactions(through(counted, log)), rows(("a", "string")))
+    add_columns(Transactions(through(counted, log)), rows(("b", "string")))
     texts = [json.loads(data.splitlines()[0])["commitInfo"]["txnId"] for _, data in counted.puts]
     assert len(set(texts)) == 2
 
@@ -248,7 +249,7 @@ def test_what_follows_a_commit_is_called_and_cannot_fail_it(log: DeltaLog) -> No
         called.append((snapshot.version, version))
         raise RuntimeError("disk full")
 
-    assert add_columns(log, rows(("note", "string")), after_commit=follow).version == 1
+    assert add_columns(Transactions(log, after_commit=follow), rows(("note", "string"))).version == 1
     assert called == [(0, 1)]
 
 
@@ -258,7 +259,7 @@ def test_what_follows_a_commit_is_called_and_cannot_fail_it(log: DeltaLog) -> No
 def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp_path: Path) -> None:
     log = make_table(tmp_path / "m", **MAPPED)
     inner = struct(field("a", "long"), field("b", array(struct(field("c", "long")))))
-    snapshot = add_columns(log, rows(("s", inner), ("n", "long")))
+    snapshot = add_columns(Transactions(log), rows(("s", inner), ("n", "long")))
     s, n = schema_of(log)[2:]
     b = s["type"]["fields"][1]
     found = [one["metadata"] for one in (s, s["type"]["fields"][0], b, b["type"]["elementType"]["fields"][0], n)]
@@ -273,25 +274,23 @@ def test_under_column_mapping_every_new_field_gets_an_id_and_a_physical_name(tmp
 def test_a_highest_id_that_lags_behind_is_not_trusted(tmp_path: Path) -> None:
     log = make_table(tmp_path / "m", **MAPPED)
     snapshot = log.snapshot()
-    assert snapshot is not None
     lagging = {**snapshot.configuration, "delta.columnMapping.maxColumnId": "0"}
     foreign_commit(log, [{"metaData": {**snapshot.metadata, "configuration": lagging}}])
-    assert add_columns(log, rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "3"
+    assert add_columns(Transactions(log), rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "3"
 
 
 def test_the_id_of_a_column_that_was_dropped_is_not_given_again(tmp_path: Path) -> None:
     """Files that hold the dropped one would be read as the new one."""
     log = make_table(tmp_path / "m", **MAPPED)
     snapshot = log.snapshot()
-    assert snapshot is not None
     after_a_drop = {**snapshot.configuration, "delta.columnMapping.maxColumnId": "9"}
     foreign_commit(log, [{"metaData": {**snapshot.metadata, "configuration": after_a_drop}}])
-    assert add_columns(log, rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "10"
+    assert add_columns(Transactions(log), rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "10"
     assert schema_of(log)[2]["metadata"]["delta.columnMapping.id"] == 10
 
 
 def test_a_plain_table_gets_no_physical_names(log: DeltaLog) -> None:
-    add_columns(log, rows(("n", "long")))
+    add_columns(Transactions(log), rows(("n", "long")))
     assert schema_of(log)[2]["metadata"] == {}
 
 
@@ -299,7 +298,7 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> 
     log = make_table(tmp_path / "i", **{"delta.enableInCommitTimestamps": "true"})
     ahead = milliseconds(log.clock.now()) + 3_600_000
     foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": ahead, "timestamp": 1, "operation": "WRITE"}}])
-    assert add_columns(log, rows(("n", "long"))).in_commit_timestamp == ahead + 1
+    assert add_columns(Transactions(log), rows(("n", "long"))).in_commit_timestamp == ahead + 1
     commit = log.commit(2)
     assert commit is not None
     assert next(iter(commit.actions[0])) == "commitInfo"
@@ -327,7 +326,7 @@ def test_an_in_commit_timestamp_is_later_than_the_one_before(tmp_path: Path) -> 
 )
 def test_a_column_that_cannot_be_added_is_refused(log: DeltaLog, brought: list[Any], reason: str) -> None:
     with pytest.raises(SchemaMismatchError, match=reason) as caught:
-        add_columns(log, rows(("good", "long"), *brought))
+        add_columns(Transactions(log), rows(("good", "long"), *brought))
     assert log.table in str(caught.value)
     assert log.commit(1) is None
 
@@ -347,44 +346,43 @@ def test_a_column_that_cannot_be_added_is_refused(log: DeltaLog, brought: list[A
 )
 def test_rows_that_would_not_fit_all_the_same_add_nothing(log: DeltaLog, given: Any, reason: str) -> None:
     with pytest.raises(SchemaMismatchError, match=reason):
-        add_columns(log, json.dumps(given))
+        add_columns(Transactions(log), json.dumps(given))
     assert log.commit(1) is None
 
 
 def test_rows_that_lack_what_may_not_be_null_add_nothing(tmp_path: Path) -> None:
     log = make_table(tmp_path / "n", json.dumps(struct(field("id", "long", False), field("x", "long"))), ())
     with pytest.raises(SchemaMismatchError, match="column id BIGINT of the table is missing"):
-        add_columns(log, json.dumps(struct(field("n", "long"))))
-    assert add_columns(log, json.dumps(struct(field("id", "long"), field("n", "long")))).version == 1
+        add_columns(Transactions(log), json.dumps(struct(field("n", "long"))))
+    assert add_columns(Transactions(log), json.dumps(struct(field("id", "long"), field("n", "long")))).version == 1
 
 
 def test_a_misspelt_partition_column_is_no_new_column(log: DeltaLog) -> None:
     with pytest.raises(SchemaMismatchError, match="column month STRING of the table is missing"):
-        add_columns(log, json.dumps(struct(field("id", "long"), field("mnth", "string"))))
+        add_columns(Transactions(log), json.dumps(struct(field("id", "long"), field("mnth", "string"))))
     assert [column["name"] for column in schema_of(log)] == ["id", "month"]
 
 
 def test_a_column_that_is_to_be_generated_is_refused(log: DeltaLog) -> None:
     with pytest.raises(SchemaMismatchError, match="column Year is to be generated, and a table gets generated columns"):
-        add_columns(log, rows(("Year", "integer")), generated=["year"])
+        add_columns(Transactions(log), rows(("Year", "integer")), generated=["year"])
     assert log.commit(1) is None
 
 
 def test_names_of_the_change_feed_are_refused_where_there_is_one(tmp_path: Path) -> None:
     log = make_table(tmp_path / "c", **{"delta.enableChangeDataFeed": "true"})
     with pytest.raises(SchemaMismatchError, match="the change data feed keeps for itself"):
-        add_columns(log, rows(("_Change_Type", "string")))
+        add_columns(Transactions(log), rows(("_Change_Type", "string")))
 
 
 def test_column_mapping_allows_every_name(tmp_path: Path) -> None:
     log = make_table(tmp_path / "m", **MAPPED)
-    assert add_columns(log, rows(("a b = c", "long"))).version == 1
+    assert add_columns(Transactions(log), rows(("a b = c", "long"))).version == 1
 
 
 def test_arrays_and_maps_are_not_added_where_iceberg_reads_too(tmp_path: Path) -> None:
     log = make_table(tmp_path / "m", **MAPPED)
     snapshot = log.snapshot()
-    assert snapshot is not None
     compatible = {
         **snapshot.metadata,
         "configuration": {**snapshot.configuration, "delta.enableIcebergCompatV2": "true"},
@@ -392,24 +390,24 @@ def test_arrays_and_maps_are_not_added_where_iceberg_reads_too(tmp_path: Path) -
     features = [*snapshot.protocol["writerFeatures"], "icebergCompatV2"]
     foreign_commit(log, [{"protocol": {**snapshot.protocol, "writerFeatures": features}}, {"metaData": compatible}])
     with pytest.raises(SchemaMismatchError, match="compatible with Iceberg"):
-        add_columns(log, rows(("a", array("long"))))
-    assert add_columns(log, rows(("a", "long"))).version == 2
+        add_columns(Transactions(log), rows(("a", array("long"))))
+    assert add_columns(Transactions(log), rows(("a", "long"))).version == 2
 
 
 def test_a_table_that_is_not_supported_is_not_touched(log: DeltaLog) -> None:
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["somethingNew"]}
     foreign_commit(log, [{"protocol": protocol}])
     with pytest.raises(UnsupportedFeatureError, match="somethingNew"):
-        add_columns(log, rows(("n", "long")))
+        add_columns(Transactions(log), rows(("n", "long")))
 
 
 def test_without_a_table_there_is_nothing_to_add_to(tmp_path: Path) -> None:
     with pytest.raises(TableNotFoundError):
-        add_columns(local_log(tmp_path / "none"), rows())
+        add_columns(Transactions(local_log(tmp_path / "none")), rows())
 
 
 def test_an_entry_of_ours_reads_back_byte_for_byte(log: DeltaLog) -> None:
-    add_columns(log, rows(field("größe", "decimal(10,2)", comment="in €")))
+    add_columns(Transactions(log), rows(field("größe", "decimal(10,2)", comment="in €")))
     data = log.store.get(version_path(1))
     commit = log.commit(1)
     assert commit is not None

@@ -12,19 +12,21 @@ import attrs
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from airflow_provider_onelake.choices import Mode, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import find_conflicts
 from airflow_provider_onelake.commit.entry import Entry, build_entry
-from airflow_provider_onelake.commit.policy import Contest, Policy, Settled, settle
+from airflow_provider_onelake.commit.policy import Contest, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Action
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
-from airflow_provider_onelake.log.partitions import Partition, Partitioning
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 
 # A busy machine is no bug, and a failure must come again.
 steady = settings(deadline=None, derandomize=True)

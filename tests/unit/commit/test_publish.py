@@ -16,8 +16,8 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.choices import Mode, OnRerun, Policy
 from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.policy import Policy
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -40,7 +40,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Stage, prepare
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, Counted, LoserHeld, PassingOn, through
@@ -95,7 +95,6 @@ def entries(log: DeltaLog) -> list[str]:
 
 def live(log: DeltaLog) -> list[dict[str, Any]]:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return list(log.live_files(lambda _: True, snapshot.version))
 
 
@@ -572,7 +571,6 @@ def test_of_the_files_added_in_the_race_none_is_forgotten(log: DeltaLog) -> None
 def schema_with(log: DeltaLog, **changes: dict[str, Any]) -> str:
     """The table's schema, its fields changed by name, and new ones added."""
     snapshot = log.snapshot()
-    assert snapshot is not None
     fields = json.loads(snapshot.metadata["schemaString"])["fields"]
     new = [{"type": "long", "nullable": True, "metadata": {}, "name": n} for n in changes if n not in ("id", "month")]
     changed = [{**field, **changes.get(field["name"], {})} for field in [*fields, *new]]

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
 from airflow_provider_onelake.staging.prepare import Stage, prepare
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.stores import LoserHeld, PassingOn, through
 from tests.support.tables import (

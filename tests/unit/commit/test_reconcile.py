@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter, _Reconciliation, check_committed, reconcile
+from airflow_provider_onelake.commit.reconcile import _Reconciliation, check_committed, reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
@@ -32,7 +32,6 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
 from tests.support.tables import (
@@ -279,7 +278,6 @@ def test_where_nobody_can_tell_which_work_is_wanted_neither_is_published(log: De
     spec = writer_spec("a", fingerprint="old", task="load.write[0]")
     new = staged(log, "a", 1, fingerprint="new", task="load.write[0]")
     snapshot = log.snapshot()
-    assert snapshot is not None
     late = open_buffer(log.store, spec, snapshot, log.clock)
     finish(log, Stage(late.path, 0), spec, {"2019-01": [666]})
     report = settle(log, "a")

@@ -11,13 +11,12 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.prepare import prepare
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.spec import PublishMode
 from tests.support.tables import LOAD, foreign_append, make_table, stage, writer_spec
 
 

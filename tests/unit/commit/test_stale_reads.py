@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError
@@ -19,7 +19,6 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Reuse, Stage, complete, prepare
-from airflow_provider_onelake.staging.spec import Mode, PublishMode
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import LOAD, append_files, foreign_append, foreign_commit, ids, make_table, stage, writer_spec
 

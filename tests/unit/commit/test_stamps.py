@@ -111,7 +111,6 @@ def test_row_ids_are_rebased_with_the_commit(tmp_path: Path) -> None:
     first, second = log.commits_since(1)
     assert [(a["baseRowId"], a["defaultRowCommitVersion"]) for c in (first, second) for a in c.adds] == [(0, 2), (1, 3)]
     snapshot = log.snapshot()
-    assert snapshot is not None
     assert snapshot.row_id_high_water_mark == 2
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -24,7 +24,6 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from tests.support.stores import through
 from tests.support.tables import (
     LOAD,
@@ -144,7 +143,6 @@ def test_a_later_overwrite_of_one_partition_comes_second_and_the_rest_is_publish
 def foreign_overwrite(log: DeltaLog, month: str, number: int, survivor: bool = False, **parameters: Any) -> None:
     """As Spark writes one, or as deltalake did where an append that came between survives it."""
     snapshot = log.snapshot()
-    assert snapshot is not None
     there = list(log.live_files(lambda add: add["partitionValues"]["month"] == month, snapshot.version))
     info = {"operationParameters": {"mode": "Overwrite", **parameters}, "isBlindAppend": False}
     gone = [{"remove": {**add, "dataChange": True, "deletionTimestamp": 1}} for add in there[1 if survivor else 0 :]]
@@ -235,7 +233,6 @@ def test_a_write_that_left_a_partition_to_others_has_not_replaced_it(log: DeltaL
 def test_a_remove_that_does_not_name_its_partition_may_be_of_any(log: DeltaLog, values: dict[str, Any]) -> None:
     stage(log, writer_spec(**PARTITIONS), {"p1": [10]})
     snapshot = log.snapshot()
-    assert snapshot is not None
     (there,) = log.live_files(lambda add: add["partitionValues"]["month"] == "p1", snapshot.version)
     gone = {"path": there["path"], "dataChange": True, "deletionTimestamp": 1, **values}
     foreign_commit(log, [{"commitInfo": {"operation": "DELETE"}}, {"remove": gone}])
@@ -352,8 +349,7 @@ def test_the_files_of_a_later_winner_are_known_again_after_they_were_compacted_b
     stage(log, writer_spec(**PARTITIONS), {"p1": [10]})
     for number in (20, 21):
         foreign_append(log, {"p1": [number]})
-    snapshot = log.snapshot()
-    assert snapshot is not None
+    log.snapshot()
     appended = [commit.adds[0] for version in (2, 3) if (commit := log.commit(version))]
     info, add = append_files(log.store, "", {"p1": [20, 21]}, operation="OPTIMIZE")
     add["add"]["dataChange"] = False

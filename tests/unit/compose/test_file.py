@@ -16,9 +16,9 @@ from airflow_provider_onelake.storage.addresses import resolve_table
 from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
 from airflow_provider_onelake.storage.spark import spark_access
 from include.local.jars import SetUpError
-from include.local.object_stores import BlobServer
 from include.local.settings import REPOSITORY
 from tests.support.compose import FILE, IMAGE_PATHS, Service, configuration, services
+from tests.support.store_servers import BlobServer
 
 COMPOSE = REPOSITORY / "include" / "compose"
 SPARK = {"spark-master", "spark-worker-1", "spark-worker-2", "spark-connect"}
@@ -89,7 +89,7 @@ def test_images_are_pinned(found: dict[str, Any], dockerfile: list[list[str]]) -
 
 def test_versions_are_those_of_the_native_servers_and_of_this_package(dockerfile: list[list[str]]) -> None:
     from airflow_provider_onelake import __version__
-    from include.local import tools
+    from tests.support import tools
 
     bases = {words[3]: words[1].rpartition(":")[2] for words in dockerfile if words[0] == "FROM"}
     assert bases["s3-server"] == tools.VERSITYGW

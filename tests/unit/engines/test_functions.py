@@ -51,7 +51,7 @@ def test_queries_are_kept_and_explained_and_sent_on() -> None:
     assert answers == [("details", request) for request in requests]
     texts = asked.texts(client)
     assert {"/lake/trips", "/lake", "SELECT * FROM delta.`/lake/other`", "== Parsed Logical Plan =="} <= set(texts)
-    # A command has no plan that could be explained.
+    # A command has no job file that could be explained.
     assert client.explained == [query().plan]
     assert asked.texts(client) == []
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
-from airflow_provider_onelake.following.watch import Awaited, LogWatch, describe
+from airflow_provider_onelake.following.watch import Awaited, LogWatch, describe, watch_for
 from airflow_provider_onelake.log.actions import version_path
 from tests.support.stores import OffsetBlind, through
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
@@ -154,7 +154,7 @@ def test_a_sensor_passes_over_a_partition_of_which_nobody_knows_what_it_is(tmp_p
     fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("id", "long"), ("day", "date"))]
     log = make_table(tmp_path, json.dumps({"type": "struct", "fields": fields}), ["day"])
     watch = LogWatch(local_log(tmp_path), Awaited(partition="day >= '2019-01-31'"), after=0)
-    rows = LogWatch(local_log(tmp_path), Awaited(rows_at_least=1, partition="day >= '2019-01-31'"))
+    rows = watch_for(local_log(tmp_path), Awaited(rows_at_least=1, partition="day >= '2019-01-31'"))
     for spelling, met in (("20190131", False), ("-0044-03-15", False), ("+10000-01-01", True)):
         stats = json.dumps({"numRecords": 1})
         add = {"path": spelling, "partitionValues": {"day": spelling}, "size": 1, "dataChange": True, "stats": stats}

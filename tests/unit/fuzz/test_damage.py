@@ -22,18 +22,18 @@ import pytest
 from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.following.filters import CommitFilter
-from airflow_provider_onelake.following.watch import Awaited, LogWatch
+from airflow_provider_onelake.following.watch import Awaited, LogWatch, watch_for
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, file_key, of_kind, row_count
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import read_buffer, set_aside
 from airflow_provider_onelake.staging.prepare import prepare
-from airflow_provider_onelake.staging.spec import Mode
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers.feed import LogFeed
 from tests.support.clocks import HeldClock
@@ -88,7 +88,6 @@ def build(path: Path, form: str) -> World:
     waiting = stage(log, writer_spec("c", attempt=ATTEMPT), {"2019-01": [8], "2019-04": [9]})
     set_aside(log.store, stage(log, writer_spec("d"), {"2019-01": [10]}).path, "a person does not want it")
     snapshot = log.snapshot()
-    assert snapshot is not None
     assert snapshot.version == NEWEST
     files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
     return World(files, snapshot, live_in(log, NEWEST), waiting.path)
@@ -161,7 +160,7 @@ def follow(log: DeltaLog) -> None:
     """What the watchers of a table do."""
     watch = LogWatch(log, Awaited(operation="NEVER"), after=-1)
     attempt(watch.poll)
-    attempt(LogWatch(log, Awaited(rows_at_least=1000)).poll)
+    attempt(watch_for(log, Awaited(rows_at_least=1000)).poll)
     attempt(LogWatch(log, Awaited(partition="month = '2019-09'"), after=-1).poll)
 
     async def read() -> None:

@@ -98,7 +98,7 @@ def test_spark_gets_the_access_that_the_connection_has(monkeypatch: pytest.Monke
         "extra": {"lakehouse": "onelake://taxi/raw.Lakehouse", "tenant_id": "t"},
     }
     monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
-    access = OneLakeHook().spark_access("Tables/trips")
+    access = OneLakeHook().table("Tables/trips").spark_access()
     assert access.environment == {"AZURE_CLIENT_SECRET": "hush"}
     assert "hush" not in repr(access)
 
@@ -116,20 +116,20 @@ def test_settings_come_from_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path:
     connect(monkeypatch, OneLakeHook, lakehouse=f" {tmp_path} ", namespace="prod")
     hook = OneLakeHook()
     assert (hook.lakehouse, hook.namespace) == (str(tmp_path), "prod")
-    assert hook.address("Tables/trips").path == f"{tmp_path}/Tables/trips"
+    assert hook.table("Tables/trips").address.path == f"{tmp_path}/Tables/trips"
     with pytest.raises(AddressError, match="outside the lakehouse"):
-        hook.address("/elsewhere/trips")
+        hook.table("/elsewhere/trips")
 
 
 def test_a_lakehouse_may_be_known_by_names_and_by_guids(monkeypatch: pytest.MonkeyPatch) -> None:
     guids = "0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c/a1b2c3d4-e5f6-4789-8abc-def012345678"
     connect(monkeypatch, OneLakeHook, lakehouse="onelake://taxi/raw.Lakehouse", lakehouse_alias=f"onelake://{guids}")
     hook = OneLakeHook()
-    assert hook.address(f"onelake://{guids}/Tables/trips") == hook.address("Tables/trips")
+    assert hook.table(f"onelake://{guids}/Tables/trips").address == hook.table("Tables/trips").address
     page = f"https://app.fabric.microsoft.com/groups/{guids.replace('/', '/lakehouses/')}"
-    assert hook.table_page("Tables/trips") == page
+    assert hook.table("Tables/trips").page() == page
     connect(monkeypatch, OneLakeHook, lakehouse="onelake://taxi/raw.Lakehouse")
-    assert OneLakeHook().table_page("Tables/trips") is None
+    assert OneLakeHook().table("Tables/trips").page() is None
     connect(
         monkeypatch, OneLakeHook, lakehouse="onelake://taxi/raw.Lakehouse", lakehouse_alias="onelake://b/c.Lakehouse"
     )
@@ -142,7 +142,7 @@ def test_both_settings_are_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     connect(monkeypatch, OneLakeHook)
     hook = OneLakeHook()
     assert (hook.lakehouse, hook.namespace) == (None, "default")
-    assert hook.address(f"{tmp_path}/trips").path == f"{tmp_path}/trips"
+    assert hook.table(f"{tmp_path}/trips").address.path == f"{tmp_path}/trips"
     assert hook.test_connection()[0]
 
 

@@ -6,9 +6,9 @@ import stat
 import attrs
 import pytest
 
+from include.local.jars import SetUpError
 from include.local.settings import (
     REPOSITORY,
-    PortTakenError,
     Settings,
     airflow_environment,
     choose_ports,
@@ -59,7 +59,7 @@ def test_a_port_in_use_is_replaced(settings, listener):
 
 def test_a_port_asked_for_by_name_must_be_free(settings, listener, monkeypatch):
     monkeypatch.setenv("LOCAL_API_PORT", str(listener))
-    with pytest.raises(PortTakenError, match=f"{listener}.*LOCAL_API_PORT"):
+    with pytest.raises(SetUpError, match=f"{listener}.*LOCAL_API_PORT"):
         choose_ports(attrs.evolve(settings, any_port=False))
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from include.local import event_log, jars
-from include.local.connect_server import ConnectServer, ConnectServerError, free_port
+from include.local import jars
+from include.local.connect_server import free_port
+from tests.support import event_log
+from tests.support.server_process import ServerError
+from tests.support.spark import Server
 
 
 def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -64,8 +67,8 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        server = ConnectServer(tmp_path, port=free_port(), ui_port=port, jar_files=[])
-        with pytest.raises(ConnectServerError, match=f"Port {port}, wanted for Spark's UI"):
+        server = Server(tmp_path, port=free_port(), ui_port=port, jar_files=[])
+        with pytest.raises(ServerError, match=f"Port {port}, wanted for Spark's UI"):
             server.start()
     assert server.pid is None
 

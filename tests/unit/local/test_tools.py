@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from include.local import tools
 from include.local.jars import SetUpError
-from include.local.object_stores import BlobServer, S3Server, StoreServerError
+from tests.support import tools
+from tests.support.server_process import ServerError
+from tests.support.store_servers import BlobServer, S3Server
 
 
 def program(path: Path, says: str) -> Path:
@@ -115,5 +116,5 @@ def test_a_store_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, t
     broken = tmp_path / "versitygw"
     program(broken, "port is taken")
     monkeypatch.setattr(tools, "install_versitygw", lambda state: broken)
-    with pytest.raises(StoreServerError, match=r"(?s)did not start.*port is taken"):
+    with pytest.raises(ServerError, match=r"(?s)did not start.*port is taken"):
         S3Server(tmp_path).start()

@@ -25,7 +25,6 @@ def test_a_checkpoint_is_written_at_every_interval_and_not_at_version_0(tmp_path
     log = make_table(tmp_path)
     write = checkpointer(str(tmp_path), interval=3)
     snapshot = log.snapshot()
-    assert snapshot is not None
     write(snapshot, 0)
     for _ in range(7):
         write(snapshot, foreign_append(log, {"2019-01": [1]}))

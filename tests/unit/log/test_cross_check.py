@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.spec import Mode
 from tests.support.tables import foreign_append, foreign_commit, ids, make_table, stage, writer_spec
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 
 def agree(log: DeltaLog, version: int, touches: Any = lambda _: True) -> None:
     snapshot = log.snapshot()
-    assert snapshot is not None
     partitioning = snapshot.partitioning
     files = log.live_files(lambda add: touches(partitioning.partition(add["partitionValues"])), version)
     deltalake_cross_check(log.table)(version, partitioning, touches, files)
@@ -36,7 +35,6 @@ def typed_table(path: Path, kind: str) -> DeltaLog:
     # We make no such table, but others do.
     log = make_table(path, json.dumps(schema), [])
     snapshot = log.snapshot()
-    assert snapshot is not None
     foreign_commit(log, [{"metaData": {**snapshot.metadata, "partitionColumns": ["p"]}}])
     return log
 
@@ -87,7 +85,6 @@ def test_both_agree_on_typed_partitions(tmp_path: Path, kind: str, spellings: li
     log = typed_table(tmp_path, kind)
     version = add_with(log, *spellings)
     snapshot = log.snapshot()
-    assert snapshot is not None
     for spelling in spellings:
         wanted = snapshot.partitioning.partition({"p": spelling})
         touched: list[Any] = []
@@ -141,7 +138,6 @@ def test_a_disagreement_is_an_error_that_names_a_file(tmp_path: Path, change: st
     log = make_table(tmp_path)
     version = foreign_append(log, {"2019-01": [1], "2019-02": [2]})
     snapshot = log.snapshot()
-    assert snapshot is not None
     files = list(log.live_files(lambda _: True, version))
     ours = files[1:] if change == "one too few" else [*files, {**files[0], "path": "invented"}]
     named = files[0]["path"] if change == "one too few" else "invented"

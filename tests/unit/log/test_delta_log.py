@@ -53,14 +53,14 @@ def same(one: Snapshot | None, other: Snapshot | None) -> bool:
 
 
 def test_where_there_is_no_table_there_is_no_snapshot(tmp_path: Path) -> None:
-    assert local_log(tmp_path).snapshot() is None
+    assert local_log(tmp_path).snapshot_or_none() is None
 
 
 def test_a_table_that_appears_later_is_found(tmp_path: Path) -> None:
     log = local_log(tmp_path)
-    assert log.snapshot() is None
+    assert log.snapshot_or_none() is None
     make_table(tmp_path)
-    assert log.snapshot() is not None
+    assert log.snapshot_or_none() is not None
 
 
 def test_a_snapshot_has_the_newest_protocol_metadata_and_txns(tmp_path: Path) -> None:
@@ -72,7 +72,6 @@ def test_a_snapshot_has_the_newest_protocol_metadata_and_txns(tmp_path: Path) ->
     foreign_commit(log, [{"metaData": changed}, {"protocol": protocol}])
     for reader in (log, through(log.store, log)):
         snapshot = reader.snapshot()
-        assert snapshot is not None
         assert snapshot.version == 4
         assert snapshot.append_only
         assert snapshot.protocol == protocol
@@ -88,7 +87,6 @@ def test_a_snapshot_asked_for_again_takes_in_what_others_committed(tmp_path: Pat
         foreign_append(writer, {"2019-01": [1]})
     clock.forward(minutes=2 if old else 0)
     snapshot = log.snapshot()
-    assert snapshot is not None
     assert snapshot.version == 5
     assert same(snapshot, through(writer.store, writer).snapshot())
 
@@ -188,7 +186,6 @@ def test_a_version_that_a_listing_missed_while_it_was_being_put_is_no_gap(tmp_pa
     foreign_append(writer, {"2019-01": [2]})
     clock.forward(minutes=2)
     snapshot = grown.snapshot()
-    assert snapshot is not None
     assert snapshot.version == 7
 
 
@@ -262,7 +259,7 @@ def test_a_table_dropped_while_its_snapshot_is_young_is_gone_once_it_is_doubted(
     log.snapshot()
     remove_entries(tmp_path, 3)
     log.doubt()
-    assert log.snapshot() is None
+    assert log.snapshot_or_none() is None
 
 
 def test_making_sure_costs_one_request_and_only_where_it_is_asked_for_or_a_minute_has_passed(tmp_path: Path) -> None:
@@ -285,9 +282,9 @@ def test_a_table_that_appears_is_stood_on_at_once(tmp_path: Path) -> None:
     writer = local_log(tmp_path)
     store = Counted(writer.store)
     log = through(store, writer, HeldClock())
-    assert log.snapshot() is None
+    assert log.snapshot_or_none() is None
     make_table(tmp_path)
-    assert log.snapshot() is not None
+    assert log.snapshot_or_none() is not None
     store.calls.clear()
     log.doubt()
     log.snapshot()
@@ -329,7 +326,7 @@ def test_a_table_dropped_is_gone(tmp_path: Path) -> None:
     log.snapshot()
     remove_entries(tmp_path, 5)
     clock.forward(minutes=2)
-    assert log.snapshot() is None
+    assert log.snapshot_or_none() is None
 
 
 def test_a_checkpoint_with_the_earlier_log_removed_gives_the_same_snapshot_txns_and_live_files(tmp_path: Path) -> None:
@@ -351,7 +348,6 @@ def test_a_checkpoint_with_the_earlier_log_removed_gives_the_same_snapshot_txns_
     foreign_append(log, {"2019-03": [6]})
     again = through(log.store, log)
     snapshot = again.snapshot()
-    assert snapshot is not None
     assert snapshot.version == 7
     assert len(again.live_files(lambda _: True, 7)) == 5
 
@@ -367,7 +363,6 @@ def test_an_old_snapshot_whose_next_versions_were_cleaned_up_begins_again_at_the
     remove_entries(tmp_path, 7)
     clock.forward(days=40)
     snapshot = log.snapshot()
-    assert snapshot is not None
     assert snapshot.version == 8
     assert snapshot.txns["only-3"] == 3
 
@@ -458,7 +453,6 @@ def test_a_list_from_an_offset_without_rows_is_never_taken_for_no_newer_version(
     clock.forward(minutes=2)
     for log in (known, through(OffsetBlind(writer.store), writer)):
         snapshot = log.snapshot()
-        assert snapshot is not None
         assert snapshot.version == 7
         assert log.newest_listed() == 7
         assert log.versions_after(5) == (6, 7)
@@ -489,7 +483,7 @@ def test_opening_a_long_log_with_a_checkpoint_costs_what_opening_a_short_one_doe
             foreign_append(writer, {"2019-01": [1]})
         store = Listed(writer.store)
         log = through(store, writer)
-        assert log.snapshot() is not None
+        assert log.snapshot_or_none() is not None
         opened = dict(store.calls)
         assert len(log.live_files(lambda _: True, length + 3)) == 3
         costs.append((opened, dict(store.calls)))
@@ -509,7 +503,6 @@ def test_a_hint_that_is_out_of_date_is_no_proof_and_leads_to_the_newest_version_
     (tmp_path / LAST_CHECKPOINT).write_text(json.dumps({"version": hinted, "size": 1}))
     reader = through(log.store, log)
     snapshot = reader.snapshot()
-    assert snapshot is not None
     assert (snapshot.version, snapshot.txns["all"], snapshot.txns["only-3"]) == (10, 10, 3)
     assert len(reader.live_files(lambda _: True, 9)) == 0
 
@@ -527,7 +520,6 @@ TRACKED = {
 def with_domains_and_stamps(path: Path) -> DeltaLog:
     log = make_table(path)
     snapshot = log.snapshot()
-    assert snapshot is not None
     configuration = {"metaData": {**snapshot.metadata, "configuration": STAMPED}}
     mark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":9}', "removed": False}
     gone = {"domain": "mine", "configuration": "{}", "removed": False}
@@ -573,13 +565,11 @@ def test_a_stamp_whose_entry_is_gone_is_an_error_only_when_it_is_needed(tmp_path
     remove_entries(tmp_path, 2)
     log = through(log.store, log)
     snapshot = log.snapshot()
-    assert snapshot is not None
     with pytest.raises(LogGapError, match="of version 2 is lost"):
         _ = snapshot.in_commit_timestamp
     foreign_commit(log, [{"commitInfo": {"inCommitTimestamp": 3000}}])
     for reader in (log, through(log.store, log)):
         snapshot = reader.snapshot()
-        assert snapshot is not None
         assert snapshot.in_commit_timestamp == 3000
 
 

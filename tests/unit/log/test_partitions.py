@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.partitions import FarDate, Partitioning, PartitionPredicate, Unreadable, typed_value
+from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.values import FarDate, Unreadable, typed_value
 
 TRIPS = Partitioning({"month": "string", "vendor_id": "long", "day": "date"})
 NOON = datetime(2019, 1, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import LogGapError, TablePropertyError
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.snapshot import Snapshot, interval_days
+from airflow_provider_onelake.log.snapshot import LostTimestamp, Snapshot, interval_days
 
 EMPTY = Snapshot(3, {"minReaderVersion": 1}, {"id": "t"}, {"a": 1})
 
@@ -131,7 +131,7 @@ def test_a_table_that_no_longer_wants_stamps_has_none() -> None:
 
 
 def test_a_stamp_that_nobody_knows_is_an_error_when_it_is_needed_and_only_then() -> None:
-    lost = Snapshot(3, {}, STAMPED.metadata, {}, {}, "the stamp of version 3 is lost")
+    lost = Snapshot(3, {}, STAMPED.metadata, {}, {}, LostTimestamp("the stamp of version 3 is lost"))
     with pytest.raises(LogGapError, match="version 3 is lost"):
         _ = lost.in_commit_timestamp
     assert lost.after([Commit(4, [info(7)])]).in_commit_timestamp == 7

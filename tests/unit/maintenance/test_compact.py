@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Publisher, Status
+from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status, publish_rewrite
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from airflow_provider_onelake.staging.buffers import read_marker
-from airflow_provider_onelake.staging.spec import Mode
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
@@ -53,7 +54,6 @@ def table(log: DeltaLog) -> Path:
 
 def live(log: DeltaLog, month: str | None = None) -> list[dict[str, Any]]:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return list(log.live_files(lambda add: month is None or add["partitionValues"]["month"] == month, snapshot.version))
 
 
@@ -339,7 +339,7 @@ def test_a_lost_answer_followed_by_others_is_found_behind_them(log: DeltaLog) ->
     clock = HeldClock()
     clock.sleep = lambda seconds: foreign_append(log, {"2019-01": [30]})  # type: ignore[method-assign, assignment, return-value]
     lost = through(AnswerLost(log.store, 1, effect=True), log, clock)
-    publication = Publisher(lost, backoff=Backoff(first=0.1, longest=0.1)).publish(shadow, rewrite)
+    publication = publish_rewrite(Transactions(lost), shadow, rewrite, backoff=Backoff(first=0.1, longest=0.1))
     assert (publication.status, publication.version) == (Status.PUBLISHED, 4)
     assert ids(table(log)) == [*ROWS, 30]
 
@@ -394,7 +394,6 @@ def rewritten_as_if_alone(log: DeltaLog) -> Any:
     from tests.support.shadows import optimize_by_hand
 
     snapshot = log.snapshot()
-    assert snapshot is not None
     found = plan(log.live_files(lambda add: True, snapshot.version), snapshot, Terms(min_files=2))
     shadow = open_shadow(log, snapshot, found, f"file://{log.table}", "upkeep", "00000000-0000-4000-8000-000000000000")
     optimize_by_hand(table(log) / shadow.path)
@@ -426,7 +425,6 @@ def test_a_forgotten_writer_keeps_nothing(log: DeltaLog) -> None:
 def test_row_ids_and_timestamps_are_given_anew_at_each_attempt(tmp_path: Path) -> None:
     log = make_table(tmp_path / "rt")
     snapshot = log.snapshot()
-    assert snapshot is not None
     features = ["appendOnly", "invariants", "domainMetadata", "inCommitTimestamp", "rowTracking"]
     configuration = {
         "delta.enableRowTracking": "true",

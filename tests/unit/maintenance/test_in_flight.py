@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.reconcile import OnMissingWriter, reconcile
+from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import BufferInvalidError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -22,7 +22,7 @@ from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.prepare import prepare
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned
 from tests.support.stores import Counted, through
@@ -48,7 +48,6 @@ def file(path: str, month: str = "2019-01") -> dict[str, Any]:
 
 def look(log: DeltaLog, abandoned_after: timedelta | None = None) -> WritersInFlight:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return writers_in_flight(log, snapshot, abandoned_after)
 
 
@@ -200,7 +199,6 @@ def test_writers_that_the_table_knows_cost_one_listing_and_no_more(log: DeltaLog
         for writer in ("a", "Ünï cödé / 100%", "ß"):
             Committer(log).publish([stage(log, writer_spec(writer, load), {"2019-01": [2]})])
     snapshot = log.snapshot()
-    assert snapshot is not None
     store = Counted(log.store)
     found = writers_in_flight(through(store, log), snapshot)
     assert found.loads == frozenset()

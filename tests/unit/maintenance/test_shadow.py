@@ -41,7 +41,6 @@ def test_a_shadow_is_the_tables_twin_over_exactly_the_inputs_by_absolute_address
     shadow = shadow_of(log, where="month = '2019 02'")
     actions = version_0(log, shadow.path)
     snapshot = log.snapshot()
-    assert snapshot is not None
     [metadata] = of_kind(actions, "metaData")
     assert metadata == {**snapshot.metadata, "id": shadow.attempt}
     assert of_kind(actions, "protocol") == [snapshot.protocol]
@@ -77,7 +76,6 @@ def test_every_task_has_a_directory_of_its_own_and_every_attempt_one_in_it() -> 
 
 def test_a_relative_vector_becomes_absolute_and_an_inline_one_stays(log: DeltaLog) -> None:
     snapshot = log.snapshot()
-    assert snapshot is not None
     first, *_ = log.live_files(lambda add: add["partitionValues"]["month"] == "2019-01", snapshot.version)
     inline = delete_rows(log, first, [0])
     shadow = shadow_of(log, where="month = '2019-01'")
@@ -175,7 +173,6 @@ def test_later_versions_do_not_count(log: DeltaLog) -> None:
 
 def reopened(log: DeltaLog, begun: Shadow, **terms: Any) -> Shadow | None:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return reopen_shadow(log, snapshot, planned(log, **terms), f"file://{log.table}", "upkeep", begun.attempt)
 
 

@@ -34,7 +34,6 @@ class Story:
 
     def live(self, version: int | None = None) -> list[dict[str, Any]]:
         snapshot = self.log.snapshot()
-        assert snapshot is not None
         return list(self.log.live_files(lambda add: True, snapshot.version if version is None else version))
 
     def append(self, n: int) -> None:
@@ -74,7 +73,6 @@ class Story:
 
     def keep(self, n: int) -> None:
         snapshot = self.log.snapshot()
-        assert snapshot is not None
         try:
             pin_version(self.log, n % (snapshot.version + 1), "test")
         except OneLakeError:

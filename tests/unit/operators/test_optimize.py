@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,9 @@ ROWS = [0, 1, 2, 3, 10, 11, 12, 13]
 
 
 def test_the_result_says_what_became_of_every_partition(
-    log: DeltaLog, engine: OptimizeByHand, capsys: pytest.CaptureFixture[str]
+    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     result = run()
     assert result | {"bytes_before": 0, "bytes_after": 0, "partitions": [], "summary": "", "left_out": []} == {
         "table": log.table,
@@ -83,7 +85,7 @@ def test_the_result_says_what_became_of_every_partition(
     assert result["bytes_before"] > result["bytes_after"] > 0
     json.dumps(result)
     assert ids(Path(log.table)) == ROWS
-    assert "version 5: 8 files of" in capsys.readouterr().out
+    assert "version 5: 8 files of" in caplog.text
     [job] = engine.jobs
     assert (job.table_uri, job.target_file_size, job.label) == (f"file://{log.table}", 128 << 20, "optimize compaction")
     assert job.shadow_uri.startswith(f"file://{log.table}/staged/compaction-")
@@ -116,12 +118,13 @@ def test_a_partitions_value_may_look_like_a_template(log: DeltaLog, engine: Opti
 
 
 def test_the_log_names_the_first_partitions_only(
-    log: DeltaLog, engine: OptimizeByHand, capsys: pytest.CaptureFixture[str]
+    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
 ) -> None:
     for row in range(2):
         foreign_append(log, {f"{year}": [row] for year in range(1900, 1960)})
+    caplog.set_level(logging.INFO, "airflow_provider_onelake")
     assert run(min_files=2)["partitions_compacted"] == 62
-    assert capsys.readouterr().out.count("files of") == 51  # 50 partitions, and the summary
+    assert caplog.text.count("files of") == 51  # 50 partitions, and the summary
 
 
 def test_a_run_that_touched_nothing_compacts_nothing(log: DeltaLog, engine: OptimizeByHand) -> None:
@@ -130,7 +133,7 @@ def test_a_run_that_touched_nothing_compacts_nothing(log: DeltaLog, engine: Opti
 
 
 def test_what_went_in_between_is_dropped_and_the_task_succeeds(
-    log: DeltaLog, engine: OptimizeByHand, capsys: pytest.CaptureFixture[str]
+    log: DeltaLog, engine: OptimizeByHand, caplog: pytest.LogCaptureFixture
 ) -> None:
     def remove_one(job: Any) -> None:
         for month in ("2019-01", "2019-02"):
@@ -145,10 +148,11 @@ def test_what_went_in_between_is_dropped_and_the_task_succeeds(
             )
 
     engine.before = remove_one
+    caplog.set_level(logging.INFO)
     result = run()
     assert (result["status"], result["version"], result["partitions_dropped"]) == ("dropped", None, 2)
     assert "DELETE) removed it" in result["dropped"][0]["reason"]
-    assert "the result is dropped" in capsys.readouterr().out
+    assert "the result is dropped" in caplog.text
     assert len(ids(Path(log.table))) == 6
 
 
@@ -275,7 +279,6 @@ def test_a_driver_that_is_at_what_nobody_wants_any_more_is_killed(log: DeltaLog,
     (first,) = cluster.jobs
     if change == "file":
         snapshot = log.snapshot()
-        assert snapshot is not None
         gone = next(iter(log.live_files(lambda _: True, snapshot.version)))
         foreign_commit(log, [{"remove": remove_of(gone, 1, data_change=True)}])
     terms = {"terms": {"target_file_size": 1 << 20}, "file": {"min_files": 3}, "nothing pays": {"min_files": 9}}[change]

@@ -66,7 +66,7 @@ def test_an_address_in_the_lakehouse_is_listed_through_its_store(lake: Path, mon
     store = ObjectStore(MemoryStore(), "s3://bucket/lake")
     connect(monkeypatch, OneLakeHook, lakehouse="s3://bucket/lake", namespace="test")
     monkeypatch.setattr(OneLakeHook, "get_conn", lambda self: store)
-    monkeypatch.setattr(OneLakeHook, "delta_log", lambda self, table: SimpleNamespace(store=store))
+    monkeypatch.setattr(OneLakeHook, "table", lambda self, name: SimpleNamespace(log=SimpleNamespace(store=store)))
     for month in ("2019-01", "2019-02"):
         store.put(f"Files/in/trips_{month}.json", b"x")
 
@@ -282,10 +282,10 @@ def test_a_source_that_grew_between_plan_and_write_is_refused_before_spark(lake:
 def bucket(monkeypatch: pytest.MonkeyPatch, lake: Path) -> ObjectStore:
     """The lakehouse of files in a store; the table is on this machine, where the engine can write."""
     store = ObjectStore(MemoryStore(), "s3://bucket/lake")
-    table = OneLakeHook().delta_log("Tables/trips")
+    table = OneLakeHook().table("Tables/trips")
     connect(monkeypatch, OneLakeHook, lakehouse="s3://bucket/lake", namespace="test")
     monkeypatch.setattr(OneLakeHook, "get_conn", lambda self: store)
-    monkeypatch.setattr(OneLakeHook, "delta_log", lambda self, _: table)
+    monkeypatch.setattr(OneLakeHook, "table", lambda self, _: table)
     store.put("Files/in/a.json", b"first")
     return store
 
@@ -300,7 +300,7 @@ def test_a_file_in_a_store_that_changed_is_noticed(bucket: ObjectStore, lake: Pa
 
     def digest() -> str:
         files = seen_files(task.source, task.hook)
-        return task._spec(TaskRun.of(context_of(task)), LOAD.writer("w"), 1, files).fingerprint
+        return task.terms().spec(LOAD.writer("w"), TaskRun.of(context_of(task)), 1, files).fingerprint
 
     first = digest()
     assert digest() == first

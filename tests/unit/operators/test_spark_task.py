@@ -119,5 +119,5 @@ def test_a_driver_does_not_outlive_the_time_out_of_a_task_that_left(
         "airflow_provider_onelake.operators._spark_task.engine_for",
         lambda conn_id, timeout, *_: asked.append(timeout) or FakeEngine({}),
     )
-    OneLakeWriteOperator(task_id="w", table="Tables/trips", source=SqlSource("SELECT 1"), **given).engine()
+    OneLakeWriteOperator(task_id="w", table="Tables/trips", source=SqlSource("SELECT 1"), **given).spark.engine()
     assert asked == [seconds]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.table import Table
 from tests.support.ages import files, grow_old
 from tests.support.contexts import connect, context_of
 from tests.support.tables import foreign_append, foreign_commit, make_table, stage, writer_spec
@@ -108,11 +110,12 @@ def run(**terms: Any) -> dict[str, Any]:
 
 
 def test_a_dry_run_says_what_would_go_and_changes_nothing(
-    log: DeltaLog, engine: Sweeper, capfd: pytest.CaptureFixture[str]
+    log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     dead = stage(log, writer_spec("dead"), {"2019-01": [1]})
     grow_old(log, dead.path)
     before = files(log)
+    caplog.set_level(logging.INFO)
     result = run(dry_run=True, keep_versions=[1])
     assert files(log) == before
     assert engine.jobs == []
@@ -122,14 +125,12 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
     assert "month=a b/nobody's 1" in result["examples"]
     assert result["oldest"] <= result["newest"] < result["before"]
     assert json.loads(json.dumps(result)) == result
-    said = capfd.readouterr().out
+    said = caplog.text
     assert f"3 files of {result['bytes']} bytes are to go" in said
     assert "was abandoned 8 days" in said
 
 
-def test_the_result_names_the_first_ones_only(
-    log: DeltaLog, engine: Sweeper, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_result_names_the_first_ones_only(log: DeltaLog, engine: Sweeper, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(60):
         log.store.put(f"staged/people/{number:02d}/_delta_log/{1:020d}.json", b"{}")
         log.store.put(
@@ -137,10 +138,11 @@ def test_the_result_names_the_first_ones_only(
             dump_actions([{"commitInfo": {STAGED: {"format": FORMAT, "compaction": {"name": "upkeep"}}}}]),
         )
     grow_old(log, "staged/compaction-1a2b")
+    caplog.set_level(logging.INFO)
     result = run(dry_run=True)
     assert (result["in_flight_count"], result["abandoned_count"]) == (60, 60)
     assert (len(result["in_flight"]), len(result["abandoned"]), len(result["notes"])) == (50, 50, 50)
-    said = capfd.readouterr().out
+    said = caplog.text
     assert (said.count("Spared: "), said.count("was abandoned"), said.count("is spared: ")) == (50, 50, 50)
 
 
@@ -179,8 +181,9 @@ def test_spark_records_it_only_where_its_commit_is_safe(
     log: DeltaLog, engine: Sweeper, monkeypatch: pytest.MonkeyPatch, address: str, logged: bool
 ) -> None:
     engine.listens_only = True
-    monkeypatch.setattr(OneLakeHook, "delta_log", lambda *_: log)
-    monkeypatch.setattr(OneLakeHook, "address", lambda *_: TableAddress.parse(address))
+    table = Table(TableAddress.parse(address), None, patience=0)
+    monkeypatch.setattr(Table, "log", log)
+    monkeypatch.setattr(OneLakeHook, "table", lambda *_: table)
     run()
     assert [job.log_entries for job in engine.jobs] == [logged]
 
@@ -227,7 +230,6 @@ def test_a_template_is_looked_at_later(log: DeltaLog) -> None:
 
 def test_a_guard_that_refuses_fails_for_good(log: DeltaLog, engine: Sweeper) -> None:
     snapshot = log.snapshot()
-    assert snapshot is not None
     short = {"configuration": {"delta.deletedFileRetentionDuration": "interval 1 days"}}
     foreign_commit(log, [{"metaData": {**snapshot.metadata, **short}}])
     before = files(log)

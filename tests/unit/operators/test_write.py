@@ -13,14 +13,11 @@ from airflow_provider_onelake.commit.create import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.operators._terms import (
-    check_rendered,
-    fingerprint,
-    partition_columns,
-)
+from airflow_provider_onelake.operators._terms import check_rendered
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from airflow_provider_onelake.work.terms import fingerprint, partition_columns
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import LOAD, ids
@@ -136,7 +133,7 @@ def test_the_order_of_steps_is_part_of_the_fingerprint() -> None:
     task = write(steps={"a": "SELECT 1", "b": "SELECT 2"})
     other = write(steps={"b": "SELECT 2", "a": "SELECT 1"})
     run, who = TaskRun.of(context_of(task)), LOAD.writer("w")
-    assert task._spec(run, who, 1, []).fingerprint != other._spec(run, who, 1, []).fingerprint
+    assert task.terms().spec(who, run, 1, []).fingerprint != other.terms().spec(who, run, 1, []).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -196,7 +193,7 @@ def test_the_fingerprint_outlives_a_release_of_the_package(monkeypatch: pytest.M
     first = fingerprint(SOURCE, [])
     monkeypatch.setattr("airflow_provider_onelake.__version__", "99.0")
     assert fingerprint(SOURCE, []) == first
-    monkeypatch.setattr("airflow_provider_onelake.operators._terms.FINGERPRINT_FORMAT", 99)
+    monkeypatch.setattr("airflow_provider_onelake.work.terms.FINGERPRINT_FORMAT", 99)
     assert fingerprint(SOURCE, []) != first
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_provider_onelake.spark_jobs import main as driver
 
-PLAN = {"format": driver.FORMAT, "kind": "staging", "job": {"attempt": "a"}}
+JOB = {"format": driver.FORMAT, "kind": "staging", "job": {"attempt": "a"}}
 
 
 class Session:
@@ -50,20 +50,20 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     return found
 
 
-def run(tmp_path: Path, plan: Any = PLAN) -> tuple[int, dict[str, Any]]:
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    status = driver.main(str(tmp_path / "plan.json"), str(tmp_path / "verdict.json"))
-    return status, json.loads((tmp_path / "verdict.json").read_text())
+def run(tmp_path: Path, plan: Any = JOB) -> tuple[int, dict[str, Any]]:
+    (tmp_path / "job.json").write_text(json.dumps(plan))
+    status = driver.main(str(tmp_path / "job.json"), str(tmp_path / "result.json"))
+    return status, json.loads((tmp_path / "result.json").read_text())
 
 
-def test_a_result_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_job_returned_is_the_result(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(driver.JOBS, "staging", lambda spark, job: {"spark": spark is session, **job})  # type: ignore[index]
     assert run(tmp_path) == (0, {"format": 1, "result": {"spark": True, "attempt": "a"}})
     assert session.stopped
     assert session.closed
 
 
-def test_an_error_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_the_result(tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(spark: Any, job: Any) -> Any:
         try:
             raise OSError("disk")
@@ -71,14 +71,14 @@ def test_an_error_is_the_verdict(tmp_path: Path, session: Session, monkeypatch: 
             raise ValueError("rows") from error
 
     monkeypatch.setitem(driver.JOBS, "staging", fails)  # type: ignore[index]
-    status, verdict = run(tmp_path)
+    status, result = run(tmp_path)
     assert status == 1
-    assert {key: verdict["error"][key] for key in ("class", "message", "starting")} == {
+    assert {key: result["error"][key] for key in ("class", "message", "starting")} == {
         "class": "ValueError",
         "message": "rows",
         "starting": False,
     }
-    assert "Caused by: OSError: disk" in verdict["error"]["stack"]
+    assert "Caused by: OSError: disk" in result["error"]["stack"]
     assert session.stopped
     assert session.closed
 
@@ -90,13 +90,13 @@ def test_a_spark_that_does_not_start_is_told_apart(
         raise RuntimeError("All masters are unresponsive")
 
     monkeypatch.setattr(driver, "_session", fails)
-    status, verdict = run(tmp_path)
+    status, result = run(tmp_path)
     assert status == 1
-    assert verdict["error"]["starting"]
+    assert result["error"]["starting"]
 
 
 def test_a_plan_of_another_format_is_refused(tmp_path: Path, session: Session) -> None:
-    assert "format 9" in run(tmp_path, {**PLAN, "format": 9})[1]["error"]["message"]
+    assert "format 9" in run(tmp_path, {**JOB, "format": 9})[1]["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
     monkeypatch.setitem(
         driver.JOBS,  # type: ignore[index]
         "staging",
-        lambda *_: seen.append(json.loads((tmp_path / "verdict.json").read_text())) or {},
+        lambda *_: seen.append(json.loads((tmp_path / "result.json").read_text())) or {},
     )
     run(tmp_path)
     assert seen == [{"format": 1, "driver": name}]
@@ -126,19 +126,19 @@ def test_a_driver_that_outlives_its_submitter_says_first_who_it_is(
 def test_a_driver_whose_plan_was_taken_back_does_nothing_and_has_said_who_it_is(
     tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In this order: whoever takes the plan back then either hears of the driver, or the driver finds no plan."""
+    """In this order: whoever takes the job file back then either hears of the driver, or the driver finds no job file."""
     said: list[bool] = []
     there = Path.exists
 
     def exists(path: Path) -> bool:
-        if path.name == "plan.json":
-            said.append(there(tmp_path / "verdict.json"))
+        if path.name == "job.json":
+            said.append(there(tmp_path / "result.json"))
         return there(path)
 
     monkeypatch.setattr(Path, "exists", exists)
     monkeypatch.setitem(driver.JOBS, "staging", lambda *_: pytest.fail("it works"))  # type: ignore[index]
-    assert driver.main(str(tmp_path / "plan.json"), str(tmp_path / "verdict.json")) == 0
-    assert json.loads((tmp_path / "verdict.json").read_text()) == {"format": 1, "driver": "application_1_2"}
+    assert driver.main(str(tmp_path / "job.json"), str(tmp_path / "result.json")) == 0
+    assert json.loads((tmp_path / "result.json").read_text()) == {"format": 1, "driver": "application_1_2"}
     assert said == [True]
     assert session.stopped
     assert session.closed

@@ -39,7 +39,6 @@ ANY_BODY = {"path": "x", "id": "x", "schemaString": SCHEMA, "minReaderVersion": 
 
 def opened(log: DeltaLog, **terms: Any) -> OpenBuffer:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return open_buffer(log.store, writer_spec(**terms), snapshot, log.clock)
 
 

@@ -103,7 +103,6 @@ def test_a_buffer_that_an_older_generation_left_open_is_settled_by_a_newer_one(l
     Committer(log).publish([stage(log, writer_spec(generation=2), {"2019-01": [2]})])
     Path(log.table, left.path, CLOSED).unlink(missing_ok=True)
     snapshot = log.snapshot()
-    assert snapshot is not None
     found = {staged.path: staged.state for staged in survey(log, snapshot, log.store.list("staged"), WEEK)}
     assert found[left.path] is State.CLOSED
 
@@ -216,7 +215,6 @@ def test_what_stands_below_staged_is_told_apart(log: DeltaLog) -> None:
     strange, shadow_path = "staged/people/own", shadow(log)
     log.store.put(f"{strange}/{LOG_DIRECTORY}/{1:020d}.json", b"{}")
     snapshot = log.snapshot()
-    assert snapshot is not None
     found = {staged.path: staged for staged in survey(log, snapshot, log.store.list("staged"), WEEK)}
     assert {path: staged.state for path, staged in found.items()} == {
         done.path: State.CLOSED,

@@ -6,13 +6,12 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import Mode, OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.orphans import check_no_orphans, doubled, is_new_beside_others, orphans
-from airflow_provider_onelake.staging.spec import Mode, OnRerun
 from tests.support.tables import LOAD, foreign_append, stage, writer_spec
 
 NOVEMBER = attrs.evolve(LOAD, run="2019-11-01T00:00:00+00:00")
@@ -27,7 +26,6 @@ def publish(log: DeltaLog, writer: str, rows: list[int] | None = None, **terms: 
 
 def found(log: DeltaLog, *keys: str, groups: tuple[str, ...] = ("load", "more")) -> list[str]:
     snapshot = log.snapshot()
-    assert snapshot is not None
     return [str(orphan) for orphan in orphans(log, LOAD, keys, groups, snapshot)]
 
 
@@ -96,7 +94,6 @@ def test_reconcile_names_who_appended_beside_an_orphan_for_the_first_time(
     publish(log, "a")
     publish(log, "b", **terms)
     snapshot = log.snapshot()
-    assert snapshot is not None
     left = orphans(log, LOAD, {"before", "b"}, {"load"}, snapshot)
     raised = doubled(log, LOAD, left, [("before", 1), ("b", 3)])
     assert ("Writer 'b' appended to" in str(raised)) is error

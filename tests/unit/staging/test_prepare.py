@@ -14,6 +14,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.choices import Mode, OnRerun, PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
@@ -36,7 +37,7 @@ from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.layout import CLOSED, WriterDirectory
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.stores import Counted, PassingOn, through
 from tests.support.tables import (
     LOAD,
@@ -69,7 +70,6 @@ def staged_files(log: DeltaLog) -> list[Path]:
 def cleaned_up(log: DeltaLog) -> DeltaLog:
     """The table, its log up to now replaced by a checkpoint."""
     snapshot = log.snapshot()
-    assert snapshot is not None
     DeltaTable(log.table).create_checkpoint()
     for version in range(snapshot.version + 1):
         Path(log.table, version_path(version)).unlink()

@@ -29,7 +29,6 @@ def published(log: DeltaLog) -> Buffer:
 def taken_back(log: DeltaLog) -> list[str]:
     fresh = local_log(Path(log.table))
     snapshot = fresh.snapshot()
-    assert snapshot is not None
     return sorted(file["path"] for file in files_to_take_back(fresh, WRITER, 1, snapshot))
 
 
@@ -71,7 +70,6 @@ def test_where_a_file_is_gone_nothing_is_taken_back(log: DeltaLog, published: Bu
 
 def test_a_file_of_which_rows_were_deleted_is_not_taken_back(log: DeltaLog, published: Buffer) -> None:
     snapshot = log.snapshot()
-    assert snapshot is not None
     [file] = log.live_files(lambda add: add["partitionValues"]["month"] == "2019-02", snapshot.version)
     delete_rows(log, file, [0])
     with pytest.raises(RerunRefusedError, match="were deleted or updated since"):

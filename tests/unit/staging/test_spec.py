@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import Mode, OnRerun, PublishMode, RowsOutside
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.staging.spec import Mode, OnRerun, PublishMode, RowsOutside, WriteSpec, choice
+from airflow_provider_onelake.staging.spec import WriteSpec, choice
 from tests.support.tables import make_table, writer_spec
 
 

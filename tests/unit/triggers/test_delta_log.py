@@ -22,9 +22,9 @@ from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators._outlets import tell_outlets
 from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.table import Table
 from airflow_provider_onelake.triggers import delta_log, feed
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from tests.support.contexts import connect
@@ -110,7 +110,7 @@ async def test_every_commit_is_an_event_where_the_store_lists_nothing_from_an_of
         return iter(()) if start_after is not None else list_all(self, prefix)
 
     monkeypatch.setattr(ObjectStore, "list", blind)
-    monkeypatch.setattr(feed, "_LIST_EVERY", 1)
+    monkeypatch.setattr(feed, "LIST_EVERY", 1)
     make_table(tmp_path / "trips")
     append(tmp_path, 3)
     DeltaTable(str(tmp_path / "trips")).create_checkpoint()
@@ -171,7 +171,7 @@ async def test_its_events_name_the_table_as_a_loads_event_does_so_that_what_both
     triggerer = Triggerer(database, trips=watcher(after=0))
     await triggerer.until(lambda: len(database.events) >= 1)
     await triggerer.crash()
-    log, told = OneLakeHook().delta_log("trips"), SimpleNamespace()
+    log, told = OneLakeHook().table("trips").log, SimpleNamespace()
     outcome = WriterOutcome(writer="w", status="published", version=1, rows_published=1)
     report = Report(load="l", table=log.table, outcomes=(outcome,), missing=())
     by_load = table_asset("trips", "by load")
@@ -197,14 +197,14 @@ async def test_a_version_is_kept_as_seen_only_when_airflow_has_its_event(tmp_pat
 
 
 async def test_a_poll_that_a_watcher_failed_in_lets_nobody_keep_how_far_it_came() -> None:
-    kept: list[feed.Seen] = []
+    kept: list[feed.Position] = []
 
-    async def keep(seen: feed.Seen) -> None:
+    async def keep(seen: feed.Position) -> None:
         kept.append(seen)
 
     source = feed.LogFeed("trips", "onelake_default", 0.01)
-    poll = feed.Poll(source, 3, reached={keep: feed.Seen(3)})
-    for failed, expected in ((1, []), (0, [feed.Seen(3)])):
+    poll = feed.Poll(source, 3, positions={keep: feed.Position(3)})
+    for failed, expected in ((1, []), (0, [feed.Position(3)])):
         await source.advance([SimpleNamespace(outcome=SimpleNamespace(failed=failed), broker_payload=poll)])  # type: ignore[list-item]
         assert kept == expected
 
@@ -334,7 +334,7 @@ async def test_what_was_cleaned_up_before_it_was_seen_is_named_and_the_rest_foll
 async def test_a_table_that_is_made_again_is_followed_with_its_new_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
 ) -> None:
-    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path, 2)
     database = Database()
@@ -396,7 +396,7 @@ async def test_a_table_that_is_made_again_with_as_many_versions_is_followed_from
 async def test_one_with_exactly_as_many_versions_is_found_when_the_log_is_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path)
     make_table(tmp_path / "new" / "trips")
@@ -415,7 +415,7 @@ async def test_one_with_exactly_as_many_versions_is_found_when_the_log_is_listed
 async def test_a_table_that_was_away_is_waited_for_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str], restarted: bool
 ) -> None:
-    monkeypatch.setattr(feed, "_LIST_EVERY", 2)
+    monkeypatch.setattr(feed, "LIST_EVERY", 2)
     make_table(tmp_path / "trips")
     append(tmp_path, 2)
     database = Database()
@@ -460,11 +460,11 @@ async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, mon
     make_table(tmp_path / "trips")
     append(tmp_path, 3)
     opened: list[str] = []
-    open_log, get = OneLakeHook.delta_log, ObjectStore.get
+    open_table, get = OneLakeHook.table, ObjectStore.get
 
-    def opening(self: OneLakeHook, table: str) -> DeltaLog:
-        opened.append(table)
-        return open_log(self, table)
+    def opening(self: OneLakeHook, name: str) -> Table:
+        opened.append(name)
+        return open_table(self, name)
 
     def refusing(self: ObjectStore, path: str) -> bytes:
         # The key that the first connection has was taken back; the second time, while a commit is read.
@@ -472,7 +472,7 @@ async def test_a_connection_that_was_corrected_is_read_again(tmp_path: Path, mon
             raise AccessDeniedError("the key is no more")
         return get(self, path)
 
-    monkeypatch.setattr(OneLakeHook, "delta_log", opening)
+    monkeypatch.setattr(OneLakeHook, "table", opening)
     monkeypatch.setattr(ObjectStore, "get", refusing)
     database = Database()
     triggerer = Triggerer(database, trips=watcher(after=-1))

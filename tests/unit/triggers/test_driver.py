@@ -46,23 +46,23 @@ async def fired(waiting: DriverTrigger) -> list[Any]:
 
 
 def say(place: Path, **fields: Any) -> None:
-    (place / "verdict.json").write_text(json.dumps({"format": 1, **fields}))
+    (place / "result.json").write_text(json.dumps({"format": 1, **fields}))
 
 
 @pytest.mark.parametrize(
-    "verdict",
+    "result",
     [
         {"result": {"reads_target": False}},
         {"error": {"class": "X", "message": "m", "condition": None, "state": None, "stack": "", "starting": False}},
     ],
     ids=["result", "error"],
 )
-async def test_it_fires_with_the_verdict_and_not_before(place: Path, verdict: dict[str, Any]) -> None:
+async def test_it_fires_with_the_result_and_not_before(place: Path, result: dict[str, Any]) -> None:
     say(place, driver="driver-1-0")
     waiting = asyncio.create_task(fired(trigger()))
     await asyncio.sleep(0.2)
     assert not waiting.done()
-    say(place, **verdict)
+    say(place, **result)
     assert await asyncio.wait_for(waiting, 10) == [{"reason": "the driver's result is there", "attempt": ATTEMPT}]
 
 
@@ -72,8 +72,8 @@ async def test_the_task_is_woken_in_any_case(place: Path) -> None:
     ]
 
 
-async def test_half_a_verdict_is_looked_at_again(place: Path) -> None:
-    (place / "verdict.json").write_text('{"format": 1, "resu')
+async def test_half_a_result_is_looked_at_again(place: Path) -> None:
+    (place / "result.json").write_text('{"format": 1, "resu')
     waiting = asyncio.create_task(fired(trigger()))
     await asyncio.sleep(0.2)
     assert not waiting.done()
@@ -231,7 +231,7 @@ def test_a_task_that_is_stopped_as_it_comes_back_ends_the_driver_that_it_left(
 
     def stopped(context: Any) -> None:
         task.on_kill()
-        task.check_not_stopped()
+        task.spark.check_not_stopped()
 
     monkeypatch.setattr(OneLakeWriteOperator, "execute", lambda self, context: stopped(context))
     with pytest.raises(AirflowException, match="stopped"):

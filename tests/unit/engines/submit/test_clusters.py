@@ -27,7 +27,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.credentials import S3Credentials
 from airflow_provider_onelake.storage.spark import spark_access
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.cluster_mode import DRIVER, ERROR, RESULT, Master, exchange, rest_server, says, submitted
+from tests.support.cluster_mode import DRIVER, ERROR, RESULT, Master, rest_server, says, spool, submitted
 from tests.support.fake_submit import FakeSubmit, option, settings
 
 NewEngine = Callable[..., SubmitEngine]
@@ -71,11 +71,11 @@ def test_a_driver_is_submitted_followed_and_tidied_away(
     finishes(master, store, job)
     assert new_engine().stage(job).application_id == "app-1"
     (call,) = submit.calls
-    argv, place = call["argv"], exchange(store, job)
+    argv, place = call["argv"], spool(store, job)
     # spark-submit refuses Python here; Spark's own runner of Python is a JVM like any other.
     assert option(argv, "--class") == "org.apache.spark.deploy.PythonRunner"
     name = job_package().name.replace(".zip", ".jar")
-    assert argv[-5:] == [place.address(name), name, name, place.address("plan.json"), place.address("verdict.json")]
+    assert argv[-5:] == [place.address(name), name, name, place.address("job.json"), place.address("result.json")]
     assert not list(store.list(place.path))
 
 
@@ -138,11 +138,11 @@ def test_an_error_of_a_driver_that_its_cluster_starts_again_is_not_the_last_word
     assert new_engine().stage(job).application_id == "app-1"
 
 
-def test_a_driver_that_ends_without_a_verdict(
+def test_a_driver_that_ends_without_a_result(
     submit: FakeSubmit, master: Master, job: StageJob, new_engine: NewEngine
 ) -> None:
     master.state = "ERROR"
-    with pytest.raises(SparkJobError, match=r"without a verdict. Its log is on the cluster: one that lacks JARs"):
+    with pytest.raises(SparkJobError, match=r"without a result. Its log is on the cluster: one that lacks JARs"):
         new_engine().stage(job)
 
 
@@ -199,11 +199,11 @@ def test_a_driver_that_speaks_up_as_it_is_given_up_is_followed_to_its_end(
     new_engine: NewEngine,
     an_hour_later: Callable[[], None],
 ) -> None:
-    """It may have read its plan just before that was taken back."""
+    """It may have read its job file just before that was taken back."""
 
     class SpeaksUp(ObjectStore):
         def delete(self, path: str) -> None:
-            if path.endswith("plan.json") and master.state == "SUBMITTED":
+            if path.endswith("job.json") and master.state == "SUBMITTED":
                 says(store, job, driver=DRIVER)
                 master.state = "RUNNING"
             super().delete(path)
@@ -222,7 +222,7 @@ def test_an_attempt_whose_driver_was_never_heard_of_leaves_it_no_plan(
 ) -> None:
     place = submitted(store, job)
     an_hour_later()
-    with pytest.raises(SparkJobError, match="without a verdict"):
+    with pytest.raises(SparkJobError, match="without a result"):
         new_engine().stage(job)
     assert not list(store.list(place.path))
     assert not submit.calls
@@ -284,12 +284,12 @@ def test_a_master_that_recovers_does_not_say_that_the_driver_is_over(
     assert master.state == "FINISHED"
 
 
-def test_a_verdict_that_is_half_written_is_none_yet(
+def test_a_result_that_is_half_written_is_none_yet(
     submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
 ) -> None:
     """As Hadoop writes it, in place, to Azure."""
     place = submitted(store, job, DRIVER)
-    store.put(f"{place.path}/verdict.json", b'{"format": 1, "dri')
+    store.put(f"{place.path}/result.json", b'{"format": 1, "dri')
     finishes(master, store, job)
     assert new_engine().stage(job).application_id == "app-1"
 
@@ -303,7 +303,7 @@ def test_a_claim_whose_answer_was_lost_is_taken_for_ones_own_by_nobody_else(stor
             claims.append(data)
 
     watched = Claimed(store._store, store._name)
-    assert [exchange(watched, job).send("staging", job.as_dict(), owner="o") for _ in range(2)] == [True, True]
+    assert [spool(watched, job).send("staging", job.as_dict(), owner="o") for _ in range(2)] == [True, True]
     assert claims[0] != claims[1]
 
 
@@ -403,7 +403,7 @@ def test_whoever_stops_a_driver_that_cannot_be_killed_is_told_so(
     master.when_asked = lambda: engine._end("stopped") if engine._ended is None else None
     with pytest.raises(SparkJobError, match=r"could not be ended for certain.*a retry finds it"):
         engine.stage(job)
-    assert exchange(store, job).driver == DRIVER
+    assert spool(store, job).driver == DRIVER
 
 
 def test_a_time_out_kills_the_driver(submit: FakeSubmit, master: Master, job: StageJob, new_engine: NewEngine) -> None:
@@ -424,7 +424,7 @@ def test_a_master_that_does_not_answer_any_more_leaves_the_driver_at_work(
     master.when_asked = goes_down
     with pytest.raises(SparkUnavailableError, match="a retry finds it again"):
         new_engine().stage(job)
-    assert exchange(store, job).driver == DRIVER
+    assert spool(store, job).driver == DRIVER
 
 
 def test_a_master_without_a_rest_server_is_refused_before_anything_is_submitted(
@@ -454,13 +454,13 @@ def test_a_submission_that_fails_says_why_and_leaves_nothing_to_wait_for(
     submit.does("print('Failed to connect to master'); sys.exit(1)")
     with pytest.raises(SparkJobError, match="Failed to connect to master"):
         new_engine().stage(job)
-    assert not exchange(store, job).submitted
+    assert not spool(store, job).submitted
 
 
 def test_a_submission_that_fails_after_its_driver_was_heard_of_is_followed(
     submit: FakeSubmit, master: Master, store: ObjectStore, job: StageJob, new_engine: NewEngine
 ) -> None:
-    submit.does(f"Path(verdict).write_text(json.dumps({{'format': 1, 'driver': '{DRIVER}'}})); sys.exit(1)")
+    submit.does(f"Path(result).write_text(json.dumps({{'format': 1, 'driver': '{DRIVER}'}})); sys.exit(1)")
     finishes(master, store, job)
     assert new_engine().stage(job).application_id == "app-1"
 
@@ -529,7 +529,7 @@ def test_a_driver_that_died_while_the_task_was_away(
     with pytest.raises(LeftError):
         new_engine(leave=raise_left).stage(job)
     master.state = "FAILED"
-    with pytest.raises(SparkJobError, match="without a verdict"):
+    with pytest.raises(SparkJobError, match="without a result"):
         new_engine(leave=raise_left).stage(job)
 
 

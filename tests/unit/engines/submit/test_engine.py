@@ -1,4 +1,4 @@
-"""The spark-submit engine against a script in the place of Spark: command line, plan, verdict, secrets, stop, time-out."""
+"""The spark-submit engine against a script in the place of Spark: command line, plan, result, secrets, stop, time-out."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_job_is_one_zip_one_script_and_one_plan(submit: FakeSubmit, connect: C
     assert option(argv, "--jars") == "/j/delta.jar"
     assert "--packages" not in argv
     assert Path(str(option(argv, "--py-files"))).name.startswith("onelake_spark_jobs-")
-    assert [Path(path).name for path in argv[-3:]] == ["main.py", "plan.json", "verdict.json"]
+    assert [Path(path).name for path in argv[-3:]] == ["main.py", "job.json", "result.json"]
     assert call["plan"] == {
         "format": 1,
         "kind": "staging",
@@ -250,7 +250,7 @@ def test_a_setting_that_says_where_a_secret_is_is_none(
         pytest.param({"message": "All masters are unresponsive!", "starting": True}, SparkUnavailableError, id="master"),
     ],
 )  # fmt: skip
-def test_a_verdict_is_raised_as_the_typed_error(
+def test_a_result_is_raised_as_the_typed_error(
     submit: FakeSubmit, connect: Callable[..., SubmitEngine], error: dict[str, Any], kind: type[OneLakeError]
 ) -> None:
     submit.does(failing(**error))
@@ -260,17 +260,17 @@ def test_a_verdict_is_raised_as_the_typed_error(
     assert str(error.get("message", "")) in str(raised.value)
 
 
-def test_a_driver_without_a_verdict_says_its_last_lines_without_secrets(
+def test_a_driver_without_a_result_says_its_last_lines_without_secrets(
     submit: FakeSubmit, connect: Callable[..., SubmitEngine]
 ) -> None:
     submit.does("print('java.lang.OutOfMemoryError', os.environ['AWS_SECRET_ACCESS_KEY']); sys.exit(137)")
-    with pytest.raises(SparkJobError, match=r"without a verdict[\s\S]*OutOfMemoryError") as raised:
+    with pytest.raises(SparkJobError, match=r"without a result[\s\S]*OutOfMemoryError") as raised:
         connect(access=lambda: ACCESS).stage(job())
     assert SECRET not in str(raised.value)
 
 
-def test_half_a_verdict_is_none(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
-    submit.does('Path(verdict).write_text(\'{"format": 1, "resu\')')
+def test_half_a_result_is_none(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
+    submit.does('Path(result).write_text(\'{"format": 1, "resu\')')
     with pytest.raises(SparkJobError, match="cannot be read"):
         connect().stage(job())
 

@@ -14,7 +14,7 @@ from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import SparkSetUpError
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.cluster_mode import POD, RESULT, Pods, exchange, says, submitted
+from tests.support.cluster_mode import POD, RESULT, Pods, says, spool, submitted
 from tests.support.fake_submit import FakeSubmit, option, settings
 
 NewEngine = Callable[..., SubmitEngine]
@@ -46,14 +46,14 @@ def test_a_pod_is_given_addresses_and_a_name_by_which_it_is_found(
     pods.phase = "Pending"
 
     def finish() -> None:
-        if exchange(store, job).driver == POD:
+        if spool(store, job).driver == POD:
             says(store, job, result=RESULT)
             pods.phase = "Succeeded"
 
     pods.when_asked = finish
     assert on_kubernetes().stage(job).application_id == "app-1"
-    argv, place = submit_there.calls[0]["argv"], exchange(store, job)
-    assert argv[-3:] == [place.address(name) for name in ("main.py", "plan.json", "verdict.json")]
+    argv, place = submit_there.calls[0]["argv"], spool(store, job)
+    assert argv[-3:] == [place.address(name) for name in ("main.py", "job.json", "result.json")]
     assert option(argv, "--py-files") == place.address(job_package().name)
     found = settings(argv)
     assert found["spark.kubernetes.driver.pod.name"] == POD

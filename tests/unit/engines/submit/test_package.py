@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_onelake.engines.submit.package import MAIN_FILE, dump_plan, job_package, load_verdict
+from airflow_provider_onelake.engines.submit.package import MAIN_FILE, dump_job, job_package, load_result
 from airflow_provider_onelake.exceptions import SparkJobError
 
 
@@ -57,15 +57,15 @@ def test_the_zip_stands_on_its_own(tmp_path: Path) -> None:
 
 
 def test_a_plan_keeps_the_order_of_steps() -> None:
-    assert list(json.loads(dump_plan("staging", {"steps": {"z": "1", "a": "2"}}))["job"]["steps"]) == ["z", "a"]
+    assert list(json.loads(dump_job("staging", {"steps": {"z": "1", "a": "2"}}))["job"]["steps"]) == ["z", "a"]
 
 
-def test_a_driver_that_only_says_where_it_is_has_no_verdict_yet() -> None:
-    found = load_verdict(b'{"format": 1, "driver": "driver-1-0"}')
-    assert (found.driver, found.result, found.error) == ("driver-1-0", None, None)
+def test_a_driver_that_only_says_where_it_is_has_no_result_yet() -> None:
+    found = load_result(b'{"format": 1, "driver": "driver-1-0"}')
+    assert (found.driver, found.returned, found.error) == ("driver-1-0", None, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1, "error": {"message": "x"}}'])
-def test_what_is_no_verdict_is_a_job_that_is_run_again(content: bytes) -> None:
+def test_what_is_no_result_is_a_job_that_is_run_again(content: bytes) -> None:
     with pytest.raises(SparkJobError, match="a retry"):
-        load_verdict(content)
+        load_result(content)

@@ -21,9 +21,9 @@ from tests.support.cluster_mode import (
     ERROR,
     RESULT,
     Manager,
-    exchange,
     rest_server,
     says,
+    spool,
     submitted,
 )
 from tests.support.fake_submit import FakeSubmit, option, settings
@@ -59,9 +59,9 @@ def test_an_application_is_given_local_files_and_a_tag_and_followed(
     yarn.tag = TAG
     finishes(yarn, store, job)
     assert on_yarn(conf={"spark.yarn.tags": "nightly"}).stage(job).application_id == "app-1"
-    argv, place = submit_there.calls[0]["argv"], exchange(store, job)
+    argv, place = submit_there.calls[0]["argv"], spool(store, job)
     assert argv[-3].endswith("spark_jobs/main.py")
-    assert argv[-2:] == [place.address("plan.json"), place.address("verdict.json")]
+    assert argv[-2:] == [place.address("job.json"), place.address("result.json")]
     assert str(option(argv, "--py-files")).endswith(job_package().name)
     found = settings(argv)
     assert found["spark.yarn.tags"] == f"nightly,{TAG}"
@@ -97,7 +97,7 @@ def test_an_application_that_waits_in_its_queue_since_its_worker_died_is_waited_
 
     def ask() -> None:
         asked.append(yarn.state)
-        assert exchange(store, job).driver == APPLICATION
+        assert spool(store, job).driver == APPLICATION
         if len(asked) == 3:
             says(store, job, result=RESULT)
 
@@ -122,7 +122,7 @@ def test_an_application_that_ended_without_a_word(
 ) -> None:
     submitted(store, job, APPLICATION)
     yarn.tag, yarn.state = (TAG, state) if state else (None, "")
-    with pytest.raises(SparkJobError, match="without a verdict"):
+    with pytest.raises(SparkJobError, match="without a result"):
         on_yarn().stage(job)
 
 
@@ -142,7 +142,7 @@ def test_a_task_leaves_as_soon_as_it_is_known_which_application_it_is(
     left = []
 
     def leave(attempt: str, seconds: float | None) -> None:
-        left.append((attempt, exchange(store, job).driver))
+        left.append((attempt, spool(store, job).driver))
         says(store, job, result=RESULT)
 
     yarn.tag = TAG

@@ -16,11 +16,11 @@ from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import BufferSetAsideError, InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators._writing import MOST_RERUNS
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.buffers import read_buffer, read_marker, set_aside
 from airflow_provider_onelake.storage.stores import ObjectStore
+from airflow_provider_onelake.work.write import MOST_RERUNS
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table

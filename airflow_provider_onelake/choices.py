@@ -1,0 +1,73 @@
+"""The words among which a DAG author chooses, parameter by parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Mode(StrEnum):
+    """What a write does to what is there."""
+
+    APPEND = "append"
+    OVERWRITE = "overwrite"
+    OVERWRITE_PARTITIONS = "overwrite_partitions"
+    REPLACE_WHERE = "replace_where"
+
+
+class PublishMode(StrEnum):
+    """When buffers become visible."""
+
+    EACH = "each"
+    TOGETHER = "together"
+
+
+class RowsOutside(StrEnum):
+    """What happens to rows outside what a writer covers."""
+
+    SET_ASIDE = "set_aside"
+    REFUSE = "refuse"
+
+
+class OnRerun(StrEnum):
+    """What a deliberate rerun of committed work does."""
+
+    SKIP = "skip"
+    REPLACE = "replace"
+    APPEND = "append"
+
+
+class SchemaEvolution(StrEnum):
+    """What happens to columns that only the rows have."""
+
+    NONE = "none"
+    ADD_COLUMNS = "add_columns"
+
+
+class Policy(StrEnum):
+    """Which write is seen where two writes replaced the same partition."""
+
+    LAST_WRITER_WINS = "last_writer_wins"
+    FIRST_WRITER_WINS = "first_writer_wins"
+    FAIL = "fail"
+    LAST_WRITER_WINS_PER_PARTITION = "last_writer_wins_per_partition"
+    FIRST_WRITER_WINS_PER_PARTITION = "first_writer_wins_per_partition"
+
+
+class OnMissingWriter(StrEnum):
+    """What is published of a load whose writers are not all complete."""
+
+    PUBLISH_OTHERS = "publish_others"
+    PUBLISH_NOTHING = "publish_nothing"
+
+
+CHOICES: Mapping[str, type[StrEnum]] = {
+    "mode": Mode,
+    "publish": PublishMode,
+    "rows_outside": RowsOutside,
+    "on_rerun": OnRerun,
+    "schema_evolution": SchemaEvolution,
+    "on_conflict": Policy,
+    "on_missing_writer": OnMissingWriter,
+}
+"""The choices of each parameter."""

@@ -1,0 +1,121 @@
+"""One table of a lakehouse, with all that a task needs of it: its log, its commits, Spark's access, its pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import attrs
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.publish import Committer, Publication
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.spark import SparkAccess
+
+
+@attrs.frozen
+class Table:
+    """A table, which does not have to exist yet. Nothing is opened before it is asked for.
+
+    :param address: where the table is.
+    :param credentials: how to sign in to its store; ``None`` for a local disk.
+    :param patience: seconds for which a request is repeated while the store does not answer.
+    :param setting: returns a field of the connection, or ``None`` where it is empty. Default: all are empty.
+    """
+
+    address: TableAddress
+    credentials: Credentials | None = attrs.field(repr=False)
+    patience: float
+    setting: Callable[[str], str | None] = attrs.field(default=lambda name: None, repr=False)
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    @property
+    def other_address(self) -> TableAddress | None:
+        """The address by GUIDs if :attr:`address` uses names, and the other way round; ``None`` if it is not known.
+
+        :raises AddressError: ``lakehouse_alias`` is no other spelling of the lakehouse.
+        """
+        from airflow_provider_onelake.storage.addresses import other_spelling
+
+        return other_spelling(self.address, self.setting("lakehouse"), self.setting("lakehouse_alias"))
+
+    @cached_property
+    def log(self) -> DeltaLog:
+        """The table's log.
+
+        :raises UnsupportedStoreError: this version of the package does not write to that kind of store.
+        """
+        from airflow_provider_onelake.log.delta_log import DeltaLog
+        from airflow_provider_onelake.storage.stores import open_store
+
+        return DeltaLog(open_store(self.address, self.credentials, self.patience), str(self))
+
+    def committer(self, observer: Callable[[Publication], None] | None = None) -> Committer:
+        """Return what commits to the table.
+
+        It checks removes against deltalake, and writes checkpoints to keep the log short (protocol: verbatim remove).
+
+        :param observer: called with every publication that did not fail. Default: no call.
+        """
+        from airflow_provider_onelake.commit.publish import Committer
+        from airflow_provider_onelake.log.checkpoints import checkpointer
+        from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+        from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
+        from airflow_provider_onelake.storage.sign_in import deltalake_options
+
+        def options() -> dict[str, str]:
+            # Called whenever deltalake opens the table, because the token of an earlier call may have expired.
+            return deltalake_options(self.address, self.credentials, self.patience)
+
+        uri = self.address.deltalake_uri
+        return Committer(
+            self.log,
+            cross_check=deltalake_cross_check(uri, options),
+            after_commit=checkpointer(uri, options, log=self.log, keep_from=oldest_pinned),
+            observer=observer,
+        )
+
+    def spark_access(self) -> SparkAccess:
+        """Return what a Spark application needs to reach the table: settings, an environment with secrets, packages.
+
+        :raises CredentialsError: the sign-in is of a kind that Spark cannot use.
+        """
+        from airflow_provider_onelake.storage.spark import spark_access
+
+        return spark_access(self.address, self.credentials, self.patience)
+
+    def page(self) -> str | None:
+        """Return the address of the table's page; ``None`` where none is known.
+
+        :raises InvalidWriteError: the template is no address of a page.
+        """
+        from airflow_provider_onelake.storage.pages import table_page
+
+        if not self._has_page("table_page"):
+            return None
+        page = table_page(self.address, self.setting("table_page"), self.setting("region"))
+        # The portal's addresses need GUIDs.
+        return table_page(other) if page is None and (other := self.other_address) is not None else page
+
+    def commit_page(self, version: int) -> str | None:
+        """Return the address of a commit's page; ``None`` where none is known.
+
+        :param version: of the table.
+        :raises InvalidWriteError: the template is no address of a page.
+        """
+        from airflow_provider_onelake.log.actions import version_path
+        from airflow_provider_onelake.storage.pages import commit_page
+
+        if not self._has_page("commit_page"):
+            return None
+        template, region = self.setting("commit_page"), self.setting("region")
+        return commit_page(self.address, version, version_path(version), template, region)
+
+    def _has_page(self, template: str) -> bool:
+        # With an endpoint, the store is not AWS's, so its console is unknown.
+        return self.setting(template) is not None or self.setting("endpoint") is None

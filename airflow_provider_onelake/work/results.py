@@ -1,0 +1,193 @@
+"""What writers, compactions and vacuums did, and how they leave it in XCom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.publish import Publication
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.maintenance import compact, compaction, vacuum
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.prepare import Skip
+
+_NAMES = 10
+_MOST = 50
+
+
+@attrs.frozen(kw_only=True)
+class Written:
+    """What one writer did.
+
+    :param skipped: why nothing was staged; ``None`` where rows were.
+    :param buffer: what was staged.
+    :param partitions: of the buffer, as people write them.
+    :param reused: whether the buffer was there already.
+    :param reruns: how often Spark ran again, because others changed the table from which the rows were computed.
+    :param publication: how publishing the buffer ended last; ``None`` where it is left to a reconciliation.
+    :param publications: every publication of the task.
+    """
+
+    skipped: Skip | None = None
+    buffer: Buffer | None = None
+    partitions: tuple[str, ...] = ()
+    reused: bool = False
+    reruns: int = 0
+    publication: Publication | None = None
+    publications: tuple[Publication, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """What became of the rows, in a word."""
+        if self.skipped is not None:
+            return "skipped"
+        if self.publication is None:
+            return "staged"
+        return self.publication.status.value
+
+    @property
+    def version(self) -> int | None:
+        """The version that holds the rows, if there is one."""
+        done = self.skipped or self.publication
+        return done.version if done is not None else None
+
+    @property
+    def conflicts(self) -> tuple[str, ...]:
+        """The conflicts that are left."""
+        return self.publication.conflicts if self.publication is not None else ()
+
+    @property
+    def rows_outside(self) -> int | None:
+        """The rows that the commit left out because of ``covers``; ``None`` if they have no statistics."""
+        if self.publication is None or self.publication.entry is None or self.publication.batch is None:
+            return 0
+        return self.publication.batch.placed[0].rows_outside
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what was done, by the keys that ``OneLakeWriteOperator`` describes."""
+        result: dict[str, Any] = {"status": self.status, "version": self.version}
+        if self.skipped is not None:
+            return {**result, "reason": self.skipped.reason}
+        if self.buffer is not None:
+            result |= {
+                "rows": self.buffer.rows,
+                "files": self.buffer.files,
+                "bytes": self.buffer.bytes,
+                "partitions": list(self.partitions[:_MOST]),
+                "finished": self.buffer.finished.isoformat(),
+                "buffer": self.buffer.path,
+                "read_version": self.buffer.read_version,
+                "reads_target": self.buffer.reads_target,
+                "reused": self.reused,
+                "reruns": self.reruns,
+            }
+        if self.publication is not None:
+            entry = self.publication.entry
+            result |= {
+                "lost_races": self.publication.tally.lost_races,
+                "conflicts": list(self.conflicts),
+                "decisions": [str(settlement) for settlement in self.publication.settlements],
+                "rows_published": entry.rows if entry is not None else None,
+                "files_removed": entry.files_removed if entry is not None else None,
+                "rows_outside": self.rows_outside,
+            }
+        return result
+
+
+def partitions_of(buffer: Buffer, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the partitions of a buffer, as people write them."""
+    split = snapshot.partitioning
+    return tuple(sorted({split.describe(split.partition(add["partitionValues"])) for add in buffer.adds}))
+
+
+def describe_compaction(plan: compaction.Plan, publication: compact.Publication | None) -> dict[str, Any]:
+    """Return what a compaction did.
+
+    :param publication: how the compaction ended; ``None`` if there was nothing to publish.
+    :returns: plain JSON, with the first 50 partitions and counts of all.
+    """
+    reasons = {group.name: group.reason for group in plan.groups}
+    groups = publication.groups if publication is not None else ()
+    dropped = publication.dropped if publication is not None else ()
+    rows: list[dict[str, Any]] = [
+        {
+            "partition": group.name,
+            "reason": reasons.get(group.name, ""),
+            "files_before": len(group.removed),
+            "files_after": len(group.added),
+            "bytes_before": sum(int(file["size"]) for file in group.removed),
+            "bytes_after": sum(int(file["size"]) for file in group.added),
+        }
+        for group in groups
+    ]
+    totals = {
+        key: sum(int(row[key]) for row in rows)
+        for key in ("files_before", "files_after", "bytes_before", "bytes_after")
+    }
+    version = publication.version if publication is not None else None
+    if rows:
+        summary = (
+            f"version {version}: {totals['files_before']} files of {size(totals['bytes_before'])} became "
+            f"{totals['files_after']} of {size(totals['bytes_after'])}, in {len(rows)} partitions"
+        )
+    else:
+        summary = "the compaction is dropped; the table is unchanged" if dropped else "nothing to compact"
+    return {
+        "status": publication.status.value if publication is not None else "nothing_to_do",
+        "version": version,
+        "summary": summary,
+        **totals,
+        "partitions": rows[:_MOST],
+        "partitions_compacted": len(rows),
+        "dropped": [{"partition": drop.partition, "reason": drop.reason} for drop in dropped[:_MOST]],
+        "partitions_dropped": len(dropped),
+        "left_out": [
+            {"partition": left.partition, "files": left.files, "reason": left.reason} for left in plan.left_out[:_MOST]
+        ],
+        "partitions_left_out": len({left.partition for left in plan.left_out}),
+        "lost_races": publication.tally.lost_races if publication is not None else 0,
+    }
+
+
+def describe_vacuum(todo: vacuum.Plan) -> dict[str, Any]:
+    """Return what a vacuum is to do.
+
+    :param todo: the plan of the vacuum.
+    :returns: plain JSON, with the first names only.
+    """
+    times = [info.modified for info in todo.candidates]
+    return {
+        "table": todo.table,
+        "version": todo.version,
+        "lite": todo.lite,
+        "retention_days": todo.retention_days,
+        "before": todo.before.isoformat(),
+        "held_by": todo.held_by,
+        "files": len(todo.candidates),
+        "bytes": todo.bytes,
+        "left": 0,
+        "oldest": min(times).isoformat() if times else None,
+        "newest": max(times).isoformat() if times else None,
+        "examples": [info.path for info in todo.candidates[:_NAMES]],
+        "spared_files": todo.spared_files,
+        "spared_bytes": todo.spared_bytes,
+        "in_flight": [{"path": staged.path, "owner": staged.owner} for staged in todo.in_flight[:_MOST]],
+        "in_flight_count": len(todo.in_flight),
+        "abandoned": [{"path": staged.path, "owner": staged.owner} for staged in todo.abandoned[:_MOST]],
+        "abandoned_count": len(todo.abandoned),
+        "kept_versions": [pinned.version for pinned in todo.pinned],
+        "logs_deleted": 0,
+        "notes": list(todo.notes[:_MOST]),
+    }
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people read it, such as ``3 MiB``."""
+    number = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"

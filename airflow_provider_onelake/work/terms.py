@@ -1,0 +1,187 @@
+"""What a DAG author asked of a write, as one value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.choices import Mode, OnRerun, Policy, PublishMode, RowsOutside, SchemaEvolution
+from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
+from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
+from airflow_provider_onelake.sources import FileSource, Source
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.staging.identity import WriterIdentity
+    from airflow_provider_onelake.staging.spec import WriteSpec
+
+PartitionBy = str | Sequence[str] | Mapping[str, str]
+
+FINGERPRINT_FORMAT = 1
+"""Raise this number only if the staging job makes other rows from equal parameters. A clear compares fingerprints, so
+after each change the rows that an earlier release published count as other work, and ``on_rerun="skip"`` is refused."""
+
+
+@attrs.frozen(kw_only=True)
+class WriteTerms:
+    """The parameters of a write, rendered and checked.
+
+    They are described at :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, which takes from here
+    what is templated, what the defaults are, and what a write group may set.
+    """
+
+    table: str = ""
+    source: Source
+    steps: Mapping[str, str] = attrs.field(default={})
+    where: str | None = None
+    files: Sequence[str] | None = None
+    max_bytes: int | None = None
+    writer: str | None = None
+    mode: Mode = attrs.field(default=Mode.APPEND, converter=Mode)
+    replace_where: str | None = None
+    covers: str | None = None
+    rows_outside: RowsOutside = attrs.field(default=RowsOutside.SET_ASIDE, converter=RowsOutside)
+    allow_empty: bool = False
+    publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
+    on_rerun: OnRerun | None = attrs.field(default=None, converter=attrs.converters.optional(OnRerun))
+    on_conflict: Policy | None = attrs.field(default=None, converter=attrs.converters.optional(Policy))
+    partition_by: PartitionBy | None = None
+    generated_columns: Mapping[str, str] = attrs.field(default={})
+    table_properties: Mapping[str, str] = attrs.field(default={})
+    schema: str | None = None
+    schema_evolution: SchemaEvolution = attrs.field(default=SchemaEvolution.NONE, converter=SchemaEvolution)
+    target_file_size: int | None = None
+    preflight: bool = True
+
+    @property
+    def adds_columns(self) -> bool:
+        """Whether columns that only the rows have are added to the table."""
+        return self.schema_evolution is SchemaEvolution.ADD_COLUMNS
+
+    @property
+    def partition_columns(self) -> list[str] | None:
+        """The names of the partition columns; ``None`` if the author gives none."""
+        return partition_columns(self.partition_by)
+
+    @property
+    def generated(self) -> dict[str, str]:
+        """All columns that the table generates, with their SQL."""
+        partitions = self.partition_by if isinstance(self.partition_by, Mapping) else {}
+        return {**self.generated_columns, **partitions}
+
+    def restricted(self, task_id: str) -> WriteTerms:
+        """Return terms whose source has the writer's files only, but the same columns as the whole source.
+
+        :param task_id: what messages call the task.
+        :raises InvalidWriteError: Spark would refuse to read the files together.
+        """
+        if self.files is None or not isinstance(self.source, FileSource):
+            return self
+        reading = base_of(self.source.paths, self.files, self.source.options)
+        if reading.conflict:
+            raise InvalidWriteError(
+                f"`files` of {task_id} cannot be read together: {reading.conflict}. Nothing was staged."
+            )
+        options = dict(self.source.options)
+        if reading.base is not None and "basepath" not in map(str.lower, options):
+            # Without basePath, Spark reads no partition columns from the directory names of a single file.
+            options["basePath"] = reading.base
+        return attrs.evolve(self, source=attrs.evolve(self.source, path=list(self.files), options=options))
+
+    def check_size(self, files: Iterable[SourceFile], task_id: str) -> None:
+        """Refuse a source that has become larger than ``max_bytes`` since it was planned.
+
+        :param files: of the source, as far as they can be listed.
+        :param task_id: what messages call the task.
+        :raises SourceGrewError: it has.
+        """
+        size = sum(file.size for file in files)
+        if self.max_bytes is not None and size > self.max_bytes:
+            raise SourceGrewError(
+                f"The source of {task_id} has {size} bytes now, above max_bytes={self.max_bytes}. Nothing was staged: "
+                "clear the plan, which then says what else there is, or raise max_bytes."
+            )
+
+    def spec(self, who: WriterIdentity, run: TaskRun, generation: int, files: Iterable[SourceFile]) -> WriteSpec:
+        """Return what one attempt of a writer promises.
+
+        :param run: the try of the task.
+        :param generation: of the writer.
+        :param files: of the source, as far as they can be listed.
+        """
+        from airflow_provider_onelake.staging.spec import WriteSpec
+
+        on_rerun = {"on_rerun": self.on_rerun} if self.on_rerun else {}
+        return WriteSpec(
+            identity=who,
+            attempt=run.attempt,
+            generation=generation,
+            task=run.label,
+            mode=self.mode,
+            replace_where=self.replace_where,
+            covers=self.covers,
+            rows_outside=self.rows_outside,
+            allow_empty=self.allow_empty,
+            publish=self.publish,
+            fingerprint=fingerprint(
+                self.source,
+                files,
+                steps=list(self.steps.items()),
+                where=self.where,
+                covers=self.covers,
+                into=self.replace_where,
+            ),
+            **on_rerun,
+        )
+
+
+DEFAULTS: Mapping[str, Any] = {
+    name: str(default) if isinstance(default, StrEnum) else None if default is attrs.NOTHING else default
+    for name, default in ((field.name, field.default) for field in attrs.fields(WriteTerms))
+}
+"""What counts where neither the writer nor its group says anything, by parameter."""
+
+_NOT_TEMPLATED = ("max_bytes", "allow_empty", "target_file_size", "preflight")
+_OF_ONE_WRITER = ("source", "steps", "where", "files", "max_bytes", "writer")
+CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable")
+
+TEMPLATED = tuple(name for name in DEFAULTS if name not in _NOT_TEMPLATED)
+"""The parameters that Airflow renders."""
+
+OF_GROUP = (*(name for name in DEFAULTS if name not in _OF_ONE_WRITER), *CONNECTIONS)
+"""The parameters that a write group may set for its writers."""
+
+
+def partition_columns(partition_by: PartitionBy | None) -> list[str] | None:
+    """Read ``partition_by`` in any of its forms.
+
+    :param partition_by: names with commas between, a list of names, or names with the expressions that generate them.
+    :returns: the names; ``None`` if the author gives none.
+    :raises InvalidWriteError: a name is empty, or comes twice.
+    """
+    if partition_by is None:
+        return None
+    names = [name.strip() for name in partition_by.split(",")] if isinstance(partition_by, str) else list(partition_by)
+    if names == [""]:
+        return []
+    if not all(names) or len(set(names)) != len(names):
+        raise InvalidWriteError(f"partition_by={partition_by!r}: the names of different columns. Nothing was staged.")
+    return names
+
+
+def fingerprint(source: Source, files: Iterable[SourceFile], **work: Any) -> str:
+    """Digest everything that decides a writer's rows (protocol: same source).
+
+    :param source: the rendered source.
+    :param files: the source's files that can be listed. Their paths, sizes and times count.
+    :param work: the other rendered parameters that decide the rows.
+    :returns: a digest that is equal for equal work.
+    """
+    seen = [(file.path, file.size, file.modified) for file in files]
+    value = {"source": source.job(), "files": seen, "format": FINGERPRINT_FORMAT, **work}
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

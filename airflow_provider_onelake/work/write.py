@@ -1,0 +1,236 @@
+"""The steps of one writer: create the table, add its missing columns, stage the rows, publish them."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.choices import PublishMode
+from airflow_provider_onelake.commit.create import create_table, with_generated
+from airflow_provider_onelake.commit.evolve import add_columns
+from airflow_provider_onelake.engines.base import StageJob, StageResult
+from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
+from airflow_provider_onelake.sources import FunctionSource
+from airflow_provider_onelake.spark_jobs.columns import fit
+from airflow_provider_onelake.staging.buffers import set_aside
+from airflow_provider_onelake.staging.layout import WriterDirectory
+from airflow_provider_onelake.staging.prepare import Reuse, Skip, check_not_set_aside, complete, prepare
+from airflow_provider_onelake.storage.preflight import unsafe_log_stores
+from airflow_provider_onelake.work.results import Written, partitions_of
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.choices import Policy
+    from airflow_provider_onelake.commit.publish import Publication
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.metrics import Metrics
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.spec import WriteSpec
+    from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.spark import SparkWork
+    from airflow_provider_onelake.work.terms import WriteTerms
+
+logger = logging.getLogger(__name__)
+
+MOST_RERUNS = 3
+"""The most reruns in one task of a job that reads its target, when other commits change the rows that it read."""
+
+
+def write(
+    spec: WriteSpec, terms: WriteTerms, table: Table, spark: SparkWork, metrics: Metrics, policy: Policy | None
+) -> Written:
+    """Stage and publish the rows of one writer.
+
+    Rows that were computed from the table itself are staged again when another commit has changed the table since.
+
+    :param spec: of this attempt.
+    :param terms: what was asked.
+    :param policy: by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
+    :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
+    :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
+    """
+    return _Writing(spec, terms, table, spark, metrics).run(policy)
+
+
+class _Writing:
+    """One call of :func:`write`."""
+
+    def __init__(self, spec: WriteSpec, terms: WriteTerms, table: Table, spark: SparkWork, metrics: Metrics) -> None:
+        self._first = spec
+        self._terms = terms
+        self._table = table
+        self._log = table.log
+        self._spark = spark
+        self._metrics = metrics
+        self._key = spec.identity.key
+        self._publications: list[Publication] = []
+
+    def run(self, policy: Policy | None) -> Written:
+        if self._log.snapshot_or_none() is None:
+            self._create()
+        self._check_partitioned_as_asked()
+        rerun = self._last_rerun()
+        done = self._write(_rerun_of(self._first, rerun))
+        while done.buffer is not None and done.buffer.reads_target and done.conflicts and rerun < MOST_RERUNS:
+            rerun += 1
+            self._give_up(done.buffer, done.conflicts, rerun)
+            done = self._write(_rerun_of(self._first, rerun))
+        if done.conflicts and policy is not None and done.buffer is not None:
+            self._spark.check_not_stopped()
+            done = attrs.evolve(done, publication=self._publish(done.buffer, policy))
+        if done.conflicts:
+            conflicts = "; ".join(done.conflicts)
+            logger.warning("%s: writer %s is in conflict and left to reconcile: %s", self._table, self._key, conflicts)
+        return attrs.evolve(done, reruns=rerun, publications=tuple(self._publications))
+
+    def _last_rerun(self) -> int:
+        """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
+        begun = WriterDirectory.read(self._log.store, self._first.identity.directory).buffers
+        return max((n for n in range(1, MOST_RERUNS + 1) if _rerun_of(self._first, n).buffer in begun), default=0)
+
+    def _write(self, spec: WriteSpec) -> Written:
+        table, preflight = self._table, self._terms.preflight
+        self._spark.settle_earlier(table, spec, prove=preflight)
+        evolve = (lambda _: self._add_columns(spec)) if self._terms.adds_columns else None
+        decision = prepare(self._log, spec, evolve, prove=preflight)
+        if isinstance(decision, Skip):
+            logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
+            return Written(skipped=decision)
+        if isinstance(decision, Reuse):
+            buffer = decision.buffer
+            logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, self._key, buffer.path)
+            if buffer.spec.attempt == spec.attempt:
+                # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
+                self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
+        else:
+            job = self._job(spec, buffer=decision.path, evolves=self._terms.adds_columns)
+            staged = self._spark.engine().stage(job)
+            self._spark.check_not_stopped()
+            self._warn_of_log_stores(staged)
+            buffer = complete(self._log, decision.path, staged.reads_target)
+            logger.info("%s: writer %s staged %s rows in %s", table, self._key, buffer.rows, buffer.path)
+        reused = isinstance(decision, Reuse)
+        # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
+        self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
+        done = Written(buffer=buffer, partitions=partitions_of(buffer, self._log.snapshot()), reused=reused)
+        if buffer.spec.publish is PublishMode.TOGETHER:
+            check_not_set_aside(self._log.store, buffer)
+            return done
+        self._spark.check_not_stopped()
+        return attrs.evolve(done, publication=self._publish(buffer))
+
+    def _create(self) -> None:
+        """Create the table with `schema`, or with the columns of the rows. Of several writers, one creates it."""
+        columns = self._terms.partition_columns or []
+        job = self._job(self._first, creates=True)
+        try:
+            analysis = self._spark.engine().analyze(job)
+        except SparkQueryError as error:
+            # Look at Spark's own words only: our prefix always contains the table's path.
+            said = str(error).partition("Spark said: ")[2]
+            if job.table_uri.removeprefix("file://") not in said:
+                raise
+            raise SparkQueryError(
+                f"{error}\nThere is no table at {self._table} yet. A job that reads the table that it writes needs "
+                "`schema`, the columns to create it with."
+            ) from error
+        self._spark.check_not_stopped()
+        schema = with_generated(analysis.schema_json, self._terms.generated)
+        snapshot = create_table(self._log, schema, columns, self._terms.table_properties)
+        logger.info(
+            "%s: partitioned by %s, at version %d", self._table, ", ".join(columns) or "nothing", snapshot.version
+        )
+
+    def _check_partitioned_as_asked(self) -> None:
+        wanted = self._terms.partition_columns
+        actual = list(self._log.snapshot().partitioning.types)
+        if wanted is not None and wanted != actual:
+            raise InvalidWriteError(
+                f"{self._table} is partitioned by {', '.join(actual) or 'nothing'}, and partition_by asks for "
+                f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
+            )
+
+    def _add_columns(self, spec: WriteSpec) -> Snapshot:
+        """Add the columns that only the rows have to the table, before the buffer copies the table's definition."""
+        analysis = self._spark.engine().analyze(self._job(spec, evolves=True))
+        self._spark.check_not_stopped()
+        return add_columns(
+            self._table.committer(),
+            analysis.schema_json,
+            lambda rows, table, by: fit(rows, table, str(self._table), missing_as_null=True, partition_columns=by),
+            generated=self._terms.generated,
+        )
+
+    def _publish(self, buffer: Buffer, policy: Policy | None = None) -> Publication:
+        publication = self._table.committer(self._observe).publish([buffer], policy)
+        if publication.conflicts:
+            return publication
+        done = Written(buffer=buffer, publication=publication)
+        if done.status == "set_aside":
+            check_not_set_aside(self._log.store, buffer)
+        for settlement in publication.settlements:
+            logger.warning("%s: writer %s: %s", self._table, self._key, settlement)
+        if done.rows_outside != 0:
+            logger.warning(
+                "%s: writer %s staged %s rows outside of what it covers; they stay in %s, unpublished",
+                self._table,
+                self._key,
+                done.rows_outside,
+                buffer.path,
+            )
+        logger.info("%s: version %s, writer %s: %s", self._table, publication.version, self._key, done.status)
+        return publication
+
+    def _observe(self, publication: Publication) -> None:
+        self._publications.append(publication)
+        self._metrics.published(publication)
+
+    def _warn_of_log_stores(self, staged: StageResult) -> None:
+        """Warn of log stores in Spark that lose commits. Our writers do not use them; other jobs of this Spark do."""
+        for problem in unsafe_log_stores(self._table.address.kind, staged.log_stores):
+            logger.warning("%s: this load is safe, others by Spark are not: %s", self._table, problem)
+
+    def _give_up(self, buffer: Buffer, conflicts: tuple[str, ...], rerun: int) -> None:
+        """Set rows aside that were computed from an older state of the table (protocol: reads its target)."""
+        self._spark.check_not_stopped()
+        reason = "; ".join(conflicts)
+        logger.warning(
+            "%s: writer %s computed its rows from the table itself, and %s. They are not published; its Spark job runs "
+            "again on the newest version (rerun %d of at most %d)",
+            self._table,
+            self._key,
+            reason,
+            rerun,
+            MOST_RERUNS,
+        )
+        set_aside(self._log.store, buffer.path, f"computed from the table itself, and {reason}")
+
+    def _job(
+        self, spec: WriteSpec, *, buffer: str | None = None, creates: bool = False, evolves: bool = False
+    ) -> StageJob:
+        terms, address, other = self._terms, self._table.address, self._table.other_address
+        return StageJob(
+            source=terms.source.job(),
+            rows=terms.source.rows if isinstance(terms.source, FunctionSource) else None,
+            where=terms.where,
+            steps=dict(terms.steps),
+            generated=terms.generated if creates else {},
+            schema=terms.schema if creates else None,
+            evolves=evolves,
+            table_uri=address.spark_uri,
+            buffer_uri=address.child(buffer).spark_uri if buffer else None,
+            # Use deltalake's address: Spark may have no address for the other spelling.
+            other_uri=other.deltalake_uri if other else None,
+            attempt=spec.attempt,
+            target_file_size=terms.target_file_size,
+            label=f"{spec.task} {self._key}",
+            owner=spec.identity.app_id,
+            fingerprint=spec.fingerprint,
+            preflight=terms.preflight,
+        )
+
+
+def _rerun_of(spec: WriteSpec, number: int) -> WriteSpec:
+    """Return the spec of an attempt's rerun, which has a buffer of its own. Number 0 is the attempt itself."""
+    return attrs.evolve(spec, attempt=f"{spec.attempt}-{number}") if number else spec
