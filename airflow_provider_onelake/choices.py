@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-
-
-class Mode(StrEnum):
-    """What a write does to what is there."""
-
-    APPEND = "append"
-    OVERWRITE = "overwrite"
-    OVERWRITE_PARTITIONS = "overwrite_partitions"
-    REPLACE_WHERE = "replace_where"
 
 
 class PublishMode(StrEnum):
@@ -59,15 +49,3 @@ class OnMissingWriter(StrEnum):
 
     PUBLISH_OTHERS = "publish_others"
     PUBLISH_NOTHING = "publish_nothing"
-
-
-CHOICES: Mapping[str, type[StrEnum]] = {
-    "mode": Mode,
-    "publish": PublishMode,
-    "rows_outside": RowsOutside,
-    "on_rerun": OnRerun,
-    "schema_evolution": SchemaEvolution,
-    "on_conflict": Policy,
-    "on_missing_writer": OnMissingWriter,
-}
-"""The choices of each parameter."""

@@ -7,7 +7,10 @@ the writer that it is about, and what is safe to do next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class OneLakeError(Exception):

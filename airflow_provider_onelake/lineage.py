@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.sources import FileSource, Source, SqlSource
-from airflow_provider_onelake.storage.addresses import one_host
+from airflow_provider_onelake.storage.onelake import one_host
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication

@@ -66,7 +66,7 @@ class Table:
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.log.cross_check import deltalake_cross_check
         from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
-        from airflow_provider_onelake.storage.sign_in import deltalake_options
+        from airflow_provider_onelake.storage.stores import deltalake_options
 
         def options() -> dict[str, str]:
             # Called whenever deltalake opens the table, because the token of an earlier call may have expired.

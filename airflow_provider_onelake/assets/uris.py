@@ -18,13 +18,12 @@ from urllib.parse import SplitResult, quote, unquote, unquote_plus, urlunsplit
 
 from airflow_provider_onelake.exceptions import AddressError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.shown import shown
+from airflow_provider_onelake.storage.addresses import TableAddress, shown
+from airflow_provider_onelake.storage.kinds import KINDS, StoreKind
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
 
-_STORES = ("s3", "gcs", "adls", "local")
 _CONNECTION = re.compile(r"[A-Za-z0-9_.-]+")
 _ADDRESS = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 _MARK = re.compile(r"(by|log)=[^=&#]+")
@@ -41,10 +40,11 @@ def asset_uri(table: str, onelake_conn_id: str = OneLakeHook.default_conn_name, 
     query = _quoted(mark)
     if _ADDRESS.match(table):
         return urlunsplit((*_parts(TableAddress.parse(table)), query, ""))
-    if onelake_conn_id in _STORES or not _CONNECTION.fullmatch(onelake_conn_id):
+    stores = _stores()
+    if onelake_conn_id in stores or not _CONNECTION.fullmatch(onelake_conn_id):
         raise AddressError(
             f"A connection {onelake_conn_id!r} cannot stand in the address of an asset: use letters, digits, _, . and "
-            f"-, and none of {', '.join(_STORES)}."
+            f"-, and none of {', '.join(stores)}."
         )
     return urlunsplit(("delta", onelake_conn_id, _relative(table), query, ""))
 
@@ -69,14 +69,17 @@ def sanitize_delta(uri: SplitResult) -> SplitResult:
     :raises ValueError: it names no table.
     """
     try:
-        if uri.netloc not in _STORES:
+        stores = _stores()
+        if uri.netloc not in stores:
             if not _CONNECTION.fullmatch(uri.netloc):
                 raise AddressError(
-                    f"{shown(urlunsplit(uri))!r} begins neither with a kind of store ({', '.join(_STORES)}) nor with a "
+                    f"{shown(urlunsplit(uri))!r} begins neither with a kind of store ({', '.join(stores)}) nor with a "
                     "connection's id."
                 )
             return uri._replace(path=_relative(unquote(uri.path)), query=_query(uri))
-        return SplitResult(*_parts(TableAddress.parse(_address(uri))), _query(uri), "")
+        return SplitResult(
+            *_parts(TableAddress.parse(stores[uri.netloc].asset_address(unquote(uri.path)))), _query(uri), ""
+        )
     except AddressError as error:
         raise ValueError(str(error)) from error
 
@@ -97,22 +100,15 @@ def create_asset(
 
 def _parts(address: TableAddress) -> tuple[str, str, str]:
     path = quote(address.path.lstrip("/"), safe="/=:+@,;!$&'()~")
-    if address.kind == "onelake":
-        return "onelake", quote(address.authority), f"/{path}"
-    inside = f"{quote(address.authority, safe='@')}/{path}" if address.authority else path
-    return "delta", address.kind, f"/{inside}"
+    authority = quote(address.authority, safe="@")
+    if address.kind.asset_scheme is not None:
+        return address.kind.asset_scheme, authority, f"/{path}"
+    return "delta", address.kind.name, f"/{authority}/{path}" if authority else f"/{path}"
 
 
-def _address(uri: SplitResult) -> str:
-    path = unquote(uri.path)
-    if uri.netloc == "local":
-        return path
-    if uri.netloc in ("s3", "gcs"):
-        return f"{'s3' if uri.netloc == 's3' else 'gs'}:/{path}"
-    container, _, rest = path.lstrip("/").partition("@")
-    host, _, below = rest.partition("/")
-    account, _, cloud = host.partition(".")
-    return f"abfss://{container}@{account}.dfs.core.{cloud}/{below}"
+def _stores() -> dict[str, StoreKind]:
+    """Return the kinds of stores that follow ``delta://``, by their names."""
+    return {kind.name: kind for kind in KINDS if kind.asset_scheme is None}
 
 
 def _relative(table: str) -> str:

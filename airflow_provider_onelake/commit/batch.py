@@ -8,13 +8,14 @@ from functools import cached_property, partial
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, RowsOutside
+from airflow_provider_onelake.choices import RowsOutside
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.actions import Add, total_rows
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate, unreadable
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.log.values import Partition, Unreadable
+from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import Mode, Range
 
 
 @attrs.define(slots=False, frozen=True)
@@ -24,13 +25,13 @@ class Placed:
     :param buffer: that the files belong to.
     :param inside: files where the writer's rows may lie, by partition.
     :param outside: the other files, by partition.
-    :param predicate: with ``overwrite`` and ``replace_where``, what is replaced.
+    :param replaced: what the write replaces; ``None`` for nothing.
     """
 
     buffer: Buffer
     inside: dict[Partition, list[Add]]
     outside: dict[Partition, list[Add]]
-    predicate: PartitionPredicate | None
+    replaced: Range | None
 
     def replaces(self, partition: Partition) -> bool:
         """Say whether the write replaces what is in a partition.
@@ -38,20 +39,7 @@ class Placed:
         :param partition: typed.
         :raises InvalidWriteError: the answer is not known, because a value does not have its column's type.
         """
-        if self.buffer.spec.mode is Mode.OVERWRITE_PARTITIONS:
-            return partition in self.inside or (unreadable(partition) and self._touches_unreadable(partition))
-        return self.predicate is not None and self.predicate.covers(partition)
-
-    def _touches_unreadable(self, partition: Partition) -> bool:
-        # Spark reads an unreadable value as NULL, and may be the only engine that reads it at all.
-        if tuple(None if isinstance(value, Unreadable) else value for value in partition) in self.inside:
-            spelled = ", ".join(str(value) for value in partition if isinstance(value, Unreadable))
-            raise InvalidWriteError(
-                f"Writer {self.buffer.spec.identity.key!r} overwrites the partition of NULL, and the table has files "
-                f"whose partition is spelled {spelled}, which Spark reads as NULL too. Nothing was published. Rewrite "
-                "or remove those rows with Spark, or append."
-            )
-        return False
+        return self.replaced is not None and self.replaced.covers(partition)
 
     @property
     def rows_outside(self) -> int | None:
@@ -103,9 +91,7 @@ class Batch:
     @cached_property
     def replaces_anything(self) -> bool:
         """Whether there is any partition that the batch replaces."""
-        if self.mode is Mode.OVERWRITE_PARTITIONS:
-            return any(placed.inside for placed in self.placed)
-        return any(placed.predicate is not None for placed in self.placed)
+        return any(placed.replaced is not None for placed in self.placed)
 
 
 def place(buffers: Iterable[Buffer], snapshot: Snapshot) -> Batch:
@@ -118,7 +104,7 @@ def place(buffers: Iterable[Buffer], snapshot: Snapshot) -> Batch:
     :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
     """
     placed = tuple(_place(buffer, snapshot) for buffer in buffers)
-    modes = {p.buffer.spec.mode for p in placed}
+    modes = {p.buffer.spec.mode.name for p in placed}
     if len(modes) != 1:
         raise InvalidWriteError(
             f"Writers published together need one mode, and these have {', '.join(sorted(modes))}. Nothing was "
@@ -138,10 +124,9 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
         partition = read(add["partitionValues"])
         side = inside if allowed is None or allowed.covers(partition) else outside
         side.setdefault(partition, []).append(add)
-    predicate = None
-    if spec.replaces and (inside or spec.allow_empty):
-        predicate = PartitionPredicate.parse(spec.replaces, partitioning)
-    found = Placed(buffer, inside, outside, predicate)
+    replaces = inside or spec.allow_empty
+    replaced = spec.mode.replaced(inside, partitioning, spec.identity.key) if replaces else None
+    found = Placed(buffer, inside, outside, replaced)
     if outside and spec.rows_outside is RowsOutside.REFUSE:
         where = ", ".join(sorted(partitioning.describe(partition) for partition in outside))
         raise RowsOutsideError(
@@ -157,8 +142,7 @@ def read_partition(mode: Mode, partitioning: Partitioning) -> Callable[[Mapping[
 
     :param mode: what the write does to what is there.
     """
-    strict = mode in (Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE)
-    return partial(replaced_partition, partitioning) if strict else partitioning.partition
+    return partial(replaced_partition, partitioning) if mode.by_partition else partitioning.partition
 
 
 def replaced_partition(partitioning: Partitioning, values: Mapping[str, str | None]) -> Partition:

@@ -16,7 +16,7 @@ and 6 under the same definition of the table, 10 where the live files are known.
 8. :func:`stale_reads`: is the table still what the writer read? (reads its target)
 9. :func:`check_others_rows_apart`: can the rows of the load's other writers be told from the rows that the batch
    replaces? (whole writes)
-10. :func:`check_paths_relative`, and a second opinion on the live files (verbatim remove)
+10. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
 11. :func:`~airflow_provider_onelake.commit.conflicts.find_conflicts`: what did others do to the rows that the batch
     replaces? The policy settles the conflicts that it finds (whole writes)
 """
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_provider_onelake.choices import Mode, OnRerun
+from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import (
@@ -150,7 +150,7 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
         reasons = ["the table was replaced by another"]
     else:
         reasons = list(incompatibilities(buffer.metadata, snapshot.metadata))
-    if buffer.spec.mode is not Mode.APPEND and snapshot.append_only:
+    if buffer.spec.mode.replaces and snapshot.append_only:
         reasons.append("it is append-only now")
     if reasons:
         raise BufferDoesNotFitError(

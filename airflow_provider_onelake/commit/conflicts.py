@@ -18,9 +18,10 @@ from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, DataFile, Remove, object_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
+from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, ReplaceWhere
 
 # Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
@@ -184,37 +185,42 @@ def winner_replaced_range(
 
 def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     """Return a function that tells which partitions a winner replaced, whatever was in them."""
-    parameters = winner.info.get("operationParameters")
-    parameters = parameters if isinstance(parameters, Mapping) else {}
     with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
-    if winner.staged:
-        if winner.staged.get("mode") == "overwrite_partitions":
-            return with_files.__contains__
-        texts = [str(text) for text in winner.staged.get("replaces", ())]
-    elif winner.operation in _REPLACING_ALL:
-        return lambda _: True
-    elif winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
-        return lambda _: False
-    elif str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
-        return with_files.__contains__
-    elif not parameters.get("predicate"):
-        if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
-            return lambda _: True
-        # The engine does not say whether the overwrite was dynamic. A dynamic one leaves other partitions alone.
-        return lambda partition: True if partition in with_files else None
-    else:
-        texts = [str(parameters["predicate"])]
-    # The texts name columns as the winner's version did. Under column mapping, a column may have a new name since.
-    said = parameters.get("partitionBy") if winner.staged and texts else None
-    names = json.loads(said) if said else partitioning.types
-    then = Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
     try:
-        ranges = [PartitionPredicate.parse(text, then) for text in texts]
+        if not winner.staged:
+            return _foreign_range(winner, with_files, partitioning)
+        # A mode that a later release brings says what it replaced by predicates, or not at all.
+        mode = MODES.get(str(winner.staged.get("mode")), Mode)
+        texts = winner.staged.get("replaces", ())
+        replaced = mode.replaced_by(texts, with_files, _named_then(winner, partitioning) if texts else partitioning)
     except InvalidWriteError:
         # A foreign replaceWhere over data columns rewrites files, and keeps the rows outside of its predicate.
         return lambda _: False
     yielded = _yielded(winner)
-    return lambda partition: as_text(partition) not in yielded and any(found.covers(partition) for found in ranges)
+    return lambda partition: as_text(partition) not in yielded and replaced(partition)
+
+
+def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Partitioning) -> _Range:
+    parameters = winner.parameters
+    if winner.operation in _REPLACING_ALL:
+        return lambda _: True
+    if winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
+        return lambda _: False
+    if str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
+        return OverwritePartitions.replaced_by((), with_files, partitioning)
+    if parameters.get("predicate"):
+        return ReplaceWhere.replaced_by([str(parameters["predicate"])], with_files, partitioning)
+    if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
+        return lambda _: True
+    # The engine does not say whether the overwrite was dynamic. A dynamic one leaves other partitions alone.
+    return lambda partition: True if partition in with_files else None
+
+
+def _named_then(winner: Commit, partitioning: Partitioning) -> Partitioning:
+    """Return the partitioning with the columns' names of a winner's version: column mapping lets them change."""
+    said = winner.parameters.get("partitionBy")
+    names = json.loads(said) if said else partitioning.types
+    return Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
 
 
 def _yielded(winner: Commit) -> set[tuple[str | None, ...]]:

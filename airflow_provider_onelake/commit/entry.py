@@ -15,7 +15,6 @@ from typing import Any, cast
 import attrs
 
 from airflow_provider_onelake import __version__
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.batch import Batch, Placed
 from airflow_provider_onelake.commit.policy import Settled
 from airflow_provider_onelake.commit.transaction import random_id
@@ -75,25 +74,25 @@ def build_entry(
     if both:
         raise CorruptLogError(f"{min(both)} would be added and removed in one commit; nothing was published.")
     writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
-    replaces = [] if settled.set_aside else [placed.predicate.text for placed in batch.placed if placed.predicate]
+    replaces = [text for placed in batch.placed if placed.replaced and (text := placed.replaced.text)]
     rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
     info = commit_info(
         "WRITE",
-        _parameters(batch, snapshot),
+        batch.mode.parameters(snapshot.partitioning.types, replaces),
         snapshot,
         txn_id,
         now,
         # Decided here, never copied: a staged job that reads the table says true, too (protocol: reads its target).
-        blind=batch.mode is Mode.APPEND and not removes and not any(buffer.reads_target for buffer in batch.buffers),
+        blind=not batch.mode.replaces and not removes and not any(buffer.reads_target for buffer in batch.buffers),
         metrics=_metrics(flat, removes, rows),
     )
     info[STAGED] = {
         "format": FORMAT,
         "load": batch.buffers[0].spec.identity.load.id,
-        "mode": batch.mode.value,
+        "mode": batch.mode.name,
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
-        "replaces": replaces,
+        "replaces": [] if settled.set_aside else replaces,
         # This write counts just before the winner of that version. Without it, the write counts last.
         **({"before": settled.before} if settled.before is not None else {}),
         "settlements": [settlement.to_json() for settlement in settled.settlements],
@@ -175,19 +174,6 @@ def _record(placed: Placed, adds: list[Add]) -> PublishedWriter:
         fingerprint=buffer.spec.fingerprint,
         set_aside=bool(placed.inside) and not adds,
     )
-
-
-def _parameters(batch: Batch, snapshot: Snapshot) -> dict[str, str]:
-    parameters = {
-        "mode": "Append" if batch.mode is Mode.APPEND else "Overwrite",
-        "partitionBy": json.dumps(list(snapshot.partitioning.types)),
-    }
-    if batch.mode is Mode.OVERWRITE_PARTITIONS:
-        parameters["isDynamicPartitionOverwrite"] = "true"
-    predicates = [placed.predicate.text for placed in batch.placed if placed.predicate]
-    if predicates and batch.mode is not Mode.OVERWRITE:
-        parameters["predicate"] = json.dumps(sorted(set(predicates)))
-    return parameters
 
 
 def _metrics(adds: list[Add], removes: list[Remove], rows: int | None) -> dict[str, str]:

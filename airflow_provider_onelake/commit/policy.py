@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, Policy
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text
 from airflow_provider_onelake.exceptions import ConflictError
@@ -241,7 +241,7 @@ def _per_partition(contest: Contest, policy: Policy) -> Settled:
         if outcome is Outcome.SET_ASIDE:
             settled.yielded.add(conflict.partition)
         settled.settlements.append(contest.settlement(conflict, outcome))
-    if policy is Policy.FIRST_WRITER_WINS_PER_PARTITION and contest.batch.mode is Mode.OVERWRITE:
+    if policy is Policy.FIRST_WRITER_WINS_PER_PARTITION and not contest.batch.mode.by_partition:
         # An overwrite replaces the whole table. If it emptied only the partitions without winners, it would leave a
         # table that neither write produced.
         settled.set_aside = True

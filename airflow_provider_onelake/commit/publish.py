@@ -126,7 +126,7 @@ class _Publishing(Proposal[Publication]):
         self._markers: dict[str, Mapping[str, Any] | None] = {}
         self._looked_at = 0
         self._placed: tuple[Snapshot, Batch] | None = None
-        self._replaced = Replaced(self._log, committer.cross_check)
+        self._replaced = Replaced(committer)
         self._same_load = SameLoad(self._log)
         self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
         self.name = f"writers {self._names}"

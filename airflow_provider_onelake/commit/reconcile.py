@@ -10,7 +10,7 @@ from datetime import datetime
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, OnMissingWriter, Policy, PublishMode
+from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.commit.checks import rewritten_file
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
@@ -259,7 +259,7 @@ class _Reconciliation:
         self, ready: list[_Staged], colleagues: list[WriterIdentity], snapshot: Snapshot
     ) -> None:
         """Refuse a write that replaces rows if the files of colleagues were rewritten, so that their rows are mixed."""
-        if ready[0].buffer is None or ready[0].buffer.spec.mode is Mode.APPEND:
+        if ready[0].buffer is None or not ready[0].buffer.spec.mode.replaces:
             return
         for identity in colleagues:
             stored = snapshot.txns.get(identity.app_id)

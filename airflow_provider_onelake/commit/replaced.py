@@ -5,14 +5,11 @@ Protocol: take back whole.
 
 from __future__ import annotations
 
-from airflow_provider_onelake.choices import Mode, OnRerun
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.transaction import View
+from airflow_provider_onelake.commit.transaction import Transactions, View
 from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.log.cross_check import CrossCheck
-from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
@@ -20,14 +17,11 @@ from airflow_provider_onelake.staging.published import files_to_take_back
 
 
 class Replaced:
-    """The live files that one publication removes, kept up to date from attempt to attempt.
+    """The live files that one publication removes, kept up to date from attempt to attempt."""
 
-    :param cross_check: asked before files are removed; ``None`` for no second opinion.
-    """
-
-    def __init__(self, log: DeltaLog, cross_check: CrossCheck | None) -> None:
-        self._log = log
-        self._cross_check = cross_check
+    def __init__(self, committer: Transactions) -> None:
+        self._committer = committer
+        self._log = committer.log
         self._live: tuple[tuple[Buffer, ...], LiveFiles] | None = None
 
     def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[Add]:
@@ -49,20 +43,16 @@ class Replaced:
         files: list[Add] = []
         for spec in (buffer.spec for buffer in batch.buffers):
             stored = snapshot.txns.get(spec.identity.app_id)
-            if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE and stored is not None:
+            if spec.takes_back and stored is not None:
                 files += files_to_take_back(self._log, spec.identity, stored, snapshot)
         if files and snapshot.append_only:
             raise RerunRefusedError(
                 f"{self._log.table} is append-only, so what writers {batch.names} appended before is not taken back. "
                 "Nothing was published: on_rerun='append' adds the rows beside it."
             )
-        if files and self._cross_check is not None:
-            split = snapshot.partitioning
-            touched = {split.partition(file["partitionValues"]) for file in files}
-            live = self._log.live_files(
-                lambda add: split.partition(add["partitionValues"]) in touched, until=snapshot.version
-            )
-            self._cross_check(snapshot.version, split, touched.__contains__, live)
+        if files and self._committer.cross_check is not None:
+            touched = {snapshot.partitioning.partition(file["partitionValues"]) for file in files}
+            self._committer.live_in(snapshot, touched.__contains__)
         return files
 
     def _live_files(self, batch: Batch, view: View) -> LiveFiles:
@@ -72,10 +62,8 @@ class Replaced:
             files.follow(view.winners)
             return files
         read = read_partition(batch.mode, snapshot.partitioning)
-        files = self._log.live_files(lambda add: batch.replaces(read(add["partitionValues"])), snapshot.version)
+        files = self._committer.live_in(snapshot, batch.replaces, read)
         check_paths_relative(files, self._log.table)
-        if self._cross_check is not None:
-            self._cross_check(snapshot.version, snapshot.partitioning, batch.replaces, files)
         self._live = (batch.buffers, files)
         return files
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Generic, TypeVar
@@ -35,12 +35,15 @@ from airflow_provider_onelake.log.actions import Action, dump_actions, version_p
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
+from airflow_provider_onelake.log.values import Partition
 
 logger = logging.getLogger(__name__)
 
 # Called with the snapshot that was committed against, and the version that was put.
 AfterCommit = Callable[[Snapshot, int], None]
+_Read = Callable[[Mapping[str, str | None]], Partition]
 
 _T = TypeVar("_T")
 
@@ -147,6 +150,19 @@ class Transactions:
         :raises LogGapError: a version of the log is missing.
         """
         return _Transaction(self, proposal).run()
+
+    def live_in(self, snapshot: Snapshot, touches: Callable[[Partition], bool], read: _Read | None = None) -> LiveFiles:
+        """Return the live files of some partitions, once the cross-check agrees (protocol: verbatim remove).
+
+        :param touches: says which partitions are meant.
+        :param read: returns a file's partition, from its raw partition values. Default: as the snapshot reads it.
+        """
+        split = snapshot.partitioning
+        read = read or split.partition
+        files = self.log.live_files(lambda add: touches(read(add["partitionValues"])), snapshot.version)
+        if self.cross_check is not None:
+            self.cross_check(snapshot.version, split, touches, files)
+        return files
 
 
 class _Transaction(Generic[_T]):

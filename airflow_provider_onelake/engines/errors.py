@@ -23,7 +23,8 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     causes_of,
 )
-from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, HADOOP, S3_PACKAGES, delta_package
+from airflow_provider_onelake.storage.kinds import KINDS
+from airflow_provider_onelake.storage.spark import HADOOP, delta_package
 
 # The first entry with which a condition begins decides. SQLSTATEs are coarser, so they are looked at after these.
 _CONDITIONS: tuple[tuple[str, type[OneLakeError]], ...] = (
@@ -90,8 +91,7 @@ _ADVICE = (
         r'for scheme "?s3\b(?!a)',
         "It reads S3 by addresses that begin with s3a://, and one here begins with s3://: correct the source.",
     ),
-    (r'fs[./]s3a\b|for scheme "?s3a', _FILE_SYSTEM.format(", ".join(S3_PACKAGES))),
-    (r'fs[./]azurebfs\b|for scheme "?abfs', _FILE_SYSTEM.format(", ".join(AZURE_PACKAGES))),
+    *((kind.missing_file_system, _FILE_SYSTEM.format(", ".join(kind.packages))) for kind in KINDS),
     (r"this task has put there", "Let it reach the store, or the disk, of the lakehouse's connection."),
     (
         r"DELTA_CONFIGURE_SPARK_SESSION",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
@@ -157,8 +156,7 @@ class OneLakeHook(BaseHook):
         if self.lakehouse_alias is not None:
             parse_alias(self.lakehouse_alias, root)
         # Opening a local store creates its directory. So check first, or the connection test would always succeed.
-        if root.kind == "local" and not Path(root.path).is_dir():
-            raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")
+        root.kind.check_is_there(root)
         return open_store(root, self.credentials(root), patience)
 
     def test_connection(self) -> tuple[bool, str]:

@@ -234,6 +234,12 @@ class Commit:
         return total_rows(self.removes)
 
     @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The ``operationParameters``; empty where the commit has none that can be read."""
+        found = self.info.get("operationParameters")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
     def user_metadata(self) -> str | None:
         """The text that the user gave to the commit (``userMetadata``)."""
         return self.info.get("userMetadata")
@@ -291,8 +297,7 @@ class Commit:
         said = self.info.get("isBlindAppend")
         if said is not None:
             return said is True
-        parameters = self.info.get("operationParameters")
-        return self.operation == "WRITE" and isinstance(parameters, Mapping) and parameters.get("mode") == "Append"
+        return self.operation == "WRITE" and self.parameters.get("mode") == "Append"
 
 
 def _partition(file: Add | Remove) -> tuple[tuple[str, str | None], ...]:

@@ -92,6 +92,11 @@ class Partitioning:
             for value, kind in zip(partition, self.types.values(), strict=True)
         )
 
+    @staticmethod
+    def as_spark_reads(partition: Partition) -> Partition:
+        """Return a typed partition as Spark reads it: what is no value of its column's type is NULL."""
+        return tuple(None if isinstance(value, Unreadable) else value for value in partition)
+
     def describe(self, partition: Partition) -> str:
         """Return a typed partition as people write it: ``month=2019-01``."""
         if not self.types:
@@ -104,11 +109,6 @@ def _value(spelling: str | None, kind: JsonType) -> PartitionValue:
         return typed_value(spelling, kind)
     except ValueError:
         return Unreadable(str(spelling))
-
-
-def unreadable(partition: Partition) -> bool:
-    """Say whether a typed partition holds a spelling that is no value of its column's type."""
-    return any(isinstance(value, Unreadable) for value in partition)
 
 
 def _shown(value: PartitionValue) -> str:

@@ -104,7 +104,7 @@ class _Compaction(Proposal[Publication]):
         self, transactions: Transactions, shadow: Shadow, rewrite: Rewrite, abandoned_after: timedelta | None
     ) -> None:
         self._log = transactions.log
-        self._cross_check = transactions.cross_check
+        self._transactions = transactions
         self._abandoned_after = abandoned_after
         self._shadow = shadow
         self._rewrite = rewrite
@@ -191,13 +191,9 @@ class _Compaction(Proposal[Publication]):
         if self._live is not None:
             self._live.follow(view.winners)
             return self._live
-        snapshot = view.snapshot
-        split, touched = snapshot.partitioning, frozenset(self._groups)
-        live = self._log.live_files(lambda add: split.partition(add["partitionValues"]) in touched, snapshot.version)
-        if self._cross_check is not None:
-            self._cross_check(snapshot.version, split, touched.__contains__, live)
-        self._live = live
-        return live
+        touched = frozenset(self._groups)
+        self._live = self._transactions.live_in(view.snapshot, touched.__contains__)
+        return self._live
 
     def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
         now = self._log.clock.now()

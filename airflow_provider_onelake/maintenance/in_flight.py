@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -173,10 +172,10 @@ def _overwrite(log: DeltaLog, path: str, snapshot: Snapshot) -> OverwriteInFligh
     except (BufferIncompleteError, BufferInvalidError):
         return None
     spec = buffer.spec
-    if spec.mode is Mode.APPEND:
+    if not spec.mode.replaces:
         return None
     try:
-        where = None if spec.mode is Mode.OVERWRITE else spec.range(snapshot)
+        where = spec.range(snapshot) if spec.mode.by_partition else None
     except InvalidWriteError:
         # The range does not fit the table's partitioning any more, so the write may replace anything.
         where = None

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.choices import CHOICES
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
 from airflow_provider_onelake.sources import Source
+from airflow_provider_onelake.work.terms import CHOICES
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import CHOICES, Policy
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
@@ -34,7 +34,9 @@ from airflow_provider_onelake.operators._terms import (
     terminal_errors_fail,
 )
 from airflow_provider_onelake.sources import FileSource, Source
+from airflow_provider_onelake.staging.modes import mode_of
 from airflow_provider_onelake.work.terms import (
+    CHOICES,
     CONNECTIONS,
     DEFAULTS,
     TEMPLATED,
@@ -228,10 +230,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         check_steps(self.steps, getattr(self.source, "view", ""))
         if self.target_file_size is not None and self.target_file_size <= 0:
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
-        if is_final(self.mode) and self.mode != "replace_where" and self.replace_where:
-            raise InvalidWriteError(f"mode={self.mode!r} takes no replace_where; did you mean mode='replace_where'?")
-        if self.mode == "replace_where" and not self.replace_where:
-            raise InvalidWriteError("mode='replace_where' needs the predicate `replace_where`.")
+        if is_final(self.mode):
+            mode_of(self.mode, {"replace_where": self.replace_where or None})
 
     def resolve_template_files(self) -> None:
         """Read the templates that are files. Airflow calls this once the DAG is complete.
@@ -283,7 +283,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
             metrics = Metrics.of(context["ti"], table.address)
             done = write(spec, terms, table, self.spark, metrics, policy)
-            result = {**identity, "table": str(table), "mode": spec.mode.value, **done.to_json()}
+            result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             metrics.written(result)
             self.show_commit(done.version)
             self._lineage = lineage_of(lambda: self._lineage_of(table, terms, done))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, OnRerun
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
 from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
@@ -99,7 +98,7 @@ def check_no_orphans(
     found = orphans(log, load, {*keys, key}, {*groups, load.group}, snapshot)
     # The DAG names all groups, so an orphan of another group is certain.
     sure = [orphan for orphan in found if complete or orphan.group != load.group]
-    if sure and spec.mode is Mode.APPEND and spec.on_rerun is not OnRerun.APPEND:
+    if sure and spec.must_not_repeat:
         raise OrphanWriterError(
             f"This run has published {_told(sure)} in {log.table}, which no task names any more, and nothing of writer "
             f"{key!r}. If that is a new name of it, appending would double its rows. Nothing was staged: {_WAYS}."
@@ -172,4 +171,4 @@ def _appended_anew(log: DeltaLog, identity: WriterIdentity) -> bool:
         spec = read_open_buffer(log.store, str(published[0]["writer"]["buffer"])).spec
     except (BufferIncompleteError, BufferInvalidError):
         return False  # Its log was cleaned up, so it was closed long ago.
-    return spec.mode is Mode.APPEND and spec.on_rerun is not OnRerun.APPEND
+    return spec.must_not_repeat

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, OnRerun
+from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -171,15 +171,14 @@ def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
             "files at once, and nothing could be published. Nothing was staged: set it to a time "
             "that is more than twice as long as a writer and its reconcile take."
         )
-    appends = spec.mode is Mode.APPEND
-    if snapshot.append_only and (not appends or spec.on_rerun is OnRerun.REPLACE):
-        removing = "on_rerun='replace', which takes rows back," if appends else f"mode={spec.mode.value!r}"
+    if snapshot.append_only and (spec.mode.replaces or spec.takes_back):
+        removing = f"mode={spec.mode.name!r}" if spec.mode.replaces else "on_rerun='replace', which takes rows back,"
         raise InvalidWriteError(
             f"{log.table} is append-only (delta.appendOnly), so {removing} is refused. Nothing was staged."
         )
-    if spec.mode not in (Mode.APPEND, Mode.OVERWRITE) and not snapshot.partitioning.types:
+    if spec.mode.by_partition and not snapshot.partitioning.types:
         raise InvalidWriteError(
-            f"mode={spec.mode.value!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
+            f"mode={spec.mode.name!r} needs a partitioned table, and {log.table} has no partition columns. Nothing "
             "was staged: the mode overwrite replaces a whole table."
         )
 
@@ -196,7 +195,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
         )
     retried = stored == spec.generation
     if not retried and spec.on_rerun is not OnRerun.SKIP:
-        if spec.mode is Mode.APPEND and spec.on_rerun is OnRerun.REPLACE:
+        if spec.takes_back:
             files_to_take_back(log, spec.identity, stored, snapshot)
         return None
     found = find_published(log, spec.identity, stored, snapshot)
@@ -242,7 +241,7 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
         return
     expires = "an expired txn is unknown to every engine, so reruns may repeat rows."
     logger.warning("%s sets %s=%s: %s", log.table, _TXN_RETENTION, text, expires)
-    if spec.mode is not Mode.APPEND:
+    if not spec.mode.repeats:
         return
     try:
         run = datetime.fromisoformat(spec.identity.load.run)

@@ -16,6 +16,7 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
+from airflow_provider_onelake.storage.addresses import kind_of
 
 SIGN_IN_REFUSED = "SignInRefused"
 """A mark in the text of a token provider's error: the credentials were refused, and trying again changes nothing."""
@@ -26,13 +27,6 @@ SIGN_IN_UNANSWERED = "SignInUnanswered"
 
 Doing = Literal["read", "write", "list", "delete"]
 """The operations on an object, as messages name them."""
-
-_S3_RIGHTS: dict[Doing, str] = {
-    "read": "s3:GetObject",
-    "write": "s3:PutObject",
-    "list": "s3:ListBucket",
-    "delete": "s3:DeleteObject",
-}
 
 
 class SignInError(RuntimeError):
@@ -150,13 +144,8 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
 
 def _right(name: str, doing: Doing) -> str:
     """Name the right that is needed, as the store's owner knows it."""
-    if name.startswith(("s3://", "s3a://")):
-        return _S3_RIGHTS[doing]
-    if "onelake" in name.partition("/Tables/")[0].lower():
-        return "the role Contributor on the workspace"
-    if name.startswith(("abfs", "az", "https://")):
-        return "the role Storage Blob Data Contributor"
-    return f"the right to {doing}"
+    kind = kind_of(name)
+    return f"the right to {doing}" if kind is None else kind.right_to(doing)
 
 
 def _status(text: str) -> int | None:

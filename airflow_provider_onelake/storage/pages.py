@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import string
-import uuid
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.storage.addresses import TableAddress
 
-_AWS_CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 # Names of query parameters that hold a secret: those of signed addresses, and common names for secrets.
 _SECRET = re.compile(
     r"(?i)[?&#;](?:[^=&#;]*(?:secret|token|passw|signature|credential|api[-_]?key|access[-_]?key)[^=&#;]*|sig)="
@@ -39,13 +37,7 @@ def table_page(address: TableAddress, template: str | None = None, region: str |
     """
     if template:
         return filled(template, _names(address))
-    if address.kind == "onelake":
-        item = address.path.partition("/")[0]
-        if _is_guid(address.authority) and _is_guid(item):
-            return f"https://app.fabric.microsoft.com/groups/{address.authority}/lakehouses/{item}"
-    if address.kind == "s3":
-        return f"{_console(region)}/s3/buckets/{address.authority}?{_in_region(region)}prefix={quote(address.path)}/"
-    return None
+    return address.kind.table_page(address, region)
 
 
 def commit_page(
@@ -61,10 +53,7 @@ def commit_page(
     """
     if template:
         return filled(template, {**_names(address), "version": str(version), "entry": entry})
-    if address.kind == "s3":
-        key = quote(f"{address.path}/{entry}")
-        return f"{_console(region)}/s3/object/{address.authority}?{_in_region(region)}prefix={key}"
-    return None
+    return address.kind.commit_page(address, entry, region)
 
 
 def filled(template: str, names: Mapping[str, str | None]) -> str | None:
@@ -103,21 +92,3 @@ def _names(address: TableAddress) -> dict[str, str | None]:
         "path": address.path.lstrip("/"),
         "name": address.name,
     }
-
-
-def _console(region: str | None) -> str:
-    for prefix, host in _AWS_CONSOLES.items():
-        if region and region.startswith(prefix):
-            return f"https://{host}"
-    return "https://console.aws.amazon.com"
-
-
-def _in_region(region: str | None) -> str:
-    return f"region={quote(region)}&" if region else ""
-
-
-def _is_guid(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False

@@ -15,18 +15,13 @@ from airflow_provider_onelake.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.storage.addresses import Kind
+    from airflow_provider_onelake.storage.kinds import StoreKind
     from airflow_provider_onelake.storage.stores import Store
 
 SCRATCH = "_preflight"
 """The directory below a table for scratch objects. Readers and VACUUM ignore it because of the underscore."""
 
 _LOG_STORE = ("spark.delta.logStore.", "delta.logStore.", "spark.hadoop.delta.logStore.")
-# By kind of store: Delta's log stores that let two commits of the same version succeed, and how that was seen.
-_UNSAFE = {
-    "local": {"LocalLogStore": "two Spark processes claim most versions twice (measured: 2,399 of 2,500)"},
-    "s3": {"S3SingleDriverLogStore": "with two drivers it loses commits and reports success (measured: 10 of 20)"},
-}
 
 
 def problems_of(store: Store, path: str, name: str) -> list[str]:
@@ -96,7 +91,7 @@ def prove_create_only(store: Store, path: str, data: bytes, name: str) -> None:
     )
 
 
-def unsafe_log_stores(kind: Kind, settings: Mapping[str, str]) -> list[str]:
+def unsafe_log_stores(kind: StoreKind, settings: Mapping[str, str]) -> list[str]:
     """Name the log stores in Spark's settings that would lose commits of Spark itself.
 
     Protocol: no Spark commit to the shared log.
@@ -112,7 +107,7 @@ def unsafe_log_stores(kind: Kind, settings: Mapping[str, str]) -> list[str]:
     return [
         f"{name} is {store}: {why}. Remove the setting, or let no other job of this Spark write Delta tables there."
         for name, store in chosen.items()
-        for unsafe, why in _UNSAFE.get(kind, {}).items()
+        for unsafe, why in kind.unsafe_log_stores.items()
         if store == unsafe
     ]
 

@@ -6,24 +6,21 @@ Every path is relative to the table's directory, with ``/`` between segments and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
-from pathlib import Path
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from airflow_provider_onelake.exceptions import (
-    AccessDeniedError,
-    AddressError,
     ObjectExistsError,
     ObjectNotFoundError,
-    StoreFullError,
     StoreUnavailableError,
 )
 from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as ObstoreStore
 
     from airflow_provider_onelake.storage.addresses import TableAddress
@@ -103,6 +100,11 @@ minutes does no harm."""
 # For requests that obstore does not repeat by itself: the upper bounds, in seconds, of the first wait and of any wait.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
 
+SILENCE = 20.0
+"""Seconds without any data after which a request counts as unanswered."""
+
+_MOST_TRIES = 10_000
+
 
 def tries(patience: float) -> Retrying:
     """Return the tries of one request that the store may not answer, with longer and longer waits between them.
@@ -115,6 +117,33 @@ def tries(patience: float) -> Retrying:
         wait=wait_random_exponential(_FIRST_WAIT, _LONGEST_WAIT),
         reraise=True,
     )
+
+
+def client_options(*, allow_http: bool) -> ClientConfig:
+    """Return how obstore's requests are made.
+
+    :param allow_http: whether they may go without TLS.
+    """
+    # The request for a large object may take long in total, but it must never be silent for long.
+    return {
+        "allow_http": allow_http,
+        "connect_timeout": timedelta(seconds=5),
+        "read_timeout": timedelta(seconds=SILENCE),
+        "timeout": timedelta(seconds=120),
+    }
+
+
+def deltalake_retries(patience: float) -> dict[str, str]:
+    """Return deltalake's options for requests that get no answer.
+
+    :param patience: seconds for which a request is tried again.
+    """
+    return {
+        "max_retries": str(_MOST_TRIES),
+        "retry_timeout": f"{round(1000 * patience)}ms",
+        "timeout": "120s",
+        "connect_timeout": "5s",
+    }
 
 
 class ObjectStore:
@@ -140,6 +169,32 @@ class ObjectStore:
         self._creating = store if creating is None else creating
         self._patience = patience
         self._deleting = deleting
+
+    @classmethod
+    def remote(
+        cls,
+        opened: Callable[[RetryConfig], ObstoreStore],
+        name: str,
+        patience: float,
+        deleting: Callable[[str], None] | None = None,
+    ) -> ObjectStore:
+        """Make a store that is reached over the network.
+
+        :param opened: returns obstore's store that repeats requests as it is told.
+        :param name: what messages call it.
+        :param patience: seconds for which a request that gets no answer is tried again.
+        :param deleting: as above.
+        """
+        # obstore tries again after 5xx, 429 and a refused or dropped connection. After a time-out, it repeats only
+        # requests that are safe to repeat.
+        again: RetryConfig = {
+            "max_retries": _MOST_TRIES,
+            "retry_timeout": timedelta(seconds=patience),
+            "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2},
+        }
+        # For create-only puts, obstore must not retry by itself: a repeated put would meet its own object, and we could
+        # not tell that from a lost race.
+        return cls(opened(again), name, opened({"max_retries": 0}), patience, deleting)
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
@@ -238,25 +293,18 @@ def open_store(address: TableAddress, credentials: Credentials | None = None, pa
     :raises AccessDeniedError: this process has no right to make the local directory.
     :raises StoreFullError: the local directory cannot be made for another reason, such as a full disk.
     """
-    if address.kind == "local":
-        return _open_local(address)
-    from airflow_provider_onelake.storage.remote import open_remote
-
-    seconds = PATIENCE if patience is None else patience
-    again, once, deleting = open_remote(address, credentials, seconds)
-    return ObjectStore(again, str(address), creating=once, patience=seconds, deleting=deleting)
+    return address.kind.open(address, credentials, PATIENCE if patience is None else patience)
 
 
-def _open_local(address: TableAddress) -> Store:
-    from obstore.store import LocalStore
+def deltalake_options(
+    address: TableAddress, credentials: Credentials | None = None, patience: float | None = None
+) -> dict[str, str]:
+    """Return deltalake's storage options. They hold a key or token that will expire: call this for every table opened.
 
-    path = Path(f"/{address.path.lstrip('/')}")
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise AddressError(f"The directory {path} cannot be made: a file is in its way ({error}).") from error
-    except PermissionError as error:
-        raise AccessDeniedError(f"The directory {path} cannot be made: {error}") from error
-    except OSError as error:
-        raise StoreFullError(f"The directory {path} cannot be made: {error}") from error
-    return ObjectStore(LocalStore(prefix=path), str(address))
+    :param credentials: for the same kind of store. Default: what the environment of this process offers.
+    :param patience: see :func:`open_store`.
+    :raises UnsupportedStoreError: this version does not write to that kind of store.
+    :raises CredentialsError: as for :func:`open_store`.
+    :raises SignInError: the credentials yielded no token.
+    """
+    return address.kind.for_deltalake(address, credentials, PATIENCE if patience is None else patience)

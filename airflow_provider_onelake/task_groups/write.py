@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg
 
-from airflow_provider_onelake.choices import CHOICES
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
@@ -20,7 +19,7 @@ from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
-from airflow_provider_onelake.work.terms import OF_GROUP
+from airflow_provider_onelake.work.terms import CHOICES, OF_GROUP
 
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"

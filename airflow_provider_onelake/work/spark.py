@@ -71,9 +71,9 @@ class SparkWork:
 
         if not self.engine().outlives_the_task:
             return
-        store = table.log.store
         # Claim first: a zombie, or a second task with the same key, must not touch another task's driver.
         claim(table.log, spec, prove=prove)
+        store = table.log.store
         for path in WriterDirectory.read(store, spec.identity.directory).buffers:
             try:
                 earlier = read_open_buffer(store, path).spec

@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, OnRerun, Policy, PublishMode, RowsOutside, SchemaEvolution
+from airflow_provider_onelake.choices import (
+    OnMissingWriter,
+    OnRerun,
+    Policy,
+    PublishMode,
+    RowsOutside,
+    SchemaEvolution,
+)
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
 from airflow_provider_onelake.sources import FileSource, Source
+from airflow_provider_onelake.staging.modes import MODES, Append, mode_of
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
@@ -42,7 +50,7 @@ class WriteTerms:
     files: Sequence[str] | None = None
     max_bytes: int | None = None
     writer: str | None = None
-    mode: Mode = attrs.field(default=Mode.APPEND, converter=Mode)
+    mode: str = Append.name
     replace_where: str | None = None
     covers: str | None = None
     rows_outside: RowsOutside = attrs.field(default=RowsOutside.SET_ASIDE, converter=RowsOutside)
@@ -122,8 +130,7 @@ class WriteTerms:
             attempt=run.attempt,
             generation=generation,
             task=run.label,
-            mode=self.mode,
-            replace_where=self.replace_where,
+            mode=mode_of(self.mode, {"replace_where": self.replace_where}),
             covers=self.covers,
             rows_outside=self.rows_outside,
             allow_empty=self.allow_empty,
@@ -145,6 +152,17 @@ DEFAULTS: Mapping[str, Any] = {
     for name, default in ((field.name, field.default) for field in attrs.fields(WriteTerms))
 }
 """What counts where neither the writer nor its group says anything, by parameter."""
+
+CHOICES: Mapping[str, Iterable[str]] = {
+    "mode": MODES,
+    "publish": PublishMode,
+    "rows_outside": RowsOutside,
+    "on_rerun": OnRerun,
+    "schema_evolution": SchemaEvolution,
+    "on_conflict": Policy,
+    "on_missing_writer": OnMissingWriter,
+}
+"""The choices of each parameter."""
 
 _NOT_TEMPLATED = ("max_bytes", "allow_empty", "target_file_size", "preflight")
 _OF_ONE_WRITER = ("source", "steps", "where", "files", "max_bytes", "writer")

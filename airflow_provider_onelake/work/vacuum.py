@@ -1,4 +1,4 @@
-"""The steps of one vacuum: record kept versions, wait for an earlier try, plan, delete."""
+"""The steps of one vacuum: record pinned versions, wait for an earlier try, plan, delete."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The stores on which Spark's own commit is safe with several drivers. There Spark records the VACUUM in the log
-# (protocol: no Spark commit to the shared log).
-_LOGGED_ON = ("onelake", "adls")
 _MOST = 50
 
 
@@ -53,14 +50,14 @@ class Vacuum:
 
         :returns: the result for XCom.
         """
-        self._record_kept()
+        self._record_pinned()
         for attempt in self.spark.left_at_work(self.table, self._owner, VacuumJob.doing):
             # Wait for an earlier try's job before planning, so that the plan leaves out what it deletes.
             self.spark.wait_for_job(self.table, attempt, VacuumJob.doing)
         todo = plan(self.table.log, self.terms)
         return {"dry_run": False, **self._say(todo), **self._delete(todo)}
 
-    def _record_kept(self) -> None:
+    def _record_pinned(self) -> None:
         log, by = self.table.log, f"{self.run.dag}.{self.run.label}"
         for version in self.terms.keep_versions:
             logger.info("%s: %s stays readable", log.table, pin_version(log, version, by))
@@ -103,7 +100,7 @@ class Vacuum:
                 table_uri=address.spark_uri,
                 attempt=self.run.attempt,
                 inventory_uri=address.child(*inventory.split("/")).spark_uri,
-                log_entries=address.kind in _LOGGED_ON,
+                log_entries=address.kind.logs_spark_commits,
                 label=f"{self.run.label} vacuum",
                 owner=self._owner,
             )

@@ -86,7 +86,7 @@ class _Writing:
 
     def _last_rerun(self) -> int:
         """Return the last rerun that has a buffer: a task that is back from the triggerer carries on with it."""
-        begun = WriterDirectory.read(self._log.store, self._first.identity.directory).buffers
+        begun = set(WriterDirectory.read(self._log.store, self._first.identity.directory).buffers)
         return max((n for n in range(1, MOST_RERUNS + 1) if _rerun_of(self._first, n).buffer in begun), default=0)
 
     def _write(self, spec: WriteSpec) -> Written:

@@ -10,7 +10,8 @@ import os
 from pathlib import Path
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.s3 import S3Credentials
 from include.compose.containers import make_container
 from include.local.bootstrap import migrate, set_up
 from include.local.settings import TRIPS_POOL

@@ -86,10 +86,11 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
     :returns: paths of the JARs, sorted.
     :raises SetUpError: Java is missing, or the packages cannot be downloaded.
     """
-    from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES, delta_package
+    from airflow_provider_onelake.storage.kinds import KINDS
+    from airflow_provider_onelake.storage.spark import delta_package
 
     state = state.absolute()
-    chosen = sorted(packages or [delta_package(), *S3_PACKAGES, *AZURE_PACKAGES])
+    chosen = sorted(packages or {delta_package(), *(package for kind in KINDS for package in kind.packages)})
     wanted = {"packages": chosen, "spark": importlib.metadata.version("pyspark")}
     jars, stamp = state / "jars", state / "jars" / "resolved.json"
     state.mkdir(parents=True, exist_ok=True)
@@ -116,7 +117,7 @@ def resolve(state: Path, packages: Sequence[str] | None = None) -> list[Path]:
 
 
 def _download(packages: Sequence[str], ivy: Path) -> list[Path]:
-    from airflow_provider_onelake.storage.spark import EXCLUDED
+    from airflow_provider_onelake.storage.s3 import EXCLUDED
 
     command = [
         str(spark_home() / "bin" / "spark-submit"),

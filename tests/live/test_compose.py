@@ -16,8 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
-from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
-from airflow_provider_onelake.storage.sign_in import deltalake_options
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.s3 import S3Credentials
+from airflow_provider_onelake.storage.stores import deltalake_options
 from include.local.api import AirflowApi, wait_for
 from include.local.demo import SAMPLE
 from include.local.expected import KEY, expected_append, month_files, read_trips

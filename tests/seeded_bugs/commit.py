@@ -161,7 +161,7 @@ BUGS = [
     Bug(
         "an append-only table takes overwrites that were staged before it was one",
         "commit.checks",
-        "if buffer.spec.mode is not Mode.APPEND and snapshot.append_only:",
+        "if buffer.spec.mode.replaces and snapshot.append_only:",
         "if False:",
         ("commit/test_checks.py::test_an_append_only_table_takes_appends_only",),
     ),
@@ -214,8 +214,8 @@ BUGS = [
     Bug(
         "a winner's range is read by today's names of the columns",
         "commit.conflicts",
-        "if winner.staged and texts else None",
-        "if False else None",
+        "if texts else partitioning",
+        "if False else partitioning",
         ("commit/test_conflicts.py::test_a_winners_range_is_read_by_the_names_that_columns_had_then",),
     ),
     Bug(
@@ -239,8 +239,8 @@ BUGS = [
     Bug(
         "an append that removes rows is called blind",
         "commit.entry",
-        "batch.mode is Mode.APPEND and not removes and not any(",
-        "batch.mode is Mode.APPEND and not any(",
+        "not batch.mode.replaces and not removes and not any(",
+        "not batch.mode.replaces and not any(",
         ("commit/test_corner_cases.py::test_an_append_that_takes_its_earlier_rows_back_is_not_called_blind",),
     ),
     Bug(
@@ -296,8 +296,8 @@ BUGS = [
     Bug(
         "a replace_where without rows empties its range unasked",
         "commit.batch",
-        "if spec.replaces and (inside or spec.allow_empty):",
-        "if spec.replaces:",
+        "if replaces else None",
+        "if True else None",
         ("commit/test_batch.py::test_replace_where_without_rows_empties_its_range_only_when_allowed",),
     ),
     Bug(

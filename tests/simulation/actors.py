@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, PublishMode
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
@@ -28,6 +28,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.claims import begin
+from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -324,22 +325,20 @@ class Deployment:
     def _spec(
         self, plan: LoadPlan, instance: TaskInstance, writer: WriterPlan, attempt: str, generation: int, source: int
     ) -> WriteSpec:
-        bounds: dict[str, Any] = {}
-        if writer.into is not None:
-            name = "replace_where" if plan.mode is Mode.REPLACE_WHERE else "covers"
-            bounds[name] = self.scenario.column.predicate(writer.into)
+        bounds = self.scenario.column.predicate(writer.into) if writer.into is not None else None
+        replaces = plan.mode is ReplaceWhere
         return WriteSpec(
             identity=plan.load.writer(writer.key),
             attempt=attempt,
             generation=generation,
             task=instance.label,
-            mode=plan.mode,
+            mode=ReplaceWhere(bounds or "") if replaces else plan.mode(),
+            covers=None if replaces else bounds,
             rows_outside=plan.rows_outside,
             allow_empty=plan.allow_empty,
             on_rerun=plan.on_rerun,
             publish=plan.publish,
             fingerprint=f"source {source} of {writer.name}" if plan.fingerprinted else "",
-            **bounds,
         )
 
     def _note_generation(self, app_id: str, number: int, label: str, generation: int) -> None:

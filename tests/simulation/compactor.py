@@ -71,7 +71,7 @@ def compact(deployment: Deployment, terms: CompactionPlan) -> None:
 def _compact(deployment: Deployment, terms: CompactionPlan, told: Compacted) -> None:
     world, random = deployment.world, deployment.world.random
     log = deployment.log()
-    snapshot = log.snapshot()
+    snapshot = log.snapshot_or_none()
     if snapshot is None:
         return
     snapshot.check_supported(log.table)

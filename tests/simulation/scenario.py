@@ -7,8 +7,9 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.table import TablePlan
 from tests.simulation.world import Faults
 
@@ -111,7 +112,7 @@ class LoadPlan:
     load: Load
     lone: bool
     one_by_one: bool
-    mode: Mode
+    mode: type[Mode]
     publish: PublishMode
     policy: Policy
     on_missing: OnMissingWriter
@@ -248,8 +249,8 @@ def _faults(random: Random) -> Faults:
 
 
 def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> LoadPlan:
-    modes = (Mode.APPEND, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE)
-    mode = random.choice((*modes, *modes, Mode.OVERWRITE))
+    modes = (Append, OverwritePartitions, ReplaceWhere)
+    mode = random.choice((*modes, *modes, Overwrite))
     publish = random.choice((PublishMode.EACH, PublishMode.TOGETHER))
     count = random.choice((1, 2, 2, 3))
     lone = count == 1 and publish is PublishMode.EACH and random.random() < 0.6
@@ -259,7 +260,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     twins = count > 1 and random.random() < 0.04
     if twins:
         keys[1] = keys[0]
-    bounded = mode is Mode.REPLACE_WHERE or random.random() < 0.3
+    bounded = mode is ReplaceWhere or random.random() < 0.3
     own = random.random() < 0.4
     reading = random.random() < 0.1
     writers = []
@@ -267,7 +268,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         into = ((hot[i % len(hot)],) if own else shared) if bounded else None
         reads = reading and random.random() < 0.7
         writers.append(WriterPlan(key, names[i], (_rows(random, into, hot), _rows(random, into, hot)), into, reads))
-    appends = mode is Mode.APPEND
+    appends = mode is Append
     reruns = 0 if twins else random.choice((0, 0, 1, 1, 2))
     # Of reconciliations at once, one may find more of a load's buffers than another.
     early = (0, 1, 2, 3) if publish is PublishMode.TOGETHER and not appends else (0, 0, 1, 2)

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.staging.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
 from tests.simulation.scenario import PARTITIONS, LoadPlan
@@ -281,12 +282,12 @@ class Versions:
                     inside.setdefault(partition, set()).update(rows)
                 elif plan.rows_outside is RowsOutside.REFUSE:
                     fail(f"version {commit.version} publishes {record['buffer']}, which has rows outside")
-            if plan.mode is Mode.OVERWRITE_PARTITIONS:
+            if plan.mode is OverwritePartitions:
                 ranges |= own
-            elif plan.mode is Mode.OVERWRITE and (own or plan.allow_empty):
+            elif plan.mode is Overwrite and (own or plan.allow_empty):
                 ranges |= set(PARTITIONS)
                 self.counters["whole tables overwritten"] += 1
-            elif plan.mode is Mode.REPLACE_WHERE and (own or plan.allow_empty):
+            elif plan.mode is ReplaceWhere and (own or plan.allow_empty):
                 assert into is not None
                 ranges |= set(into)
         commit.ranges = frozenset(ranges)
@@ -295,7 +296,7 @@ class Versions:
     def _taken_back(self, commit: Published) -> frozenset[str]:
         """Return what the writers appended before, where a rerun replaces it: all, and as it was."""
         plan = commit.load
-        if plan.mode is not Mode.APPEND or plan.on_rerun is not OnRerun.REPLACE:
+        if plan.mode is not Append or plan.on_rerun is not OnRerun.REPLACE:
             return frozenset()
         rows: set[str] = set()
         for record in commit.records:

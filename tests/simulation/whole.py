@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from airflow_provider_onelake.choices import Mode, Policy
+from airflow_provider_onelake.choices import Policy
+from airflow_provider_onelake.staging.modes import Overwrite
 from tests.simulation.scenario import PARTITIONS
 from tests.simulation.serial import Candidate, SerialOrder, Write, difference
 from tests.simulation.versions import Published, Versions, fail, original
@@ -245,7 +246,7 @@ class WholeWrites:
     def _by_partition(self, commit: Published, rivals: list[_Rival]) -> list[Candidate]:
         """Each partition by itself: of one write, some may be there and some not."""
         first = commit.policy is Policy.FIRST_WRITER_WINS_PER_PARTITION
-        if first and commit.load.mode is Mode.OVERWRITE and rivals:
+        if first and commit.load.mode is Overwrite and rivals:
             return [Candidate(_NOTHING, commit.version - 1)]
         yielded: set[int] = set()
         kept: set[str] = set()

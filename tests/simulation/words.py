@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.publish import Publication
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
@@ -22,6 +22,7 @@ from airflow_provider_onelake.exceptions import (
     TransientError,
     ZombieWriterError,
 )
+from airflow_provider_onelake.staging.modes import Append
 from airflow_provider_onelake.staging.prepare import Skip
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted
@@ -238,7 +239,7 @@ class Words:
             # Its name is another one's by now, and nobody has it any more that it had.
             "OrphanWriterError": any(r.listed != plan.writers for r in plan.reruns),
             RerunRefusedError.__name__: plan.on_rerun is OnRerun.SKIP
-            or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Mode.APPEND)
+            or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Append)
             or "restore" in others
             or replaced,
             RowsOutsideError.__name__: plan.rows_outside is RowsOutside.REFUSE,

@@ -17,9 +17,10 @@ import pytest
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
-from airflow_provider_onelake.storage.credentials import AzureCredentials, Credentials, S3Credentials
-from airflow_provider_onelake.storage.sign_in import deltalake_options
-from airflow_provider_onelake.storage.stores import open_store
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.credentials import Credentials
+from airflow_provider_onelake.storage.s3 import S3Credentials
+from airflow_provider_onelake.storage.stores import deltalake_options, open_store
 from include.local.jars import SetUpError
 from include.local.settings import from_environment
 from tests.support.proxy import Proxy

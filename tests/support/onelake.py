@@ -25,7 +25,7 @@ from xml.sax.saxutils import escape
 import attrs
 import pytest
 
-from airflow_provider_onelake.storage.credentials import AzureCredentials
+from airflow_provider_onelake.storage.azure import AzureCredentials
 from tests.support.object_stores import Lake
 
 WORKSPACE, LAKEHOUSE = "taxi", "raw"

@@ -15,7 +15,6 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
@@ -24,6 +23,7 @@ from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import mode_of
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.storage.clock import Clock
 from tests.support.tables import LOAD, local_log, writer_spec
@@ -181,13 +181,13 @@ class SharedTable:
 
     def stage(self, mode: str, *places: Place, query: str | None = None) -> Buffer:
         """What the writer's task does until its buffer is complete; ``replace_where`` is of the first row's part."""
-        terms: dict[str, Any] = {"mode": Mode(mode)}
+        terms: dict[str, Any] = {}
         if mode == "replace_where":
             value = self.parts[places[0][1]]
             terms["replace_where"] = "part IS NULL" if value is None else f"part = {_quoted(str(value))}"
         log = self.log
         # Each write is of a run of its own: writers of one load are rivals.
-        spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), **terms)
+        spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), mode=mode_of(mode, terms))
         task = prepare(log, spec)
         assert isinstance(task, Stage)
         job = StageJob(
@@ -202,10 +202,10 @@ class SharedTable:
         """Publish a buffer with deltalake as cross-check; returns its version."""
         done = Committer(self.log, cross_check=deltalake_cross_check(str(self.path))).publish([buffer])
         assert done.status is Status.PUBLISHED, done
-        mode, parts = buffer.spec.mode, {part for _, part in places}
+        mode, parts = buffer.spec.mode.name, {part for _, part in places}
         gone = {
-            Mode.APPEND: lambda _: False,
-            Mode.OVERWRITE: lambda _: True,
+            "append": lambda _: False,
+            "overwrite": lambda _: True,
         }.get(mode, lambda row: row[1] in [self.parts[part] for part in parts])
         version = self._changed({key for key, row in self.rows.items() if gone(row)}, places)
         assert version == done.version

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import ObjectStore, Store
@@ -37,7 +37,7 @@ SCHEMA = json.dumps(
     }
 )
 LOAD = Load("test", "taxi", "load", "2019-01-01T00:00:00+00:00")
-OVERWRITE: dict[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
+OVERWRITE: dict[str, Any] = {"mode": OverwritePartitions()}
 # The run before: its writers are no rivals of the other's, once they have published.
 EARLIER_LOAD = Load("test", "taxi", "load", "2018-12-01T00:00:00+00:00")
 

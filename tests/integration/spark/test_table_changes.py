@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.engines.base import StageJob
@@ -27,6 +26,7 @@ from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import TerminalError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.tables import foreign_commit, local_log, writer_spec
 
@@ -48,7 +48,7 @@ class Table:
     path: Path
     spark: Any
     engine: ConnectEngine
-    mode: Mode = Mode.APPEND
+    mode: Mode = attrs.field(factory=Append)
 
     def sql(self, statement: str) -> Any:
         """Run a statement; ``{t}`` is the table, ``{path}`` its directory."""
@@ -162,7 +162,7 @@ class Case:
     properties: tuple[str, ...] = ()
     columns: str = COLUMNS
     before: tuple[Change, ...] = ()
-    mode: Mode = Mode.APPEND
+    mode: Mode = attrs.field(factory=Append)
     brings: str = ""
     deltalake: bool = True
 
@@ -209,7 +209,7 @@ CASES = {
         "ALTER TABLE {t} RENAME COLUMN month TO p",
         then=without("month", rows(2, 3), p="month"),
         properties=MAPPED,
-        mode=Mode.OVERWRITE_PARTITIONS,
+        mode=OverwritePartitions(),
     ),
     "two columns swap their names": fits(
         "ALTER TABLE {t} RENAME COLUMN n TO old",
@@ -297,7 +297,7 @@ CASES = {
     "property set": fits("ALTER TABLE {t} SET TBLPROPERTIES ('team' = 'taxi', 'delta.checkpointInterval' = '20')"),
     "append-only": fits("ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')"),
     "append-only, overwritten": refused(
-        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')", says="append-only", mode=Mode.OVERWRITE
+        "ALTER TABLE {t} SET TBLPROPERTIES ('delta.appendOnly' = 'true')", says="append-only", mode=Overwrite()
     ),
     "comments": fits("ALTER TABLE {t} ALTER COLUMN n COMMENT 'twice'", "COMMENT ON TABLE {t} IS 'of numbers'"),
     "deletion vectors": fits(f"ALTER TABLE {{t}} SET TBLPROPERTIES ({VECTORS[0]})"),
@@ -330,7 +330,7 @@ CASES = {
     ),
     "cloned over": fits(Table.clone_another, then=rows(2, 3, 7, 8)),
     "cloned over, overwritten": refused(
-        Table.clone_another, says="by an absolute path, as shallow clones do", mode=Mode.OVERWRITE
+        Table.clone_another, says="by an absolute path, as shallow clones do", mode=Overwrite()
     ),
     "restored": fits("RESTORE TABLE {t} TO VERSION AS OF 0", then=rows(2, 3)),
     "restored to before a column": refused(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import Mode, PublishMode
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
@@ -19,6 +19,7 @@ from airflow_provider_onelake.log.expiry import clean_up_log
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.triggers.delta_log import DeltaLogTrigger
 from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
 from tests.support.clocks import HeldClock
@@ -28,7 +29,7 @@ from tests.support.tables import EARLIER_LOAD, LOAD, foreign_append, stage, writ
 pytestmark = pytest.mark.parametrize("lake", WITH_ONELAKE, indirect=True)
 
 TABLE = "Tables/t"
-OVERWRITE: Mapping[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
+OVERWRITE: Mapping[str, Any] = {"mode": OverwritePartitions()}
 
 
 def publish(hook: OneLakeHook, *buffers: Buffer) -> int | None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.engines.submit.spool import JobSpool
 from airflow_provider_onelake.exceptions import (
@@ -26,7 +25,8 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Terms, carry_out, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
-from airflow_provider_onelake.storage.sign_in import deltalake_options
+from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.storage.stores import deltalake_options
 from tests.support.clocks import HeldClock
 from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake, RefusalError
@@ -93,7 +93,7 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     assert not any(asked.method == "DELETE" and asked.path.endswith("/attempt") for asked in onelake.asked)
     other.clear()
 
-    publish(lake, "b", load=EARLIER_LOAD, mode=Mode.OVERWRITE_PARTITIONS)
+    publish(lake, "b", load=EARLIER_LOAD, mode=OverwritePartitions())
     log = later(lake.log(), days=8)
     todo = plan(log, Terms(abandoned_after=timedelta(days=7)))
     carry_out(log.store, todo, "name", lambda path: None)
@@ -168,7 +168,7 @@ def test_nothing_is_removed_where_deltalake_cannot_list_the_log(
     by_names.make_table()
     publish(by_names)
     hook, log = connect(monkeypatch, by_names), by_names.log()
-    buffer = stage(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [2]})
+    buffer = stage(log, writer_spec("b", mode=OverwritePartitions()), {"2019-01": [2]})
     with pytest.raises(CorruptLogError, match=r"deltalake cannot read version 1 .* Nothing was removed.*GUIDs"):
         hook.table(TABLE).committer().publish([buffer])
     assert onelake.lake().ids() == [1]

@@ -15,7 +15,7 @@ from airflow_provider_onelake.exceptions import (
     StoreNotFoundError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.storage import remote, stores
+from airflow_provider_onelake.storage import azure, stores
 from tests.support.object_stores import Lake
 from tests.support.proxy import Fault, Proxy, Request, first, outage
 from tests.support.tables import stage, writer_spec
@@ -36,7 +36,8 @@ def far(lake: Lake, proxy: Proxy) -> Lake:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, "PATIENCE", 0.5)
-    monkeypatch.setattr(remote, "SILENCE", 0.5)
+    monkeypatch.setattr(stores, "SILENCE", 0.5)
+    monkeypatch.setattr(azure, "SILENCE", 0.5)
 
 
 @pytest.mark.parametrize("fault", [*BUSY, DROPPED, ANSWER_LOST])

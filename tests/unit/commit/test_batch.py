@@ -10,16 +10,17 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import Mode, RowsOutside
+from airflow_provider_onelake.choices import RowsOutside
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.values import typed_value
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import Overwrite, ReplaceWhere
 from tests.support.tables import OVERWRITE, finished_at, foreign_append, make_table, stage, writer_spec
 
-WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month >= '2019-01' AND month < '2019-03'"}
+WHERE = {"mode": ReplaceWhere("month >= '2019-01' AND month < '2019-03'")}
 
 
 def placed(log: DeltaLog, *buffers: Buffer) -> Batch:
@@ -149,7 +150,7 @@ def test_files_are_sorted_by_typed_value(tmp_path: Path) -> None:
     "terms",
     [
         pytest.param(OVERWRITE, id="overwrite_partitions"),
-        pytest.param({"mode": Mode.REPLACE_WHERE, "replace_where": "p >= '2019-01-01'"}, id="replace_where"),
+        pytest.param({"mode": ReplaceWhere("p >= '2019-01-01'")}, id="replace_where"),
         pytest.param({"covers": "p >= '2019-01-01'"}, id="append that promises where"),
     ],
 )
@@ -167,8 +168,8 @@ def test_an_append_that_promises_nothing_may_spell_as_it_likes(tmp_path: Path) -
 def test_a_number_is_not_compared_with_a_string_column_before_anything_is_staged(log: DeltaLog) -> None:
     foreign_append(log, {"2": [2], "9": [9], "10": [10], "23": [23]})
     with pytest.raises(InvalidWriteError, match=r"month is STRING and 10 is a number, .* write '10'"):
-        stage(log, writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month >= 10"), {"23": [123]})
-    as_text = stage(log, writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month >= '10'"), {"23": [123]})
+        stage(log, writer_spec(mode=ReplaceWhere("month >= 10")), {"23": [123]})
+    as_text = stage(log, writer_spec(mode=ReplaceWhere("month >= '10'")), {"23": [123]})
     assert replaced(placed(log, as_text), "2", "9", "10", "23") == ["2", "9", "10", "23"]
 
 
@@ -190,7 +191,7 @@ def test_what_is_no_value_of_its_type_is_refused_only_where_an_overwrite_touches
     assert nulls.replaces((None,))
     with pytest.raises(InvalidWriteError, match=r"'20190101', which Spark reads as NULL too\. Nothing was published"):
         nulls.replaces(strange)
-    where = {"mode": Mode.REPLACE_WHERE, "replace_where": "p >= '2019-01-01'"}
+    where = {"mode": ReplaceWhere("p >= '2019-01-01'")}
     with pytest.raises(InvalidWriteError, match="nobody knows"):
         placed(log, at(log, "p", "2019-01-01", writer="where", **where)).replaces(strange)
-    assert placed(log, at(log, "p", "2019-01-01", writer="all", mode=Mode.OVERWRITE)).replaces(strange)
+    assert placed(log, at(log, "p", "2019-01-01", writer="all", mode=Overwrite())).replaces(strange)

@@ -7,21 +7,12 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.checks import check_definition, check_no_path_twice, rewritten_file
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
-from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.tables import newest, stage, writer_spec
-
-
-def file(month: str | None, path: str = "a", **fields: Any) -> dict[str, Any]:
-    return {"path": path, "partitionValues": {"month": month}, "dataChange": True, **fields}
-
-
-def winner(*actions: dict[str, Any], **info: Any) -> Commit:
-    return Commit(7, [{"commitInfo": {"timestamp": 1, "operation": "WRITE", **info}}, *actions])
-
+from tests.support.winners import file, winner
 
 # -- compatible definition ---------------------------------------------------------------------------------------------
 
@@ -43,7 +34,7 @@ def test_an_append_only_table_takes_appends_only(log: DeltaLog) -> None:
     changed = attrs.evolve(snapshot, metadata=metadata)
     check_definition(stage(log, writer_spec("a"), {}), changed, "trips")
     with pytest.raises(BufferDoesNotFitError, match="it is append-only now"):
-        check_definition(stage(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS), {}), changed, "trips")
+        check_definition(stage(log, writer_spec("b", mode=OverwritePartitions()), {}), changed, "trips")
 
 
 def test_a_feature_off_the_list_added_since_is_refused(log: DeltaLog) -> None:

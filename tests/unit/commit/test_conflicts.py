@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import (
     Conflict,
@@ -20,22 +19,16 @@ from airflow_provider_onelake.commit.conflicts import (
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.modes import ReplaceWhere
 from tests.support.tables import OVERWRITE, newest, stage, writer_spec
+from tests.support.winners import file, winner
 
-WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 FINISHED = datetime(2019, 1, 1, tzinfo=UTC)
 
 
 def batch(log: DeltaLog, **terms: Any) -> Batch:
     return place([stage(log, writer_spec(**{"fingerprint": "", **terms}), {"2019-01": [1]})], newest(log))
-
-
-def file(month: str | None, path: str = "a", **fields: Any) -> dict[str, Any]:
-    return {"path": path, "partitionValues": {"month": month}, "dataChange": True, **fields}
-
-
-def winner(*actions: dict[str, Any], **info: Any) -> Commit:
-    return Commit(7, [{"commitInfo": {"timestamp": 1, "operation": "WRITE", **info}}, *actions])
 
 
 def found(log: DeltaLog, loser: Batch, *winners: Commit) -> list[Conflict]:

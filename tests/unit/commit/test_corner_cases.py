@@ -10,7 +10,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import Mode, OnRerun, Policy, PublishMode
+from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status, _Publishing
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError
@@ -18,10 +18,11 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.tables import LOAD, append_files, foreign_append, ids, local_log, make_table, stage, writer_spec
 
-TOGETHER = {"mode": Mode.OVERWRITE_PARTITIONS, "publish": PublishMode.TOGETHER}
+TOGETHER = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER}
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_what_came_with_the_version_that_a_writer_read_does_not_disturb_it(log: 
 
 
 def test_only_an_older_generation_of_a_writer_is_its_own_to_replace(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS, generation=2), {"2019-01": [2]})
+    buffer = stage(log, writer_spec(mode=OverwritePartitions(), generation=2), {"2019-01": [2]})
     publishing = _Publishing(Committer(log), [buffer], None, ())
     record = PublishedWriter(
         app_id=buffer.spec.identity.app_id,

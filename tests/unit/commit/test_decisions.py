@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import Mode, Policy, PublishMode
+from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -25,6 +25,7 @@ from airflow_provider_onelake.exceptions import BufferDoesNotFitError, ConflictE
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.storage.clock import milliseconds
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
@@ -48,11 +49,12 @@ THEIRS = Load("test", "other_dag", "load", "2019-01-01T00:00:00+00:00")
 # What a winner puts into the table; it is given the log and when its work was finished, and returns its commit.
 Winner = Callable[[DeltaLog, datetime], Callable[[], object]]
 
+WHERE = ReplaceWhere(f"month = '{HERE}'")
 EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
 POLICIES = pytest.mark.parametrize("policy", list(Policy))
-OVERWRITES = pytest.mark.parametrize("mode", [Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE])
+OVERWRITES = pytest.mark.parametrize("mode", [OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
 # For an overwrite of the whole table, no winner is elsewhere.
-WHOLE_TOO = pytest.mark.parametrize("mode", [Mode.OVERWRITE, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE])
+WHOLE_TOO = pytest.mark.parametrize("mode", [Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
 
 
 def writer_appends(month: str) -> Winner:
@@ -65,7 +67,7 @@ def writer_appends(month: str) -> Winner:
 
 def writer_replaces(month: str) -> Winner:
     def winner(log: DeltaLog, finished: datetime) -> Callable[[], object]:
-        spec = writer_spec("theirs", THEIRS, mode=Mode.OVERWRITE_PARTITIONS)
+        spec = writer_spec("theirs", THEIRS, mode=OverwritePartitions())
         buffer = finished_at(log, stage(log, spec, {month: [20]}), finished)
         return lambda: Committer(through(log.store, log)).publish([buffer])
 
@@ -151,8 +153,6 @@ def contest(
     log = make_table(path)
     foreign_append(log, {HERE: [1], ELSEWHERE: [2]})
     terms: dict[str, Any] = {"mode": mode, "publish": publish}
-    if mode is Mode.REPLACE_WHERE:
-        terms["replace_where"] = f"month = '{HERE}'"
     writers = {"mine": 10} if publish is PublishMode.EACH else {"mine": 10, "mate": 11}
     buffers = [finished_at(log, stage(log, writer_spec(w, **terms), {HERE: [n]}), MINE) for w, n in writers.items()]
     held = LoserHeld(log.store, winner(log, finished))
@@ -187,7 +187,7 @@ def with_mate(publish: PublishMode, *expected: int) -> list[int]:
 
 def without_elsewhere(mode: Mode, expected: list[int]) -> list[int]:
     """The ids expected, without the 2 elsewhere that an overwrite of the whole table replaces too."""
-    return [n for n in expected if not (n == 2 and mode is Mode.OVERWRITE)]
+    return [n for n in expected if not (n == 2 and mode == Overwrite())]
 
 
 # -- append --------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def without_elsewhere(mode: Mode, expected: list[int]) -> list[int]:
 def test_append_rebases(
     tmp_path: Path, publish: PublishMode, policy: Policy, winner: Winner, expected: tuple[int, ...]
 ) -> None:
-    settled = contest(tmp_path, Mode.APPEND, publish, policy, winner, finished=LATER)
+    settled = contest(tmp_path, Append(), publish, policy, winner, finished=LATER)
     assert settled.ids == with_mate(publish, *expected)
     assert settled.decisions() == ""
     if settled.alone is not None:
@@ -352,7 +352,7 @@ def test_overwrite_is_refused_and_names_the_winner_where_the_policy_is_fail(
 
 @POLICIES
 @EACH_OR_TOGETHER
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions(), WHERE], ids=lambda mode: mode.name)
 def test_every_write_is_refused_where_a_winner_added_a_check(
     tmp_path: Path, mode: Mode, publish: PublishMode, policy: Policy
 ) -> None:

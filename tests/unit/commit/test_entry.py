@@ -10,7 +10,6 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake import __version__
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.batch import place
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Outcome, Settled, Settlement
@@ -20,12 +19,13 @@ from airflow_provider_onelake.log.actions import of_kind
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import ReplaceWhere
 from tests.support.tables import OVERWRITE, stage, writer_spec
 from tests.support.vectors import deletion_vector
 
 NOW = datetime(2019, 2, 1, 3, 4, 5, 678000, UTC)
 STAMP = 1_548_990_245_678
-WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 
 
 def entry(log: DeltaLog, *buffers: Buffer, removed: Any = (), yielded: set[Partition] | None = None) -> Entry:

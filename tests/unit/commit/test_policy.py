@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import Mode, Policy
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import Conflict, Effect
 from airflow_provider_onelake.commit.policy import Contest, Settled, settle
@@ -15,6 +15,7 @@ from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.tables import finished_at, stage, writer_spec
 
 MINE = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -29,7 +30,7 @@ LAST_BY_PART, FIRST_BY_PART = Policy.LAST_WRITER_WINS_PER_PARTITION, Policy.FIRS
 @pytest.fixture
 def batch(log: DeltaLog) -> Batch:
     snapshot = log.snapshot()
-    buffer = stage(log, writer_spec("mine", mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [1], "2019-02": [2]})
+    buffer = stage(log, writer_spec("mine", mode=OverwritePartitions()), {"2019-01": [1], "2019-02": [2]})
     return place([finished_at(log, buffer, MINE)], snapshot)
 
 

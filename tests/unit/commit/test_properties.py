@@ -12,7 +12,7 @@ import attrs
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import Mode, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import find_conflicts
 from airflow_provider_onelake.commit.entry import Entry, build_entry
@@ -26,6 +26,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.spec import WriteSpec
 
 # A busy machine is no bug, and a failure must come again.
@@ -58,8 +59,7 @@ def add(path: str, spelling: str | None, **more: Any) -> dict[str, Any]:
 
 
 def buffer(key: str, mode: Mode, files: list[str | None], finished: datetime) -> Buffer:
-    where = "p IN (0, 1)" if mode is Mode.REPLACE_WHERE else None
-    spec = WriteSpec(identity=Load("n", "d", "g", "r").writer(key), attempt=f"a-{key}", mode=mode, replace_where=where)
+    spec = WriteSpec(identity=Load("n", "d", "g", "r").writer(key), attempt=f"a-{key}", mode=mode)
     adds = tuple(add(f"{n}.parquet", spelling) for n, spelling in enumerate(files))
     return Buffer(spec.buffer, spec, 0, "t", METADATA, adds, finished, NOON)
 
@@ -147,12 +147,12 @@ def paths(entry: Entry, kind: str) -> list[str]:
     return [action[kind]["path"] for action in entry.actions if kind in action]
 
 
-overwrites = st.sampled_from([Mode.OVERWRITE, Mode.OVERWRITE_PARTITIONS, Mode.REPLACE_WHERE])
+overwrites = st.sampled_from([Overwrite(), OverwritePartitions(), ReplaceWhere("p IN (0, 1)")])
 settling = st.sampled_from([policy for policy in Policy if policy is not Policy.FAIL])
 
 
 @steady
-@given(buffers(st.just(Mode.APPEND)), logs())
+@given(buffers(st.just(Append())), logs())
 def test_an_append_is_the_same_on_every_snapshot(staged: list[Buffer], winners: list[Commit]) -> None:
     batch = place(staged, SNAPSHOT)
     _, _, there = decide(batch, winners, Policy.FAIL)
@@ -165,7 +165,7 @@ def test_an_append_is_the_same_on_every_snapshot(staged: list[Buffer], winners: 
 @given(st.lists(st.lists(spellings, max_size=3), min_size=1, max_size=3))
 def test_appends_add_up_to_the_same_table_in_whatever_order(rows: list[list[str | None]]) -> None:
     entries = [
-        build_entry(place([buffer(f"w{n}", Mode.APPEND, files, NOON)], SNAPSHOT), SNAPSHOT, [], Settled(), "x", NOON)
+        build_entry(place([buffer(f"w{n}", Append(), files, NOON)], SNAPSHOT), SNAPSHOT, [], Settled(), "x", NOON)
         for n, files in enumerate(rows)
     ]
     tables = {
@@ -315,11 +315,10 @@ def test_an_instant_is_one_partition_in_every_time_zone(instant: datetime, hours
 @given(
     load=st.builds(Load, texts, texts, texts, texts),
     key=texts,
-    mode=st.sampled_from(Mode),
+    mode=st.sampled_from([Append(), Overwrite(), OverwritePartitions()]) | st.builds(ReplaceWhere, texts),
     generation=st.integers(1, 99),
     outside=st.sampled_from(RowsOutside),
     publish=st.sampled_from(PublishMode),
-    predicate=texts,
     covers=st.none() | texts,
     again=st.booleans(),
     fingerprint=st.text(st.characters(exclude_categories=["Cs"])),
@@ -331,7 +330,6 @@ def test_a_spec_is_the_same_after_its_journey_through_json(
     generation: int,
     outside: RowsOutside,
     publish: PublishMode,
-    predicate: str,
     covers: str | None,
     again: bool,
     fingerprint: str,
@@ -341,7 +339,6 @@ def test_a_spec_is_the_same_after_its_journey_through_json(
         attempt="a-1",
         generation=generation,
         mode=mode,
-        replace_where=predicate if mode is Mode.REPLACE_WHERE else None,
         covers=covers,
         rows_outside=outside,
         publish=publish,

@@ -16,7 +16,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import Mode, OnRerun, Policy
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.exceptions import (
@@ -39,6 +39,7 @@ from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
+from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.stores import Store
@@ -60,7 +61,7 @@ from tests.support.tables import (
 )
 from tests.support.vectors import delete_rows, ids_without_deleted
 
-WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
 
 
@@ -462,7 +463,7 @@ def test_what_was_there_when_the_writer_began_is_replaced_without_a_conflict(log
 
 def test_replace_where_removes_its_whole_range_and_adds_what_lies_inside(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3], None: [4]})
-    spec = writer_spec(mode=Mode.REPLACE_WHERE, replace_where="month IN ('2019-01', '2019-02')")
+    spec = writer_spec(mode=ReplaceWhere("month IN ('2019-01', '2019-02')"))
     publication = committer(log).publish([stage(log, spec, {"2019-01": [10], "2019-03": [99]})])
     assert publication.batch is not None
     assert publication.batch.placed[0].rows_outside == 1
@@ -673,7 +674,7 @@ def test_an_overwrite_replaces_an_instant_however_it_is_spelled(tmp_path: Path) 
 def test_an_overwrite_of_the_whole_table_need_not_know_which_partition_a_winner_means(tmp_path: Path) -> None:
     log = by_instant(tmp_path / "t")
     winner = respelled(stage(log, writer_spec("b"), {"b": [1]}), "2019-01-01 12:00:01")
-    late = stage(log, writer_spec("a", mode=Mode.OVERWRITE), {"2019-01-01T12:00:00.000000Z": [2]})
+    late = stage(log, writer_spec("a", mode=Overwrite()), {"2019-01-01T12:00:00.000000Z": [2]})
     committer(log).publish([winner])
     publication = committer(log).publish([late], Policy.FIRST_WRITER_WINS)
     assert [settlement.outcome for settlement in publication.settlements] == ["set_aside"]
@@ -858,7 +859,7 @@ def test_a_writer_that_began_before_others_committed_publishes_on_top_of_them(lo
 
 
 @pytest.mark.parametrize("versions", [1, 2, 3], ids=["fewer versions", "as many", "more"])
-@pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE])
+@pytest.mark.parametrize("mode", [Append(), Overwrite()], ids=lambda mode: mode.name)
 def test_nothing_is_published_into_a_table_that_was_made_again_while_a_writer_staged(
     tmp_path: Path, versions: int, mode: Mode
 ) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import Mode, Policy, PublishMode
+from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, write_marker
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.stores import LoserHeld, PassingOn, through
@@ -28,7 +29,7 @@ from tests.support.tables import (
     writer_spec,
 )
 
-OVERWRITE: dict[str, Any] = {"mode": Mode.OVERWRITE_PARTITIONS}
+OVERWRITE: dict[str, Any] = {"mode": OverwritePartitions()}
 BASE = datetime.now(UTC) - timedelta(hours=5)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import _Reconciliation, check_committed, reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -31,6 +31,7 @@ from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_marker, write_marker
 from airflow_provider_onelake.staging.layout import CLOSED
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
@@ -611,7 +612,7 @@ def test_a_damaged_buffer_is_a_missing_writer_with_the_reason(log: DeltaLog, ver
 
 @pytest.mark.parametrize("timestamp", ["2019-01-01T00:00:00Z", 10**17, {}, None])
 def test_a_winner_whose_time_cannot_be_read_has_the_stores(log: DeltaLog, timestamp: Any) -> None:
-    mine = staged(log, "a", 1, mode=Mode.OVERWRITE_PARTITIONS)
+    mine = staged(log, "a", 1, mode=OverwritePartitions())
     foreign_append(log, {"2019-01": [7]}, timestamp=timestamp)
     assert mine.read_version == 0
     assert statuses(settle(log, "a")) == {"a": "published"}

@@ -11,11 +11,12 @@ import attrs
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_onelake.choices import Mode, OnRerun, Policy
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import LoserHeld, through
@@ -57,11 +58,11 @@ def live_ids(log: DeltaLog) -> list[int]:
 def test_a_partition_of_a_strange_year_is_left_alone_or_replaced_like_any_other(tmp_path: Path, strange: str) -> None:
     log = make_table(tmp_path / "t", SCHEMA.replace('"string"', '"date"'))
     foreign_append(log, {strange: [1], "2019-01-01": [2], None: [3]})
-    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS), {"2019-01-01": [10]})
+    buffer = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01-01": [10]})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert live_ids(log) == [1, 3, 10]
     where = f"month <= DATE '{strange}' AND month >= DATE '{strange}'"
-    buffer = stage(log, writer_spec("where", mode=Mode.REPLACE_WHERE, replace_where=where), {strange: [20, 21]})
+    buffer = stage(log, writer_spec("where", mode=ReplaceWhere(where)), {strange: [20, 21]})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert live_ids(log) == [3, 10, 20, 21]
 
@@ -71,7 +72,7 @@ def test_a_partition_of_a_strange_year_is_left_alone_or_replaced_like_any_other(
 
 def test_an_overwrite_replaces_the_whole_table(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1], "2019-02": [2], None: [3]})
-    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE), {"2019-03": [10]})
+    buffer = stage(log, writer_spec(mode=Overwrite()), {"2019-03": [10]})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert table_ids(log) == [10]
     commit = log.commits_since(1)[0]
@@ -84,17 +85,17 @@ def test_an_overwrite_without_rows_empties_the_table_only_where_that_is_allowed(
     log: DeltaLog, allow_empty: bool, left: list[int]
 ) -> None:
     foreign_append(log, {"2019-01": [1]})
-    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE, allow_empty=allow_empty), {})
+    buffer = stage(log, writer_spec(mode=Overwrite(), allow_empty=allow_empty), {})
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert table_ids(log) == left
 
 
 def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", partition_by=())
-    first = stage(log, writer_spec("first", attrs.evolve(LOAD, run="before"), mode=Mode.OVERWRITE), {None: [1]})
+    first = stage(log, writer_spec("first", attrs.evolve(LOAD, run="before"), mode=Overwrite()), {None: [1]})
     committer(log).publish([first])
-    late = stage(log, writer_spec("late", mode=Mode.OVERWRITE), {None: [2]})
-    winner = stage(log, writer_spec("winner", mode=Mode.OVERWRITE), {None: [3]})
+    late = stage(log, writer_spec("late", mode=Overwrite()), {None: [2]})
+    winner = stage(log, writer_spec("winner", mode=Overwrite()), {None: [3]})
     held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
     assert committer(log, held).publish([late]).status is Status.CONFLICTED
     assert table_ids(log) == [3]
@@ -105,7 +106,7 @@ def test_an_overwrite_of_a_table_without_partitions(tmp_path: Path) -> None:
 
 def test_a_winner_anywhere_is_a_conflict_for_an_overwrite(log: DeltaLog) -> None:
     foreign_append(log, {"2019-01": [1]})
-    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE), {"2019-03": [10]})
+    buffer = stage(log, writer_spec(mode=Overwrite()), {"2019-03": [10]})
     foreign_append(log, {"2019-07": [2]})
     assert committer(log).publish([buffer]).status is Status.CONFLICTED
     landed_at(log, 2, buffer.finished - timedelta(seconds=1))
@@ -116,7 +117,7 @@ def test_a_winner_anywhere_is_a_conflict_for_an_overwrite(log: DeltaLog) -> None
 def test_modes_by_partition_are_refused_without_partitions_and_name_overwrite(tmp_path: Path) -> None:
     log = make_table(tmp_path / "t", partition_by=())
     with pytest.raises(InvalidWriteError, match="the mode overwrite replaces a whole table"):
-        prepare(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS))
+        prepare(log, writer_spec(mode=OverwritePartitions()))
 
 
 # -- take back whole ---------------------------------------------------------------------------------------------------

@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import Mode, Policy, PublishMode
+from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Reuse, Stage, complete, prepare
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import LOAD, append_files, foreign_append, foreign_commit, ids, make_table, stage, writer_spec
 
 READS = json.dumps({"onelake": {"reads_target": True}})
-MODES = pytest.mark.parametrize("mode", [Mode.APPEND, Mode.OVERWRITE, Mode.OVERWRITE_PARTITIONS])
+MODES = pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions()], ids=lambda mode: mode.name)
 
 
 @pytest.fixture
@@ -82,8 +83,8 @@ def test_what_changes_no_rows_is_no_conflict(log: DeltaLog, mode: Mode) -> None:
 
 
 def test_an_older_generation_of_the_same_writer_counts_too(log: DeltaLog) -> None:
-    first = stage(log, writer_spec(mode=Mode.OVERWRITE), {"2019-01": [5]})
-    again = stage_reading(log, mode=Mode.OVERWRITE, generation=2)
+    first = stage(log, writer_spec(mode=Overwrite()), {"2019-01": [5]})
+    again = stage_reading(log, mode=Overwrite(), generation=2)
     Committer(log).publish([first])
     assert Committer(log).publish([again]).status is Status.CONFLICTED
 

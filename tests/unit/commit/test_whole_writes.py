@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_onelake.choices import Mode, OnRerun, Policy
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -24,6 +24,7 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
 from tests.support.stores import through
 from tests.support.tables import (
     LOAD,
@@ -38,9 +39,9 @@ from tests.support.tables import (
     writer_spec,
 )
 
-PARTITIONS = {"mode": Mode.OVERWRITE_PARTITIONS}
-TABLE = {"mode": Mode.OVERWRITE}
-WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month >= 'p1'"}
+PARTITIONS = {"mode": OverwritePartitions()}
+TABLE = {"mode": Overwrite()}
+WHERE = {"mode": ReplaceWhere("month >= 'p1'")}
 OTHER = attrs.evolve(LOAD, dag="another")
 Winner = Callable[[DeltaLog], object]
 
@@ -212,7 +213,7 @@ def test_per_partition_a_write_may_be_seen_in_one_partition_and_not_in_another(l
 
 @pytest.mark.parametrize("policy", [*Policy])
 def test_a_write_that_left_a_partition_to_others_has_not_replaced_it(log: DeltaLog, policy: Policy) -> None:
-    both = writer_spec("left it", OTHER, mode=Mode.REPLACE_WHERE, replace_where="month >= 'p1'")
+    both = writer_spec("left it", OTHER, mode=ReplaceWhere("month >= 'p1'"))
     yields = stage(log, both, {"p1": [10], "p2": [11]})
     DeltaTable(log.table).delete("month = 'p1'")
     mine = stage(log, writer_spec("a", **PARTITIONS), {"p1": [30]})

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from airflow_provider_onelake.storage.addresses import resolve_table
-from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.s3 import S3Credentials
 from airflow_provider_onelake.storage.spark import spark_access
 from include.local.jars import SetUpError
 from include.local.settings import REPOSITORY

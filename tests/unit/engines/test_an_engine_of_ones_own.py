@@ -109,9 +109,10 @@ def test_its_jobs_die_with_the_task_unless_it_says_otherwise() -> None:
     context = context_of(write)
     write.execute(context)
     assert write.execute(context)["status"] == "skipped"
-    assert write.left_at_work("owner", StageJob.doing) == []
-    write.wait_for_job("a1", StageJob.doing)
-    write.kill_job("a1", StageJob.doing)
+    table = write.hook.table("Tables/trips")
+    assert write.spark.left_at_work(table, "owner", StageJob.doing) == []
+    write.spark.wait_for_job(table, "a1", StageJob.doing)
+    write.spark.kill_job(table, "a1", StageJob.doing)
 
 
 def test_a_function_is_not_for_it_unless_it_says_so() -> None:

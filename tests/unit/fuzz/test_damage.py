@@ -22,7 +22,6 @@ import pytest
 from deltalake import DeltaTable
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import OneLakeError
@@ -33,6 +32,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import read_buffer, set_aside
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.triggers.feed import LogFeed
@@ -83,7 +83,7 @@ def build(path: Path, form: str) -> World:
     gone = next(iter(log.live_files(lambda add: add["partitionValues"]["month"] is None, 3)))
     foreign_commit(log, [{"commitInfo": {"operation": "DELETE"}}, {"remove": {**gone, "deletionTimestamp": 1}}])
     checkpoint(path, form)
-    Committer(log).publish([stage(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS), {"2019-02": [6]})])
+    Committer(log).publish([stage(log, writer_spec("b", mode=OverwritePartitions()), {"2019-02": [6]})])
     foreign_append(log, {"2019-03": [7]})
     waiting = stage(log, writer_spec("c", attempt=ATTEMPT), {"2019-01": [8], "2019-04": [9]})
     set_aside(log.store, stage(log, writer_spec("d"), {"2019-01": [10]}).path, "a person does not want it")

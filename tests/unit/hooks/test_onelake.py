@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_onelake.exceptions import AddressError, InvalidWriteError, ObjectExistsError
 from airflow_provider_onelake.get_provider_info import get_provider_info
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.storage.credentials import AZURE_SIGN_INS
+from airflow_provider_onelake.storage.azure import AZURE_SIGN_INS
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.contexts import connect
 

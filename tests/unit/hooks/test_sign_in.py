@@ -10,7 +10,11 @@ from airflow.sdk import Connection
 
 from airflow_provider_onelake.exceptions import CredentialsError
 from airflow_provider_onelake.hooks.sign_in import credentials_of
-from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.kinds import KINDS
+from airflow_provider_onelake.storage.s3 import S3Credentials
+
+KIND = {kind.name: kind for kind in KINDS}
 
 
 def connection(login: str | None = None, password: str | None = None, **extra: Any) -> Connection:
@@ -38,7 +42,7 @@ def connection(login: str | None = None, password: str | None = None, **extra: A
     ids=["nothing", "key", "profile", "everything", "flags", "empty flag"],
 )
 def test_s3(given: Connection, expected: S3Credentials) -> None:
-    assert credentials_of(given, "s3") == expected
+    assert credentials_of(given, KIND["s3"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,8 +64,8 @@ def test_s3(given: Connection, expected: S3Credentials) -> None:
     ids=["nothing", "account key", "service principal", "token", "managed identity", "another cloud"],
 )
 @pytest.mark.parametrize("kind", ["onelake", "adls"])
-def test_azure(given: Connection, expected: AzureCredentials, kind: Any) -> None:
-    assert credentials_of(given, kind) == expected
+def test_azure(given: Connection, expected: AzureCredentials, kind: str) -> None:
+    assert credentials_of(given, KIND[kind]) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,10 +80,10 @@ def test_azure(given: Connection, expected: AzureCredentials, kind: Any) -> None
     ],
     ids=["half a principal", "needless secret", "unknown way", "azure for s3", "half a key", "no flag"],
 )
-def test_what_cannot_work_is_refused_before_anything_is_asked(given: Connection, kind: Any, message: str) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_asked(given: Connection, kind: str, message: str) -> None:
     with pytest.raises(CredentialsError, match=message):
-        credentials_of(given, kind)
+        credentials_of(given, KIND[kind])
 
 
 def test_a_local_disk_is_not_signed_in_to() -> None:
-    assert credentials_of(connection("A", "B"), "local") is None
+    assert credentials_of(connection("A", "B"), KIND["local"]) is None

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.tables import foreign_append, foreign_commit, ids, make_table, stage, writer_spec
 from tests.support.vectors import delete_rows, ids_without_deleted
 
@@ -150,7 +150,7 @@ def test_nothing_is_removed_where_the_cross_check_disagrees(tmp_path: Path) -> N
     other = make_table(tmp_path / "other")
     for table in (log, other):
         foreign_append(table, {"2019-01": [1]})
-    buffer = stage(log, writer_spec(mode=Mode.OVERWRITE_PARTITIONS), {"2019-01": [2]})
+    buffer = stage(log, writer_spec(mode=OverwritePartitions()), {"2019-01": [2]})
     with pytest.raises(CorruptLogError, match="Nothing was removed"):
         Committer(log, cross_check=deltalake_cross_check(other.table)).publish([buffer])
     assert ids(tmp_path / "t") == [1]

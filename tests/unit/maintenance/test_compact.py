@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import Mode
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Transactions
@@ -21,6 +20,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.compact import POLITE, Publication, Status, publish_rewrite
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from airflow_provider_onelake.staging.buffers import read_marker
+from airflow_provider_onelake.staging.modes import ReplaceWhere
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
@@ -373,7 +373,7 @@ def test_a_marker_that_cannot_be_written_changes_nothing(log: DeltaLog) -> None:
 
 
 def replacing(writer: str, **terms: Any) -> Any:
-    return writer_spec(writer, mode=Mode.REPLACE_WHERE, replace_where="month = '2019-01'", **terms)
+    return writer_spec(writer, mode=ReplaceWhere("month = '2019-01'"), **terms)
 
 
 def test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read(log: DeltaLog) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import Mode, OnMissingWriter, OnRerun, Policy, PublishMode
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import BufferInvalidError
@@ -21,6 +21,7 @@ from airflow_provider_onelake.staging.buffers import write_marker
 from airflow_provider_onelake.staging.claims import claim
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import CLOSED
+from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.clocks import HeldClock
@@ -39,7 +40,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 
 def replacing(writer: str = "w", load: Load = LOAD, **terms: object) -> WriteSpec:
-    return writer_spec(writer, load, mode=Mode.REPLACE_WHERE, replace_where="month = '2019-01'", **terms)
+    return writer_spec(writer, load, mode=ReplaceWhere("month = '2019-01'"), **terms)
 
 
 def file(path: str, month: str = "2019-01") -> dict[str, Any]:
@@ -73,19 +74,19 @@ def test_a_replacing_writer_needs_what_came_after_it_read(log: DeltaLog, complet
 
 def test_a_replacing_writer_needs_only_what_it_may_replace(log: DeltaLog) -> None:
     prepare(log, replacing("a"))
-    prepare(log, writer_spec("b", mode=Mode.OVERWRITE_PARTITIONS, covers="month = '2019-02'"))
+    prepare(log, writer_spec("b", mode=OverwritePartitions(), covers="month = '2019-02'"))
     foreign_append(log, {"2019-01": [3], "2019-02": [4], "2019-03": [5]})
     assert {left.partition for left in planned(log).left_out if "in flight" in left.reason} == {
         "month=2019-01",
         "month=2019-02",
     }
-    prepare(log, writer_spec("c", mode=Mode.OVERWRITE_PARTITIONS))
+    prepare(log, writer_spec("c", mode=OverwritePartitions()))
     foreign_append(log, {"2019-03": [6]})
     assert any(left.partition == "month=2019-03" and "in flight" in left.reason for left in planned(log).left_out)
 
 
 def test_a_replacing_writer_does_not_need_what_came_with_the_version_it_read(log: DeltaLog) -> None:
-    prepare(log, writer_spec("earlier", mode=Mode.REPLACE_WHERE, replace_where="month = '2019-02'"))
+    prepare(log, writer_spec("earlier", mode=ReplaceWhere("month = '2019-02'")))
     read = foreign_append(log, {"2019-01": [2]})
     prepare(log, replacing())
     found, commit = look(log), log.commit(read)
@@ -131,9 +132,9 @@ def test_a_claim_that_does_not_name_a_writer_is_damaged(log: DeltaLog, said: dic
 
 def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_closed(log: DeltaLog) -> None:
     for writer, month in (("w", "2019-01"), ("mate", "2019-02")):
-        Committer(log).publish([stage(log, writer_spec(writer, mode=Mode.OVERWRITE_PARTITIONS), {month: [2]})])
+        Committer(log).publish([stage(log, writer_spec(writer, mode=OverwritePartitions()), {month: [2]})])
     assert look(log).loads == frozenset()
-    claim(log, writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS, generation=2))
+    claim(log, writer_spec("w", mode=OverwritePartitions(), generation=2))
     assert look(log).loads == {LOAD.id}
     # Also where the marker was written late, after the rerun's claim.
     for marker in Path(log.table, LOAD.writer("w").directory).rglob(CLOSED):
@@ -142,7 +143,7 @@ def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_is_c
 
 
 def test_a_rerun_that_has_only_claimed_is_in_flight_though_its_older_buffer_was_cleaned_up(log: DeltaLog) -> None:
-    spec = writer_spec("w", mode=Mode.OVERWRITE_PARTITIONS)
+    spec = writer_spec("w", mode=OverwritePartitions())
     path = stage(log, spec, {"2019-01": [2]}).path
     write_marker(log.store, path, {"reason": "by hand"})
     for version in (1, 0):
@@ -248,7 +249,7 @@ def test_a_strangers_directory_is_passed_over(log: DeltaLog) -> None:
 
 def test_a_missing_writer_can_be_healed_after_a_compaction(log: DeltaLog) -> None:
     """Its colleagues' rows must still be known as theirs, or the whole load would have to run again."""
-    terms = {"mode": Mode.OVERWRITE_PARTITIONS, "publish": PublishMode.TOGETHER, "covers": "month = '2019-01'"}
+    terms = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER, "covers": "month = '2019-01'"}
     for key, row in (("a", 2), ("b", 3)):
         stage(log, writer_spec(key, **terms), {"2019-01": [row]})
     prepare(log, writer_spec("c", **terms))  # and its Spark job fails

@@ -9,11 +9,12 @@ import pytest
 from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_provider_onelake.choices import CHOICES
 from airflow_provider_onelake.commit.create import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.operators._terms import check_rendered
+from airflow_provider_onelake.operators._terms import check_choice, check_rendered
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -64,6 +65,14 @@ def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, An
 )
 def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
     write(**arguments)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_an_unknown_choice_is_refused_with_what_is_allowed(name: str) -> None:
+    for member in CHOICES[name]:
+        check_choice(name, member.value)
+    with pytest.raises(InvalidWriteError, match=f"{name}='upsert' is unknown.*{', '.join(CHOICES[name])}"):
+        check_choice(name, "upsert")
 
 
 def test_the_value_of_a_template_is_checked_before_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

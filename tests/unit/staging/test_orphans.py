@@ -6,11 +6,12 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import Mode, OnRerun, Policy
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import OrphanWriterError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import markers
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.orphans import check_no_orphans, doubled, is_new_beside_others, orphans
 from tests.support.tables import LOAD, foreign_append, stage, writer_spec
 
@@ -58,7 +59,7 @@ def test_one_whose_rows_were_compacted_is_one_until_they_are_deleted(log: DeltaL
         pytest.param({}, True, True, id="append"),
         pytest.param({}, False, False, id="not all keys are known"),
         pytest.param({"on_rerun": OnRerun.APPEND}, True, False, id="rows may be there twice"),
-        pytest.param({"mode": Mode.OVERWRITE_PARTITIONS}, True, False, id="overwrite"),
+        pytest.param({"mode": OverwritePartitions()}, True, False, id="overwrite"),
     ],
 )
 def test_only_an_append_that_may_double_rows_is_refused(
@@ -85,7 +86,7 @@ def test_a_writer_that_has_published_itself_is_no_new_name(log: DeltaLog) -> Non
 
 @pytest.mark.parametrize(
     ("terms", "error"),
-    [({}, True), ({"on_rerun": OnRerun.APPEND}, False), ({"mode": Mode.OVERWRITE_PARTITIONS}, False)],
+    [({}, True), ({"on_rerun": OnRerun.APPEND}, False), ({"mode": OverwritePartitions()}, False)],
 )
 def test_reconcile_names_who_appended_beside_an_orphan_for_the_first_time(
     log: DeltaLog, terms: dict[str, object], error: bool

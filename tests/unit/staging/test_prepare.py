@@ -14,7 +14,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import Mode, OnRerun, PublishMode
+from airflow_provider_onelake.choices import OnRerun, PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
@@ -35,6 +35,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_aside, write_marker
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.layout import CLOSED, WriterDirectory
+from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
@@ -54,7 +55,7 @@ from tests.support.tables import (
     writer_spec,
 )
 
-WHERE = {"mode": Mode.REPLACE_WHERE, "replace_where": "month = '2019-01'"}
+WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 
 
 def published(log: DeltaLog, *, rows: dict[str | None, list[int]] | None = None, **terms: Any) -> Buffer:
@@ -118,7 +119,7 @@ def test_an_unpartitioned_table_takes_no_overwrite_of_partitions(tmp_path: Path)
     assert isinstance(prepare(log, writer_spec()), Stage)
 
 
-@pytest.mark.parametrize("terms", [{**WHERE, "replace_where": "id = 1"}, {"covers": "id = 1"}])
+@pytest.mark.parametrize("terms", [{"mode": ReplaceWhere("id = 1")}, {"covers": "id = 1"}])
 def test_a_predicate_on_a_column_that_is_no_partition_column_is_refused(log: DeltaLog, terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError, match="'id' is no partition column"):
         prepare(log, writer_spec(**terms))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.exceptions import CredentialsError
-from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.s3 import S3Credentials
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.exceptions import AccessDeniedError, CredentialsError, StoreUnavailableError
-from airflow_provider_onelake.storage import sign_in
+from airflow_provider_onelake.storage import azure
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.credentials import AzureCredentials, S3Credentials
-from airflow_provider_onelake.storage.sign_in import SCOPE, azure_provider, deltalake_options, s3_provider
-from airflow_provider_onelake.storage.stores import open_store
+from airflow_provider_onelake.storage.azure import SCOPE, AzureCredentials, azure_provider
+from airflow_provider_onelake.storage.s3 import S3Credentials, s3_provider
+from airflow_provider_onelake.storage.stores import deltalake_options, open_store
 
 ONELAKE = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/t")
 ADLS = TableAddress.parse("abfss://raw@lake.dfs.core.windows.net/t")
@@ -81,7 +81,7 @@ class Identity:
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> Identity:
     made = Identity()
-    monkeypatch.setattr(sign_in, "_identity", lambda credentials: made)
+    monkeypatch.setattr(azure, "_identity", lambda credentials: made)
     return made
 
 
@@ -202,7 +202,7 @@ def test_what_azure_identity_makes_of_an_answer(
         if by_machine
         else identity.ClientSecretCredential("t", "c", "s", **given)
     )
-    monkeypatch.setattr(sign_in, "_identity", lambda credentials: real)
+    monkeypatch.setattr(azure, "_identity", lambda credentials: real)
     with pytest.raises(raised):
         open_store(
             ONELAKE, AzureCredentials(sign_in="managed_identity") if by_machine else AzureCredentials(**PRINCIPAL)
@@ -235,13 +235,13 @@ def test_an_identity_that_answered_before_is_only_silent(identity: Identity, lis
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_each_way_to_sign_in_is_azure_identitys(given: dict[str, Any], name: str) -> None:
-    assert type(sign_in._identity(AzureCredentials(**given))).__name__ == name
+    assert type(azure._identity(AzureCredentials(**given))).__name__ == name
 
 
 def test_a_workload_identity_takes_what_the_cluster_gives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AZURE_CLIENT_ID", "c")
-    made = sign_in._identity(AzureCredentials(sign_in="workload_identity", tenant_id="tenant"))
+    made = azure._identity(AzureCredentials(sign_in="workload_identity", tenant_id="tenant"))
     assert type(made).__name__ == "WorkloadIdentityCredential"
 
 
@@ -347,7 +347,7 @@ def test_credentials_of_another_kind_of_store_are_refused() -> None:
 @pytest.mark.parametrize(("extra", "missing"), [("s3", "boto3"), ("azure", "azure")])
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, extra: str, missing: str) -> None:
     monkeypatch.setitem(__import__("sys").modules, missing, None)
-    sign_in._identity.cache_clear()
+    azure._identity.cache_clear()
     with pytest.raises(CredentialsError, match=rf"airflow-provider-onelake\[{extra}\]"):
         s3_provider(S3Credentials(profile="p")) if extra == "s3" else azure_provider(AzureCredentials(**PRINCIPAL))
 

@@ -9,8 +9,10 @@ import pytest
 
 from airflow_provider_onelake.exceptions import CredentialsError, UnsupportedStoreError
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.credentials import AzureCredentials, Credentials, S3Credentials
-from airflow_provider_onelake.storage.spark import AZURE_PACKAGES, S3_PACKAGES, SparkAccess, spark_access
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.credentials import Credentials
+from airflow_provider_onelake.storage.s3 import S3Credentials
+from airflow_provider_onelake.storage.spark import SparkAccess, spark_access
 
 S3 = TableAddress.parse("s3://lake/t")
 ONELAKE = TableAddress.parse("onelake://taxi/raw.Lakehouse/Tables/t")
@@ -56,7 +58,7 @@ def test_a_bucket_has_settings_of_its_own() -> None:
         "spark.jars.excludes": "software.amazon.awssdk:bundle",
     }
     assert access.environment == {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "B", "AWS_REGION": "eu-north-1"}
-    assert access.packages == S3_PACKAGES
+    assert access.packages == S3.kind.packages
 
 
 def test_a_role_is_assumed_by_spark_itself() -> None:
@@ -79,7 +81,7 @@ def test_an_account_key_is_looked_up_in_the_environment_by_hadoop() -> None:
         f"{ACCOUNT}key.lake.dfs.core.windows.net": "${env.AZURE_STORAGE_ACCOUNT_KEY}",
     }
     assert access.environment == {"AZURE_STORAGE_ACCOUNT_KEY": "k"}
-    assert access.packages == AZURE_PACKAGES
+    assert access.packages == ADLS.kind.packages
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
     SparkUnavailableError,
 )
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.credentials import S3Credentials
+from airflow_provider_onelake.storage.s3 import S3Credentials
 from airflow_provider_onelake.storage.spark import spark_access
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.cluster_mode import DRIVER, ERROR, RESULT, Master, rest_server, says, spool, submitted

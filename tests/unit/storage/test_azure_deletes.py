@@ -14,10 +14,9 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
     StoreUnavailableError,
 )
-from airflow_provider_onelake.storage.credentials import AzureCredentials
-from airflow_provider_onelake.storage.deletes import BlobDeletes
+from airflow_provider_onelake.storage.azure import AzureCredentials
+from airflow_provider_onelake.storage.azure_deletes import BlobDeletes
 from airflow_provider_onelake.storage.errors import SIGN_IN_REFUSED, SIGN_IN_UNANSWERED, SignInError
-from airflow_provider_onelake.storage.remote import open_remote
 from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, TOKEN, Asked, OneLake, RefusalError
 
@@ -138,4 +137,5 @@ def test_an_account_key_leaves_deletes_to_obstore() -> None:
     ):
         for root in (BY_GUIDS, "abfss://lake@acct.dfs.core.windows.net/raw"):
             lake = Lake("azure", root, credentials)
-            assert (open_remote(lake.address(), credentials, 1)[2] is not None) is expected
+            address = lake.address()
+            assert (address.kind.deletes(address, credentials, 1) is not None) is expected

@@ -1,0 +1,158 @@
+"""What a kind of store knows of itself, and which kinds there are.
+
+All that holds for one kind of store only is in one class, in a module of its own: ``local``, ``s3``, ``gcs``, ``azure``
+and ``onelake``. Everybody else asks the kind of an address, and never compares kinds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import quote
+
+from airflow_provider_onelake.exceptions import UnsupportedStoreError
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.storage.addresses import Spelling, TableAddress
+    from airflow_provider_onelake.storage.credentials import Credentials, Fields
+    from airflow_provider_onelake.storage.errors import Doing
+    from airflow_provider_onelake.storage.spark import SparkAccess
+    from airflow_provider_onelake.storage.stores import Store
+
+
+class StoreKind(ABC):
+    """A kind of store. What has a default here need not be known of a new kind."""
+
+    name: ClassVar[str]
+    """What the address of an asset calls it; no other kind has this name."""
+    title: ClassVar[str] = ""
+    """What people call it; empty for a kind that this version does not write to."""
+    schemes: ClassVar[tuple[str, ...]]
+    """The schemes of addresses that :meth:`parse` is asked about; an empty one stands for a path with a slash first."""
+    spark_scheme: ClassVar[str | None] = None
+    """The scheme by which Spark knows it. Default: the first of ``schemes``."""
+    forms: ClassVar[tuple[str, ...]]
+    """How its addresses are spelled, for messages."""
+    hints: ClassVar[Mapping[str, str]] = {}
+    """What to write in place of a scheme that is not taken."""
+    asset_scheme: ClassVar[str | None] = None
+    """The scheme of its assets' URIs, if it has one of its own. Else they begin with ``delta://<name>/``."""
+    any_parent: ClassVar[bool] = False
+    """Whether the directories above a table may have any name, even that of a hidden one."""
+    unsafe_log_stores: ClassVar[Mapping[str, str]] = {}
+    """Delta's log stores that let two commits of one version succeed here, and how that was seen."""
+    logs_spark_commits: ClassVar[bool] = False
+    """Whether Spark's own commit is safe with several drivers (protocol: no Spark commit to the shared log)."""
+    packages: ClassVar[tuple[str, ...]] = ()
+    """Maven coordinates of the file system by which Spark reaches it."""
+    missing_file_system: ClassVar[str] = r"(?!)"
+    """A pattern of what a Spark without the packages says."""
+
+    @abstractmethod
+    def parse(self, spelled: Spelling) -> TableAddress | None:
+        """Bring an address into its normal form.
+
+        :returns: the address; ``None`` if it is of another kind with the same scheme.
+        :raises AddressError: the address is malformed.
+        """
+
+    def check_table(self, text: str, address: TableAddress) -> None:  # noqa: B027 - by default, nothing is refused
+        """Refuse an address at which no table can lie. Default: each one is taken.
+
+        :param text: the address as it was written.
+        :raises AddressError: no table can lie there.
+        """
+
+    def check_root(self, text: str, address: TableAddress) -> None:  # noqa: B027 - by default, nothing is refused
+        """Refuse an address at which no lakehouse can lie. Default: each one is taken.
+
+        :param text: the address as it was written.
+        :raises AddressError: no lakehouse can lie there.
+        """
+
+    def check_inside(self, text: str, address: TableAddress, root: TableAddress) -> None:  # noqa: B027 - by default, nothing is refused
+        """Refuse a table that only seems to lie in a lakehouse. Default: the paths are enough to know.
+
+        :param text: the table as it was written.
+        :raises AddressError: the table lies outside.
+        """
+
+    def check_is_there(self, root: TableAddress) -> None:  # noqa: B027 - by default, nothing is refused
+        """Refuse a lakehouse that :meth:`open` would make, as nobody could tell that its address is wrong.
+
+        :raises OneLakeError: there is no such lakehouse.
+        """
+
+    def is_other_spelling(self, address: TableAddress, other: TableAddress) -> bool:
+        """Say whether two addresses may be one place, as one is spelled with names and the other with GUIDs."""
+        return False
+
+    def spark_uri(self, address: TableAddress) -> str:
+        """Return the address as Spark takes it. Hadoop paths are not percent-encoded.
+
+        :raises AddressError: Spark cannot reach the table by this address.
+        """
+        return f"{self.spark_scheme or self.schemes[0]}://{address.authority}/{address.path}".rstrip("/")
+
+    def deltalake_uri(self, address: TableAddress) -> str:
+        """Return the address as the deltalake library takes it."""
+        return f"{self.schemes[0]}://{address.authority}/{quote(address.path)}".rstrip("/")
+
+    def text(self, address: TableAddress) -> str:
+        """Return the shortest spelling that :meth:`parse` takes back."""
+        return self.deltalake_uri(address)
+
+    def asset_address(self, path: str) -> str:
+        """Return the address that follows ``delta://<name of the kind>`` in the URI of an asset.
+
+        :param path: decoded, with a slash in front.
+        """
+        return f"{self.schemes[0]}:/{path}"
+
+    def credentials_of(self, fields: Fields) -> Credentials | None:
+        """Read how a connection signs in. Default: the store needs no sign-in.
+
+        :raises CredentialsError: incomplete or contradictory.
+        """
+        return None
+
+    def open(self, address: TableAddress, credentials: Credentials | None, patience: float) -> Store:
+        """Open a store, see :func:`~airflow_provider_onelake.storage.stores.open_store`."""
+        raise self._unsupported(address)
+
+    def for_deltalake(self, address: TableAddress, credentials: Credentials | None, patience: float) -> dict[str, str]:
+        """Return options, see :func:`~airflow_provider_onelake.storage.stores.deltalake_options`."""
+        raise self._unsupported(address)
+
+    def for_spark(self, address: TableAddress, credentials: Credentials | None, patience: float) -> SparkAccess:
+        """Return what Spark needs, see :func:`~airflow_provider_onelake.storage.spark.spark_access`."""
+        raise self._unsupported(address)
+
+    def table_page(self, address: TableAddress, region: str | None) -> str | None:
+        """Return the address of a table's page in the store's console; ``None`` if the address does not lead there."""
+        return None
+
+    def commit_page(self, address: TableAddress, entry: str, region: str | None) -> str | None:
+        """Return the address of the page of an entry of the log; ``None`` if the address does not lead there."""
+        return None
+
+    def right_to(self, doing: Doing) -> str:
+        """Name the right that an operation needs, as the store's owner knows it."""
+        return f"the right to {doing}"
+
+    def _unsupported(self, address: TableAddress) -> UnsupportedStoreError:
+        *others, last = (kind.title for kind in KINDS if kind.title)
+        return UnsupportedStoreError(
+            f"{address} is on {self.name}; this version writes to {', '.join(others)} and {last}. Use an address of "
+            "one of them."
+        )
+
+
+KINDS: list[StoreKind] = []
+"""All kinds of stores, in the order in which they are asked whether an address is theirs."""
+
+
+def register(kind: StoreKind) -> None:
+    """Add a kind of store. It is asked before those that were added earlier."""
+    KINDS.insert(0, kind)

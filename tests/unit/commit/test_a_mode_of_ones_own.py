@@ -1,0 +1,142 @@
+"""A mode is one class: this one is known to no other module, and the whole road takes it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.reconcile import reconcile
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.staging.buffers import read_buffer
+from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, mode_of
+from airflow_provider_onelake.staging.prepare import Reuse, Skip, prepare
+from airflow_provider_onelake.staging.spec import OnRerun
+from airflow_provider_onelake.storage.stores import Store
+from tests.support.stores import LoserHeld, through
+from tests.support.tables import (
+    LOAD,
+    finished_at,
+    foreign_append,
+    ids,
+    make_table,
+    newest,
+    stage,
+    writer_spec,
+)
+
+
+@attrs.frozen
+class ReplaceSince(Mode):
+    """Replaces a month and all that come after it.
+
+    :param since: the month.
+    """
+
+    name = "replace_since"
+    by_partition = True
+
+    since: str
+
+    @property
+    def bounds(self) -> str:
+        return f"month >= '{self.since}'"
+
+
+SINCE = ReplaceSince("2019-02")
+EARLIER_LOAD = attrs.evolve(LOAD, run="earlier")
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODES, ReplaceSince.name, ReplaceSince)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"2019-01": [1], "2019-02": [2], "2019-03": [3]})
+    return log
+
+
+def committer(log: DeltaLog, store: Store | None = None) -> Committer:
+    return Committer(through(store or log.store, log), cross_check=deltalake_cross_check(log.table))
+
+
+def table_ids(log: DeltaLog) -> list[int]:
+    return ids(Path(log.table))
+
+
+def test_it_is_staged_read_back_and_published(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(mode=SINCE), {"2019-02": [20]})
+    assert read_buffer(log.store, buffer.path).spec.mode == SINCE
+    assert isinstance(prepare(log, writer_spec(mode=SINCE, attempt="again")), Reuse)
+    assert committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert table_ids(log) == [1, 20]
+    (commit,) = log.commits_since(1)
+    assert (commit.staged["mode"], commit.staged["replaces"]) == ("replace_since", ["month >= '2019-02'"])
+    assert commit.parameters == {"mode": "Overwrite", "partitionBy": '["month"]'}
+    assert not commit.blind_append
+    assert isinstance(prepare(log, writer_spec(mode=SINCE, attempt="again")), Skip)
+
+
+def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_settled(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec(mode=SINCE), {"2019-02": [20]})
+    winner = stage(log, writer_spec("winner", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-04": [40]})
+    winner = finished_at(log, winner, buffer.finished - timedelta(minutes=1))
+    held = LoserHeld(
+        log.store,
+        lambda: foreign_append(through(log.store, log), {"2019-01": [10]}),
+        lambda: committer(log).publish([winner]),
+    )
+    lost = committer(log, held).publish([buffer])
+    assert (lost.status, lost.tally.lost_races) == (Status.CONFLICTED, 2)
+    assert "changed month=2019-04" in lost.conflicts[0]
+    assert table_ids(log) == [1, 2, 3, 10, 40]
+    report = reconcile(committer(log), LOAD, [buffer.spec.identity.key])
+    report.raise_for_failures()
+    assert [outcome.status for outcome in report.outcomes] == ["published"]
+    assert table_ids(log) == [1, 10, 20]
+
+
+def test_as_a_winner_it_replaced_its_whole_range(log: DeltaLog) -> None:
+    late = stage(log, writer_spec("late", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-03": [30], "2019-01": [10]})
+    winner = finished_at(
+        log,
+        stage(
+            log,
+            writer_spec(mode=SINCE),
+            {},
+        ),
+        late.finished + timedelta(minutes=1),
+    )
+    assert winner.adds == ()
+    winner = stage(log, writer_spec("winner", mode=SINCE), {"2019-02": [20]})
+    winner = finished_at(log, winner, late.finished + timedelta(minutes=1))
+    held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
+    settled = committer(log, held).publish([late], Policy.LAST_WRITER_WINS)
+    assert [str(one.outcome) for one in settled.settlements] == ["superseded"]
+    assert table_ids(log) == [10, 20]
+
+
+def test_terms_and_reruns_follow_from_what_the_class_says(log: DeltaLog, tmp_path: Path) -> None:
+    spec = writer_spec(mode=SINCE)
+    assert spec.on_rerun is OnRerun.REPLACE
+    assert mode_of("replace_since", {"since": "2019-02"}) == SINCE
+    for name, terms in (("replace_since", {}), ("append", {"since": "2019-02"})):
+        with pytest.raises(InvalidWriteError, match="since"):
+            mode_of(name, terms)
+    with pytest.raises(InvalidWriteError, match="'month' is no partition column"):
+        prepare(make_table(tmp_path / "flat", partition_by=()), spec)
+    stage(log, spec, {"2019-02": [20]})
+    (formed,) = writers_in_flight(log, newest(log)).overwrites
+    where: Any = formed.where
+    assert (where.covers(("2019-02",)), where.covers(("2019-01",))) == (True, False)
