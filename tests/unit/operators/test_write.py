@@ -9,7 +9,6 @@ import pytest
 from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_provider_onelake.choices import CHOICES
 from airflow_provider_onelake.commit.create import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -18,7 +17,7 @@ from airflow_provider_onelake.operators._terms import check_choice, check_render
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from airflow_provider_onelake.work.terms import fingerprint, partition_columns
+from airflow_provider_onelake.work.terms import CHOICES, fingerprint, partition_columns
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import LOAD, ids
