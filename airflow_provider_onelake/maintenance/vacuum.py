@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.exceptions import (
-    InvalidWriteError,
-    VacuumRefusedError,
-)
+from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
 from airflow_provider_onelake.staging.buffers import lifetime
