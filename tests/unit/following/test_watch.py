@@ -14,6 +14,7 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError
 from airflow_provider_onelake.following.watch import Awaited, LogWatch, describe, watch_for
 from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.stores import OffsetBlind, through
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, make_table, stage, writer_spec
 
@@ -116,11 +117,11 @@ def test_an_older_generation_of_a_writer_does_not_count(tmp_path: Path) -> None:
     app_id = LOAD.writer("a").app_id
     early, late = (LogWatch(local_log(tmp_path), Awaited(writers={app_id: 2})) for _ in range(2))
     early.poll()
-    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions")
+    publish(tmp_path, "a", {"2019-01": [1]}, mode=OverwritePartitions())
     for watch in (early, late):
         watch.poll()
         assert watch.met is None
-    publish(tmp_path, "a", {"2019-01": [1]}, mode="overwrite_partitions", generation=2)
+    publish(tmp_path, "a", {"2019-01": [1]}, mode=OverwritePartitions(), generation=2)
     for watch in (early, late):
         watch.poll()
         assert watch.met is not None

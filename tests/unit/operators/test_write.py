@@ -69,7 +69,7 @@ def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_unknown_choice_is_refused_with_what_is_allowed(name: str) -> None:
     for member in CHOICES[name]:
-        check_choice(name, member.value)
+        check_choice(name, str(member))
     with pytest.raises(InvalidWriteError, match=f"{name}='upsert' is unknown.*{', '.join(CHOICES[name])}"):
         check_choice(name, "upsert")
 
