@@ -231,7 +231,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         if self.target_file_size is not None and self.target_file_size <= 0:
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
         if is_final(self.mode):
-            mode_of(self.mode, {"replace_where": self.replace_where or None})
+            mode_of(self.mode, vars(self))
 
     def resolve_template_files(self) -> None:
         """Read the templates that are files. Airflow calls this once the DAG is complete.

@@ -162,16 +162,16 @@ def mode_of(name: str, terms: Mapping[str, Any]) -> Mode:
     """Return a mode with its terms.
 
     :param name: of the mode.
-    :param terms: of any mode, and whatever else stands beside them. A term that is ``None`` is not given.
+    :param terms: of any mode, and whatever else stands beside them. A term that is ``None`` or empty is not given.
     :raises KeyError: there is no such mode.
     :raises InvalidWriteError: a term of the mode is missing, or one of another mode is given.
     """
     takes = [field.name for field in attrs.fields(MODES[name])]
     for other in MODES.values():
         for term in (field.name for field in attrs.fields(other)):
-            if term in takes and terms.get(term) is None:
+            if term in takes and not terms.get(term):
                 raise InvalidWriteError(f"mode={name!r} needs the predicate `{term}`.")
-            if term not in takes and terms.get(term) is not None:
+            if term not in takes and terms.get(term):
                 raise InvalidWriteError(f"mode={name!r} takes no {term}; did you mean mode={other.name!r}?")
     return MODES[name](**{term: terms[term] for term in takes})
 

@@ -130,7 +130,7 @@ class WriteTerms:
             attempt=run.attempt,
             generation=generation,
             task=run.label,
-            mode=mode_of(self.mode, {"replace_where": self.replace_where}),
+            mode=mode_of(self.mode, attrs.asdict(self, recurse=False)),
             covers=self.covers,
             rows_outside=self.rows_outside,
             allow_empty=self.allow_empty,

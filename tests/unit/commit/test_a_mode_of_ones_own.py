@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.policy import Policy
+from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -19,7 +19,6 @@ from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.staging.buffers import read_buffer
 from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, mode_of
 from airflow_provider_onelake.staging.prepare import Reuse, Skip, prepare
-from airflow_provider_onelake.staging.spec import OnRerun
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
