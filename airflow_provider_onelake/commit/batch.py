@@ -88,6 +88,11 @@ class Batch:
         """
         return any(placed.replaces(partition) for placed in self.placed)
 
+    @property
+    def predicates(self) -> list[str]:
+        """The predicates of what the batch replaces; none where the partitions that get rows say it."""
+        return [text for placed in self.placed if placed.replaced and (text := placed.replaced.text)]
+
     @cached_property
     def replaces_anything(self) -> bool:
         """Whether there is any partition that the batch replaces."""

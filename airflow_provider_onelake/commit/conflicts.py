@@ -8,7 +8,7 @@ batch.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -25,6 +25,8 @@ from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartiti
 
 # Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
+# The predicate of a write that replaces the whole table.
+_EVERYTHING = "true"
 # Operations that leave nothing of what was in the table before. Those that give the table another definition are seen
 # here only where a RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
 _REPLACING_ALL = (
@@ -183,6 +185,22 @@ def winner_replaced_range(
             yield Conflict(partition, winner, Effect.REPLACED if covered else Effect.CHANGED)
 
 
+def replaced_all(winner: Commit, predicates: Collection[str], partitioning: Partitioning) -> bool:
+    """Say whether a winner replaced all that some predicates cover, as far as their texts tell.
+
+    :param predicates: of a write, as its commit records them.
+    """
+    if not winner.staged:
+        return _foreign_range(winner, set(), partitioning) is _everything
+    theirs = set(winner.staged.get("replaces", ()))
+    same_names = list(_named_then(winner, partitioning).types) == list(partitioning.types)
+    return same_names and not _yielded(winner) and (_EVERYTHING in theirs or theirs.issuperset(predicates))
+
+
+def _everything(_: Partition) -> bool:
+    return True
+
+
 def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     """Return a function that tells which partitions a winner replaced, whatever was in them."""
     with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
@@ -203,7 +221,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
 def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Partitioning) -> _Range:
     parameters = winner.parameters
     if winner.operation in _REPLACING_ALL:
-        return lambda _: True
+        return _everything
     if winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
         return lambda _: False
     if str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
@@ -211,7 +229,7 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
     if parameters.get("predicate"):
         return ReplaceWhere.replaced_by([str(parameters["predicate"])], with_files, partitioning)
     if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
-        return lambda _: True
+        return _everything
     # The engine does not say whether the overwrite was dynamic. A dynamic one leaves other partitions alone.
     return lambda partition: True if partition in with_files else None
 

@@ -74,11 +74,10 @@ def build_entry(
     if both:
         raise CorruptLogError(f"{min(both)} would be added and removed in one commit; nothing was published.")
     writers = tuple(_record(placed, adds[placed.buffer.path]) for placed in batch.placed)
-    replaces = [text for placed in batch.placed if placed.replaced and (text := placed.replaced.text)]
     rows = None if any(writer.rows is None for writer in writers) else sum(writer.rows or 0 for writer in writers)
     info = commit_info(
         "WRITE",
-        batch.mode.parameters(snapshot.partitioning.types, replaces),
+        batch.mode.parameters(snapshot.partitioning.types, batch.predicates),
         snapshot,
         txn_id,
         now,
@@ -92,7 +91,7 @@ def build_entry(
         "mode": batch.mode.name,
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
-        "replaces": [] if settled.set_aside else replaces,
+        "replaces": [] if settled.replaces_nothing else batch.predicates,
         # This write counts just before the winner of that version. Without it, the write counts last.
         **({"before": settled.before} if settled.before is not None else {}),
         "settlements": [settlement.to_json() for settlement in settled.settlements],

@@ -14,7 +14,7 @@ import attrs
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text
+from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text, replaced_all
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
@@ -77,14 +77,21 @@ class Settled:
     :param kept: paths, as the store names them, of the winners' files that the batch does not remove.
     :param before: the version of the first winner that counts as later than the batch; ``None`` where the batch counts
         last.
+    :param superseded: whether a later winner replaced all that the batch replaces, also where neither of them has rows.
     :param settlements: one for every conflict.
     """
 
     set_aside: bool = False
+    superseded: bool = False
     yielded: set[Partition] = attrs.field(factory=set)
     kept: set[str] = attrs.field(factory=set)
     before: int | None = None
     settlements: list[Settlement] = attrs.field(factory=list)
+
+    @property
+    def replaces_nothing(self) -> bool:
+        """Whether nothing is replaced after all, in any partition."""
+        return self.set_aside or self.superseded
 
     def yields(self, partition: Partition) -> bool:
         """Say whether the batch changes nothing in a partition.
@@ -175,6 +182,7 @@ def _by_completion(contest: Contest) -> Settled:
         found = [contest.settlement(conflict, Outcome.REPLACED) for conflict in contest.conflicts]
         return Settled(settlements=found)
     later = set(contest.order[contest.order.index(first.winner.version) :])
+    predicates = contest.batch.predicates
     settled = Settled(before=first.winner.version)
     # A later winner replaced these partitions as a whole, so it does not matter what other winners did there.
     settled.yielded = {
@@ -182,6 +190,9 @@ def _by_completion(contest: Contest) -> Settled:
         for conflict in contest.conflicts
         if conflict.winner.version in later and conflict.effect is Effect.REPLACED and conflict.partition is not None
     }
+    settled.superseded = bool(predicates) and any(
+        replaced_all(commit, predicates, contest.partitioning) for commit in contest.commits if commit.version in later
+    )
     rows = {partition for placed in contest.batch.placed for partition in placed.inside}
     no_rows_left = rows <= settled.yielded
     for conflict in contest.conflicts:

@@ -6,7 +6,7 @@ The winners are deltalake's own commits, other writers, and log entries as Spark
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.choices import OnRerun, Policy
+from airflow_provider_onelake.commit.entry import remove_of
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
@@ -35,6 +36,7 @@ from tests.support.tables import (
     ids,
     landed_at,
     make_table,
+    newest,
     stage,
     writer_spec,
 )
@@ -192,6 +194,25 @@ def test_writes_count_in_one_order_also_where_one_was_placed_before_another(log:
     first = log.commit(3)
     assert first is not None
     assert first.staged["before"] == 2
+
+
+@pytest.mark.parametrize("later", ["a load", "TRUNCATE"])
+def test_a_write_that_was_superseded_everywhere_is_in_nobodys_way(log: DeltaLog, later: str) -> None:
+    """Also not in a partition in which neither it nor the write after it has rows."""
+    now = datetime.now(UTC)
+    early = finished_at(log, stage(log, writer_spec("early", OTHER, **TABLE), {"p1": [5]}), now - timedelta(hours=1))
+    if later == "a load":
+        committer(log).publish([finished_at(log, stage(log, writer_spec("late", **TABLE), {"p1": [6]}), now)])
+    else:
+        gone = [remove_of(file, 1, data_change=True) for file in log.live_files(lambda _: True, newest(log).version)]
+        info = {"commitInfo": {"timestamp": 1, "operation": "TRUNCATE"}}
+        foreign_commit(log, [info, *({"remove": remove} for remove in gone)])
+    mine = stage(log, writer_spec("mine", **PARTITIONS), {"p3": [7]})
+    superseded = committer(log).publish([early], policy=Policy.LAST_WRITER_WINS)
+    assert superseded.status is Status.SET_ASIDE
+    published = committer(log).publish([mine], policy=Policy.FIRST_WRITER_WINS)
+    assert published.status is Status.PUBLISHED
+    assert 7 in table_ids(log)
 
 
 def test_where_the_first_writer_wins_the_other_write_is_set_aside_in_all_its_partitions(log: DeltaLog) -> None:
