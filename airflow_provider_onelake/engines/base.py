@@ -69,8 +69,8 @@ class SparkJob:
 class StageJob(SparkJob):
     """What one writer reads, how it is transformed, and where the rows go.
 
-    It also takes the parameters of a :class:`SparkJob`. The target may not exist
-    yet. The attempt becomes the append's ``txnAppId`` (protocol: exactly version 1, attempt id).
+    It also takes the parameters of a :class:`SparkJob`. The target may not exist yet. The attempt becomes the append's
+    ``txnAppId`` (protocol: exactly version 1, attempt id).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
         "schema": DDL or None}`` or ``{"kind": "function"}``. The key ``"view"`` names the source for the steps; its

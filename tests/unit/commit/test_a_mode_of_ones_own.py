@@ -108,16 +108,6 @@ def test_a_winner_elsewhere_costs_it_a_rebase_and_one_in_its_range_is_settled(lo
 
 def test_as_a_winner_it_replaced_its_whole_range(log: DeltaLog) -> None:
     late = stage(log, writer_spec("late", EARLIER_LOAD, mode=OverwritePartitions()), {"2019-03": [30], "2019-01": [10]})
-    winner = finished_at(
-        log,
-        stage(
-            log,
-            writer_spec(mode=SINCE),
-            {},
-        ),
-        late.finished + timedelta(minutes=1),
-    )
-    assert winner.adds == ()
     winner = stage(log, writer_spec("winner", mode=SINCE), {"2019-02": [20]})
     winner = finished_at(log, winner, late.finished + timedelta(minutes=1))
     held = LoserHeld(log.store, lambda: committer(log).publish([winner]))
