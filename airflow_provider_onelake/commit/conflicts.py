@@ -191,9 +191,9 @@ def replaced_all(winner: Commit, predicates: Collection[str], partitioning: Part
     :param predicates: of a write, as its commit records them.
     """
     if not winner.staged:
-        return _foreign_range(winner, set(), partitioning) is _everything
-    theirs = set(winner.staged.get("replaces", ()))
-    same_names = list(_named_then(winner, partitioning).types) == list(partitioning.types)
+        return not winner.parameters.get("predicate") and _foreign_range(winner, set(), partitioning) is _everything
+    theirs, said = set(winner.staged.get("replaces", ())), winner.parameters.get("partitionBy")
+    same_names = said is not None and json.loads(said) == list(partitioning.types)
     return same_names and not _yielded(winner) and (_EVERYTHING in theirs or theirs.issuperset(predicates))
 
 

@@ -215,6 +215,19 @@ def test_a_write_that_was_superseded_everywhere_is_in_nobodys_way(log: DeltaLog,
     assert 7 in table_ids(log)
 
 
+def test_a_later_foreign_overwrite_by_a_data_column_is_in_the_way_only_where_it_changed_rows(log: DeltaLog) -> None:
+    """Its predicate is on no partition column, so it says of no partition that all of it was replaced."""
+    buffer = stage(log, writer_spec(mode=ReplaceWhere("month = 'p1'")), {"p1": [10]})
+    buffer = finished_at(log, buffer, datetime.now(UTC) - timedelta(hours=1))
+    deltalake_appends(log)
+    replaced = {"mode": "Overwrite", "predicate": "id > 2"}
+    gone = [f for f in log.live_files(lambda _: True, newest(log).version) if f["partitionValues"]["month"] == "p2"]
+    info = {"commitInfo": {"timestamp": 1, "operation": "WRITE", "operationParameters": replaced}}
+    foreign_commit(log, [info, *({"remove": remove_of(file, 1, data_change=True)} for file in gone)])
+    assert committer(log).publish([buffer], Policy.LAST_WRITER_WINS).status is Status.PUBLISHED
+    assert table_ids(log) == [10, 20]
+
+
 def test_where_the_first_writer_wins_the_other_write_is_set_aside_in_all_its_partitions(log: DeltaLog) -> None:
     committer_of_first = stage(log, writer_spec("x", OTHER, **PARTITIONS), {"p1": [20]})
     stage(log, writer_spec(**PARTITIONS), {"p1": [10], "p2": [11]})
