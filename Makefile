@@ -58,7 +58,7 @@ test-long: jars stores ## The tests that take minutes each: every store by every
 test-ui: jars ## The test of the web UI: a backfill of eight months from its dialog, in the system's Chromium (UI_IMAGES=1: the docs' pictures)
 	@UI_IMAGES=$(UI_IMAGES) $(PYTEST) -m long tests/live/test_ui.py
 
-test-unit: setup ## The unit tests: a minute on two cores
+test-unit: setup ## The unit tests: some minutes on two cores
 	@$(PYTEST) --numprocesses auto tests/unit
 
 simulate: setup ## SCHEDULES=N (10000) of writers, crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour)
