@@ -228,13 +228,15 @@ class SparkJobTimeoutError(TransientError):
     """The Spark job ran longer than it was allowed to, and was stopped."""
 
 
-def causes_of(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what led to it, as a traceback shows them: ``raise … from None`` hides what was before.
+def causes_of(error: BaseException | None, *, hidden: bool = False) -> Iterator[BaseException]:
+    """Yield an error and what led to it, as a traceback shows them.
 
     :param error: the outermost error.
+    :param hidden: whether to yield also what ``raise … from None`` hides from a traceback. pyspark raises a server's
+        errors so, sometimes with an empty message, and then only the hidden error says what happened.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        error = error.__cause__ or (error.__context__ if hidden or not error.__suppress_context__ else None)

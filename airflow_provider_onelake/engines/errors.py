@@ -238,7 +238,7 @@ def _conditions(error: BaseException, texts: list[str]) -> Iterator[tuple[str, s
 
 def _texts(error: BaseException) -> Iterator[str]:
     """Yield the text of an error and of its causes, in Python and in the JVM."""
-    for cause in causes_of(error):
+    for cause in causes_of(error, hidden=True):
         yield from _own_texts(cause)
 
 

@@ -15,6 +15,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.lineage import Lineage, facets_of
 from airflow_provider_onelake.links.onelake import LINKS, CommitLink, SparkUiLink, TableLink, show
+from airflow_provider_onelake.operators._terms import terminal_errors_fail
 from airflow_provider_onelake.work.spark import SparkWork
 
 if TYPE_CHECKING:
@@ -131,11 +132,12 @@ class SparkTaskOperator(BaseOperator):
         """
         self.log.info("Back from the triggerer: %s", event.get("reason"))
         if attempt := event.get("attempt"):
-            self.spark.check_not_stopped()
-            table = self.hook.table(self.table)
-            # Make the engine now, because on_kill may be unable to ask Airflow for the connection.
-            engine = engine_for(self.spark_conn_id, None, None, lambda: table.log.store)
-            self.spark.take_back(table, str(attempt), engine)
+            with terminal_errors_fail():
+                self.spark.check_not_stopped()
+                table = self.hook.table(self.table)
+                # Make the engine now, because on_kill may be unable to ask Airflow for the connection.
+                engine = engine_for(self.spark_conn_id, None, None, lambda: table.log.store)
+                self.spark.take_back(table, str(attempt), engine)
         # Unwrap execute(): Airflow's guard against calling execute() directly would warn of this call.
         return inspect.unwrap(type(self).execute)(self, context)
 

@@ -39,6 +39,7 @@ from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
     DEFAULTS,
+    MAY_BE_BLANK,
     TEMPLATED,
     PartitionBy,
     WriteTerms,
@@ -299,9 +300,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             value = getattr(self, name)
             if name in TEMPLATED:
                 check_rendered(name, value)
-            # A template that renders to an empty text, such as one with an {% if %}, counts as not given.
-            if isinstance(value, str) and name != "partition_by":
-                setattr(self, name, value.strip() or default)
+            if name in MAY_BE_BLANK:
+                setattr(self, name, (value.strip() if isinstance(value, str) else value) or default)
         self._check()
         return WriteTerms(**{name: getattr(self, name) for name in DEFAULTS}).restricted(self.task_id)
 
@@ -338,7 +338,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
 def _first_given(name: str, given: Mapping[str, Any], group: Mapping[str, Any], default: Any) -> Any:
     """Return the value of a parameter: what the writer is given, else what its group has, else the default."""
     for value in (given[name], group.get(name)):
-        # An empty text counts as not given, but for `partition_by`, where it stands for no partition columns.
-        if value is not None and (name == "partition_by" or value not in ("", {})):
+        # An empty text counts as not given, but for `partition_by`, where it stands for no partition columns, and for
+        # `files`, which must not mean all files then.
+        if value is not None and (name in ("partition_by", "files") or value not in ("", {})):
             return value
     return dict(default) if isinstance(default, dict) else default

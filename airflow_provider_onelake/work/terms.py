@@ -171,6 +171,18 @@ CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable"
 TEMPLATED = tuple(name for name in DEFAULTS if name not in _NOT_TEMPLATED)
 """The parameters that Airflow renders."""
 
+MAY_BE_BLANK = (
+    *(name for name in CHOICES if name in DEFAULTS),
+    "table",
+    "where",
+    "writer",
+    "replace_where",
+    "covers",
+    "schema",
+)
+"""The parameters for which an empty text counts as not given, such as one that a template with an ``{% if %}`` renders.
+Blank ``files`` must not mean all files, and blank ``steps`` not the source as it is: both are refused."""
+
 OF_GROUP = (*(name for name in DEFAULTS if name not in _OF_ONE_WRITER), *CONNECTIONS)
 """The parameters that a write group may set for its writers."""
 

@@ -20,6 +20,7 @@ def raised(*, hides: bool) -> Exception:
 def test_an_error_that_was_being_handled_led_to_the_next_unless_it_is_hidden() -> None:
     assert [type(error) for error in causes_of(raised(hides=False))] == [ValueError, KeyError]
     assert [type(error) for error in causes_of(raised(hides=True))] == [ValueError]
+    assert [type(error) for error in causes_of(raised(hides=True), hidden=True)] == [ValueError, KeyError]
 
 
 def test_a_named_cause_counts_before_what_was_being_handled_and_a_circle_ends() -> None:

@@ -122,6 +122,25 @@ def test_an_error_of_spark_becomes_ours(error: Exception, kind: type[OneLakeErro
 
 
 @pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError("java.io.IOException: No space left on device"), StoreFullError),
+        (OSError("java.nio.file.AccessDeniedException: s3a://b/k: Forbidden (Status Code: 403)"), AccessDeniedError),
+    ],
+)
+def test_an_error_that_pyspark_hides_behind_its_own_is_found(error: Exception, kind: type[OneLakeError]) -> None:
+    def hiding() -> None:
+        try:
+            raise error
+        except OSError:
+            raise RuntimeError from None
+
+    with pytest.raises(RuntimeError) as raised:
+        hiding()
+    assert type(translate(raised.value, "staging w", "sc://h:1")) is kind
+
+
+@pytest.mark.parametrize(
     ("said", "add"),
     [
         pytest.param(

@@ -17,7 +17,7 @@ from airflow_provider_onelake.operators._terms import check_choice, check_render
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from airflow_provider_onelake.work.terms import CHOICES, fingerprint, partition_columns
+from airflow_provider_onelake.work.terms import CHOICES, MAY_BE_BLANK, fingerprint, partition_columns
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine
 from tests.support.tables import LOAD, ids
@@ -80,6 +80,25 @@ def test_the_value_of_a_template_is_checked_before_spark(monkeypatch: pytest.Mon
     task.mode = "sideways"
     with pytest.raises(AirflowFailException, match="mode='sideways' is unknown"):
         task.execute(context_of(task))
+
+
+@pytest.mark.parametrize("rendered", [None, "", " "])
+def test_a_choice_or_a_text_that_renders_to_nothing_counts_as_not_given(rendered: str | None) -> None:
+    """An XComArg, or a template that renders native objects, may come to None."""
+    names = set(MAY_BE_BLANK) - {"table"}
+    task = write(**dict.fromkeys(names, "{{ params.x }}"))
+    for name in names:
+        setattr(task, name, rendered)
+    terms = task.terms()
+    assert (terms.mode, terms.publish, terms.where, terms.on_rerun) == ("append", "each", None, None)
+
+
+@pytest.mark.parametrize("name", ["files", "steps"])
+def test_blank_files_are_not_all_files_and_blank_steps_not_none(name: str) -> None:
+    task = write(**{name: "{{ params.x }}"})
+    setattr(task, name, "")
+    with pytest.raises(InvalidWriteError):
+        task.terms()
 
 
 def test_a_template_that_was_not_rendered_is_refused() -> None:
