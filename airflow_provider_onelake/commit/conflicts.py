@@ -21,22 +21,14 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
-from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.modes import EVERYTHING, MODES, Mode, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.published import REPLACING_TABLE
 
 # Outcomes, as a commit records them, of settlements in which the write changes nothing in the partition.
 _LEFT_TO_OTHERS = ("superseded", "set_aside")
-# The predicate of a write that replaces the whole table.
-_EVERYTHING = "true"
-# Operations that leave nothing of what was in the table before. Those that give the table another definition are seen
-# here only where a RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
-_REPLACING_ALL = (
-    "TRUNCATE",
-    "CREATE OR REPLACE TABLE",
-    "REPLACE TABLE",
-    "CREATE OR REPLACE TABLE AS SELECT",
-    "REPLACE TABLE AS SELECT",
-    "CLONE",
-)
+# Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a
+# RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
+_REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
 # Tells whether a winner replaced whatever was in a partition; ``None`` where the log does not say.
 _Range = Callable[[Partition], bool | None]
 
@@ -194,7 +186,7 @@ def replaced_all(winner: Commit, predicates: Collection[str], partitioning: Part
         return not winner.parameters.get("predicate") and _foreign_range(winner, set(), partitioning) is _everything
     theirs, said = set(winner.staged.get("replaces", ())), winner.parameters.get("partitionBy")
     same_names = said is not None and json.loads(said) == list(partitioning.types)
-    return same_names and not _yielded(winner) and (_EVERYTHING in theirs or theirs.issuperset(predicates))
+    return same_names and not _yielded(winner) and (EVERYTHING in theirs or theirs.issuperset(predicates))
 
 
 def _everything(_: Partition) -> bool:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     _Test = Callable[[Partition], bool]
 
 
+EVERYTHING = "true"
+"""The predicate of a write that replaces the whole table."""
+
+
 class Range(Protocol):
     """The partitions that a write replaces, whatever is in them."""
 
@@ -67,7 +71,7 @@ class Mode:
         :param writer: what messages call the writer.
         :raises InvalidWriteError: the bounds are not on partition columns.
         """
-        return _predicate(self.bounds or "true", partitioning) if self.replaces else None
+        return _predicate(self.bounds or EVERYTHING, partitioning) if self.replaces else None
 
     def parameters(self, columns: Iterable[str], predicates: Iterable[str]) -> dict[str, str]:
         """Return the ``operationParameters`` of the commit, as Delta writes them (protocol: texts in commitInfo).

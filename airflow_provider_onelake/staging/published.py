@@ -30,14 +30,16 @@ WAYS = (
 )
 """What a person can do where a rerun cannot be skipped."""
 
-UNDOING = (
-    "RESTORE",
+REPLACING_TABLE = (
     "CREATE OR REPLACE TABLE",
     "REPLACE TABLE",
     "CREATE OR REPLACE TABLE AS SELECT",
     "REPLACE TABLE AS SELECT",
     "CLONE",
 )
+"""Operations that put another table in place of the one that was there."""
+
+UNDOING = ("RESTORE", *REPLACING_TABLE)
 """Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
 _BRINGING_BACK = ("RESTORE", "CLONE")

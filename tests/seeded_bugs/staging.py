@@ -162,8 +162,8 @@ BUGS = [
     Bug(
         "a RESTORE takes nothing back",
         "staging.published",
-        '    "RESTORE",\n',
-        "",
+        'UNDOING = ("RESTORE", *REPLACING_TABLE)',
+        "UNDOING = REPLACING_TABLE",
         ("staging/test_prepare.py::test_skip_is_refused_where_the_commit_was_undone",),
     ),
     # -- cleaning up ---------------------------------------------------------------------------------------------------

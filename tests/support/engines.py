@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
+import pytest
 from obstore.store import LocalStore
 
 from airflow_provider_onelake.engines.base import Analysis, Engine, StageJob, StageResult
@@ -15,6 +17,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.tables import SCHEMA, append_files
 
 Rows = Mapping[str | None, list[int]]
+_E = TypeVar("_E")
 
 
 @attrs.define
@@ -56,3 +59,9 @@ class FakeEngine(Engine):
 
     def stop(self) -> None:
         self.stopped += 1
+
+
+def use_engine(monkeypatch: pytest.MonkeyPatch, engine: _E) -> _E:
+    """Let every operator use an engine, whatever its connection says; returns it."""
+    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: engine)
+    return engine

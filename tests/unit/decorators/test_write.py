@@ -19,7 +19,7 @@ from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import before_reconcile, connect, context_of
-from tests.support.engines import FakeEngine
+from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import ids
 
 
@@ -33,9 +33,7 @@ def trips(spark: Any, vendor: int = 1, partition_key: str | None = None) -> Any:
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
     spark_is(monkeypatch, "spark_connect")
-    fake = FakeEngine({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
-    return fake
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2]}}))
 
 
 def spark_is(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:

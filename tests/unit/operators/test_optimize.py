@@ -18,6 +18,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.staging.buffers import read_marker
 from tests.support.contexts import connect, context_of
+from tests.support.engines import use_engine
 from tests.support.shadows import OptimizeByHand
 from tests.support.tables import foreign_append, foreign_commit, ids, local_log, make_table
 
@@ -38,9 +39,7 @@ def log(lake: Path) -> DeltaLog:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> OptimizeByHand:
-    by_hand = OptimizeByHand()
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: by_hand)
-    return by_hand
+    return use_engine(monkeypatch, OptimizeByHand())
 
 
 def optimize(**arguments: Any) -> OneLakeOptimizeOperator:
@@ -254,7 +253,7 @@ class Cluster(OptimizeByHand):
 def cluster(monkeypatch: pytest.MonkeyPatch, log: DeltaLog) -> Cluster:
     """With a try behind it whose driver is at work."""
     found = Cluster()
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: found)
+    use_engine(monkeypatch, found)
     with pytest.raises(SparkJobError):
         run()
     return found

@@ -22,7 +22,7 @@ from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
-from tests.support.engines import FakeEngine
+from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import LOAD
 
 
@@ -234,9 +234,7 @@ def test_what_cannot_be_planned_is_not_retried(lake: Path, arguments: dict[str, 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
-    fake = FakeEngine({None: {"2019-01": [1]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
-    return fake
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1]}}))
 
 
 def write(lake: Path, entry: dict[str, Any]) -> dict[str, Any]:

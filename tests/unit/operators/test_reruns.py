@@ -21,7 +21,7 @@ from airflow_provider_onelake.sources import SqlSource
 from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
-from tests.support.engines import FakeEngine
+from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import ids, make_table
 
 ROWS = {"a": [1], "b": [2], "c": [3], "x": [4]}
@@ -30,9 +30,9 @@ ROWS = {"a": [1], "b": [2], "c": [3], "x": [4]}
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    fake = FakeEngine({key: {"2019-01": found} for key, found in ROWS.items()} | {None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
-    return fake
+    return use_engine(
+        monkeypatch, FakeEngine({key: {"2019-01": found} for key, found in ROWS.items()} | {None: {"2019-01": [1, 2]}})
+    )
 
 
 @pytest.fixture

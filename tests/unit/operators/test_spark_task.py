@@ -17,7 +17,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect, context_of
-from tests.support.engines import FakeEngine
+from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import ids, make_table
 
 
@@ -48,9 +48,7 @@ class Cluster(FakeEngine):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    fake = Cluster({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
-    return fake
+    return use_engine(monkeypatch, Cluster({None: {"2019-01": [1, 2]}}))
 
 
 @pytest.fixture

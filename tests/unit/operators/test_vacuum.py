@@ -24,6 +24,7 @@ from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.table import Table
 from tests.support.ages import files, grow_old
 from tests.support.contexts import connect, context_of
+from tests.support.engines import use_engine
 from tests.support.tables import foreign_append, foreign_commit, make_table, stage, writer_spec
 
 
@@ -81,16 +82,12 @@ class Cluster(Sweeper):
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    found = Cluster()
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: found)
-    return found
+    return use_engine(monkeypatch, Cluster())
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Sweeper:
-    sweeper = Sweeper()
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: sweeper)
-    return sweeper
+    return use_engine(monkeypatch, Sweeper())
 
 
 @pytest.fixture

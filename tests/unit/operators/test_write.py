@@ -19,7 +19,7 @@ from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from airflow_provider_onelake.work.terms import CHOICES, MAY_BE_BLANK, fingerprint, partition_columns
 from tests.support.contexts import before_reconcile, connect, context_of
-from tests.support.engines import FakeEngine
+from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import LOAD, ids
 
 SOURCE = FileSource("/data/x.json", format="json")
@@ -179,9 +179,7 @@ def test_generating_expressions_are_kept_in_the_schema() -> None:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    fake = FakeEngine({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
-    return fake
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2]}}))
 
 
 def test_a_writer_says_who_it_is_before_anything_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from airflow_provider_onelake.staging.buffers import read_buffer, read_marker, s
 from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.work.write import MOST_RERUNS
 from tests.support.contexts import before_reconcile, connect, context_of
-from tests.support.engines import FakeEngine
+from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, ids, local_log, make_table
 
 GROWN = json.loads(SCHEMA)
@@ -50,9 +50,7 @@ def run_of_a_load(**arguments: Any) -> dict[str, Any]:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
     connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
-    fake = FakeEngine({None: {"2019-01": [1, 2]}})
-    monkeypatch.setattr("airflow_provider_onelake.operators._spark_task.engine_for", lambda *_: fake)
-    return fake
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2]}}))
 
 
 @pytest.fixture
