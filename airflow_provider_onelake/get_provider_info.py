@@ -6,14 +6,16 @@ from typing import Any
 
 from airflow_provider_onelake import __version__
 
+_INTEGRATION = "OneLake"
+_PACKAGE = "airflow_provider_onelake"
+_SIGN_INS = ["default", "account_key", "service_principal", "workload_identity", "managed_identity", "cli", "token"]
+
 
 def get_provider_info() -> dict[str, Any]:
     """Return the provider's metadata: its connection type with its form, and where its parts are.
 
     :returns: as Airflow's provider schema asks for it.
     """
-    package = "airflow_provider_onelake"
-    integration = "OneLake"
     return {
         "package-name": "airflow-provider-onelake",
         "name": "OneLake",
@@ -21,87 +23,31 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [
             {
-                "integration-name": integration,
+                "integration-name": _INTEGRATION,
                 "external-doc-url": "https://learn.microsoft.com/fabric/onelake/",
                 "tags": ["service"],
             }
         ],
-        "hooks": [{"integration-name": integration, "python-modules": [f"{package}.hooks.onelake"]}],
-        "operators": [
-            {
-                "integration-name": integration,
-                "python-modules": [
-                    f"{package}.operators.write",
-                    f"{package}.operators.reconcile",
-                    f"{package}.operators.optimize",
-                    f"{package}.operators.vacuum",
-                    f"{package}.operators.plan",
-                ],
-            }
-        ],
-        "sensors": [{"integration-name": integration, "python-modules": [f"{package}.sensors.delta_log"]}],
-        "triggers": [
-            {
-                "integration-name": integration,
-                "python-modules": [
-                    f"{package}.triggers.delta_log",
-                    f"{package}.triggers.wait",
-                    f"{package}.triggers.driver",
-                ],
-            }
-        ],
+        "hooks": _modules("hooks", "onelake"),
+        "operators": _modules("operators", "write", "reconcile", "optimize", "vacuum", "plan"),
+        "sensors": _modules("sensors", "delta_log"),
+        "triggers": _modules("triggers", "delta_log", "wait", "driver"),
         "asset-uris": [
             {
                 "schemes": [scheme],
-                "handler": f"{package}.assets.uris.sanitize_{scheme}",
-                "factory": f"{package}.assets.uris.create_asset",
+                "handler": f"{_PACKAGE}.assets.uris.sanitize_{scheme}",
+                "factory": f"{_PACKAGE}.assets.uris.create_asset",
             }
             for scheme in ("onelake", "delta")
         ],
-        "extra-links": [f"{package}.links.onelake.{link}" for link in ("SparkUiLink", "TableLink", "CommitLink")],
-        "task-decorators": [{"name": "onelake_write", "class-name": f"{package}.decorators.write.onelake_write_task"}],
+        "extra-links": [f"{_PACKAGE}.links.onelake.{link}" for link in ("SparkUiLink", "TableLink", "CommitLink")],
+        "task-decorators": [{"name": "onelake_write", "class-name": f"{_PACKAGE}.decorators.write.onelake_write_task"}],
         "connection-types": [
             {
                 "connection-type": "onelake",
-                "hook-class-name": f"{package}.hooks.onelake.OneLakeHook",
+                "hook-class-name": f"{_PACKAGE}.hooks.onelake.OneLakeHook",
                 "hook-name": "OneLake",
-                "conn-fields": {
-                    "lakehouse": {
-                        "label": "Lakehouse",
-                        "description": (
-                            "The directory that every table of this connection lies in: "
-                            "onelake://<workspace GUID>/<item GUID>, onelake://workspace/item.Lakehouse, abfss://…, "
-                            "s3://bucket/path, or a local directory. Empty: any address is taken."
-                        ),
-                        "schema": {"type": ["string", "null"]},
-                    },
-                    "lakehouse_alias": {
-                        "label": "OneLake: the lakehouse's other spelling",
-                        "description": (
-                            "By names where the lakehouse is written by GUIDs, or by GUIDs where it is written by "
-                            "names. A table that is spelled so is then known as the same table."
-                        ),
-                        "schema": {"type": ["string", "null"]},
-                    },
-                    "namespace": {
-                        "label": "Namespace",
-                        "description": (
-                            "This Airflow deployment's name in the tables' logs. Two deployments that write one table "
-                            "need two names. Do not change it: a rerun would no longer know what it has written."
-                        ),
-                        "schema": {"type": ["string", "null"], "default": "default"},
-                    },
-                    "patience": {
-                        "label": "Patience",
-                        "description": (
-                            "Seconds for which a request is tried again that the store does not answer. Empty: 150, "
-                            "which rides out an outage of two minutes."
-                        ),
-                        "schema": {"type": ["number", "null"], "minimum": 0},
-                    },
-                    **_sign_in_fields(),
-                    **_page_fields(),
-                },
+                "conn-fields": _form(),
                 # `port` is not hidden: without it the form's Test button gets a 400 from Airflow 3.3.
                 "ui-field-behaviour": {
                     "hidden-fields": ["host", "schema"],
@@ -115,71 +61,66 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _sign_in_fields() -> dict[str, Any]:
-    """Return the form's fields about signing in; secrets are in the password, which Airflow encrypts and masks."""
-    text: dict[str, Any] = {"type": ["string", "null"]}
-    flag: dict[str, Any] = {"type": ["boolean", "null"]}
-    ways = ["default", "account_key", "service_principal", "workload_identity", "managed_identity", "cli", "token"]
+def _modules(kind: str, *names: str) -> list[dict[str, Any]]:
+    return [{"integration-name": _INTEGRATION, "python-modules": [f"{_PACKAGE}.{kind}.{name}" for name in names]}]
+
+
+def _form() -> dict[str, Any]:
+    """Return the fields of the connection's form. Secrets are in the password, which Airflow encrypts and masks."""
     return {
-        "sign_in": {
-            "label": "Sign in to Azure by",
-            "description": (
-                "Empty: by service principal where there is a client id and a password, by account key where there is "
-                "a password only, else by what the machine offers."
-            ),
-            "schema": {"type": ["string", "null"], "enum": ["", *ways]},
-        },
-        "tenant_id": {"label": "Azure: tenant id", "schema": text},
-        "authority": {
-            "label": "Azure: authority",
-            "description": "Where tokens come from, in other clouds. Empty: https://login.microsoftonline.com",
-            "schema": text,
-        },
-        "region": {"label": "S3: region", "schema": text},
-        "profile": {"label": "S3: profile", "description": "Of AWS's configuration files.", "schema": text},
-        "role_arn": {
-            "label": "S3: role",
-            "description": "ARN of a role to assume, and to assume again before it expires.",
-            "schema": text,
-        },
-        "session_token": {
-            "label": "S3: session token",
-            "description": "Of temporary keys, which are not renewed.",
-            "schema": {**text, "format": "password"},
-        },
-        "endpoint": {
-            "label": "Endpoint",
-            "description": "Of a store that is not AWS, or of an emulator of Azure.",
-            "schema": text,
-        },
-        "path_style": {
-            "label": "S3: bucket in the path",
-            "description": "Rather than in the host name. Empty: with an endpoint.",
-            "schema": flag,
-        },
-        "allow_http": {
-            "label": "Allow http",
-            "description": "Speak to the endpoint without TLS: on this machine only.",
-            "schema": flag,
-        },
+        "lakehouse": _field(
+            "Lakehouse",
+            "The directory that every table of this connection lies in: onelake://<workspace GUID>/<item GUID>, "
+            "onelake://workspace/item.Lakehouse, abfss://…, s3://bucket/path, or a local directory. Empty: any address "
+            "is taken.",
+        ),
+        "lakehouse_alias": _field(
+            "OneLake: the lakehouse's other spelling",
+            "By names where the lakehouse is written by GUIDs, or by GUIDs where it is written by names. A table that "
+            "is spelled so is then known as the same table.",
+        ),
+        "namespace": _field(
+            "Namespace",
+            "This Airflow deployment's name in the tables' logs. Two deployments that write one table need two names. "
+            "Do not change it: a rerun would no longer know what it has written.",
+            default="default",
+        ),
+        "patience": _field(
+            "Patience",
+            "Seconds for which a request is tried again that the store does not answer. Empty: 150, which rides out an "
+            "outage of two minutes.",
+            "number",
+            minimum=0,
+        ),
+        "sign_in": _field(
+            "Sign in to Azure by",
+            "Empty: by service principal where there is a client id and a password, by account key where there is a "
+            "password only, else by what the machine offers.",
+            enum=["", *_SIGN_INS],
+        ),
+        "tenant_id": _field("Azure: tenant id"),
+        "authority": _field(
+            "Azure: authority",
+            "Where tokens come from, in other clouds. Empty: https://login.microsoftonline.com",
+        ),
+        "region": _field("S3: region"),
+        "profile": _field("S3: profile", "Of AWS's configuration files."),
+        "role_arn": _field("S3: role", "ARN of a role to assume, and to assume again before it expires."),
+        "session_token": _field("S3: session token", "Of temporary keys, which are not renewed.", format="password"),
+        "endpoint": _field("Endpoint", "Of a store that is not AWS, or of an emulator of Azure."),
+        "path_style": _field(
+            "S3: bucket in the path", "Rather than in the host name. Empty: with an endpoint.", "boolean"
+        ),
+        "allow_http": _field("Allow http", "Speak to the endpoint without TLS: on this machine only.", "boolean"),
+        "table_page": _field(
+            "Page of a table",
+            "https://…, with {table}, {authority}, {path} or {name} in it. Empty: its page in the store's console, "
+            "where the address alone leads there.",
+        ),
+        "commit_page": _field("Page of a commit", "https://…, with {version} or {entry} besides."),
     }
 
 
-def _page_fields() -> dict[str, Any]:
-    """Return the form's fields about the pages that tasks link to."""
-    text: dict[str, Any] = {"type": ["string", "null"]}
-    return {
-        "table_page": {
-            "label": "Page of a table",
-            "description": (
-                "https://…, with {table}, {authority}, {path} or {name} in it. Empty: its page in the store's console, "
-                "where the address alone leads there."
-            ),
-            "schema": text,
-        },
-        "commit_page": {
-            "label": "Page of a commit",
-            "description": "https://…, with {version} or {entry} besides.",
-            "schema": text,
-        },
-    }
+def _field(label: str, description: str | None = None, kind: str = "string", **schema: Any) -> dict[str, Any]:
+    told = {} if description is None else {"description": description}
+    return {"label": label, **told, "schema": {"type": [kind, "null"], **schema}}
