@@ -15,8 +15,9 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TransientError
 from airflow_provider_onelake.following.filters import CommitFilter
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.triggers._fields import FieldsTrigger
 from airflow_provider_onelake.triggers.asking import LONGEST_PAUSE, asking
-from airflow_provider_onelake.triggers.feed import Found, Poll, Position, feed_of
+from airflow_provider_onelake.triggers.feed import Found, LogFeed, Poll, Position
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
@@ -31,7 +32,12 @@ _KEEP_SECONDS = 10.0
 _RAREST = 720
 
 
-class DeltaLogTrigger(BaseEventTrigger):
+def _operations(given: str | Sequence[str] | None) -> list[str]:
+    return [given] if isinstance(given, str) else list(given or ())
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
     """Fire an asset's event for every commit to a table, in order and without gaps. Use it in an ``AssetWatcher``.
 
     The watermark is the last version whose event Airflow has in its database. It is kept in the asset's state store, so
@@ -62,54 +68,23 @@ class DeltaLogTrigger(BaseEventTrigger):
     :param poll_interval: seconds between two polls. Default: 5.
     """
 
-    def __init__(
-        self,
-        table: str,
-        onelake_conn_id: str = OneLakeHook.default_conn_name,
-        operation: str | Sequence[str] | None = None,
-        partition: str | None = None,
-        writer: str | None = None,
-        data_change_only: bool = False,
-        after: int | None = None,
-        asset: str | None = None,
-        poll_interval: float = 5.0,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.table = table
-        self.onelake_conn_id = onelake_conn_id
-        operations = (operation,) if isinstance(operation, str) else tuple(operation or ())
-        self.filter = CommitFilter(operations, partition, writer, data_change_only)
-        self.after = after
-        self.asset = asset
-        self.poll_interval = poll_interval
-        self._kept: Position | None = None
-        self._confirmed = 0
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments from which the triggerer makes this trigger again."""
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "table": self.table,
-                "onelake_conn_id": self.onelake_conn_id,
-                "operation": list(self.filter.operations),
-                "partition": self.filter.partition,
-                "writer": self.filter.writer,
-                "data_change_only": self.filter.data_change_only,
-                "after": self.after,
-                "asset": self.asset,
-                "poll_interval": self.poll_interval,
-            },
-        )
+    table: str
+    onelake_conn_id: str = OneLakeHook.default_conn_name
+    operation: Sequence[str] = attrs.field(default=(), converter=_operations)
+    partition: str | None = None
+    writer: str | None = None
+    data_change_only: bool = False
+    after: int | None = None
+    asset: str | None = None
+    poll_interval: float = 5.0
+    _kept: Position | None = attrs.field(default=None, init=False)
+    _confirmed: int = attrs.field(default=0, init=False)
 
     @property
     def watermark(self) -> str:
         """The watermark's key in the asset's state store. Another table, connection or filter has another key."""
-        _, kwargs = self.serialize()
-        mine = [
-            kwargs[name]
-            for name in ("onelake_conn_id", "table", "operation", "partition", "writer", "data_change_only")
-        ]
+        names = ("onelake_conn_id", "table", "operation", "partition", "writer", "data_change_only")
+        mine = [getattr(self, name) for name in names]
         return f"{_WATERMARK}.{hashlib.sha256(json.dumps(mine).encode()).hexdigest()[:16]}"
 
     def shared_stream_key(self) -> Hashable:
@@ -124,7 +99,7 @@ class DeltaLogTrigger(BaseEventTrigger):
 
         :param kwargs: the arguments that one of the watchers serialises.
         """
-        return feed_of(kwargs)
+        return LogFeed(kwargs["table"], kwargs["onelake_conn_id"], kwargs["poll_interval"])
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Turn each poll into events for the commits that this watcher has not read yet.
@@ -136,6 +111,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         self._confirmed = 0 if position is None else position.version
         incarnation: int | None = None
         trouble = _Trouble()
+        wanted = CommitFilter(tuple(self.operation), self.partition, self.writer, self.data_change_only)
         async for poll in shared_stream:
             if poll.head < 0:
                 position = poll.positions[self.keep] = position or Position(-1 if self.after is None else self.after)
@@ -152,7 +128,7 @@ class DeltaLogTrigger(BaseEventTrigger):
                 incarnation = poll.incarnation
                 poll.positions[self.keep] = position
                 async for found in self._read(poll, position.version):
-                    told = await poll.feed.describe(found, self.filter)
+                    told = await poll.feed.describe(found, wanted)
                     if told is not None:
                         yield TriggerEvent(told)  # type: ignore[no-untyped-call]
                     position = poll.positions[self.keep] = Position(found.commit.version, found.commit.digest)
@@ -202,7 +178,7 @@ class DeltaLogTrigger(BaseEventTrigger):
         """
 
         async def polls() -> AsyncIterator[Poll]:
-            async for poll, _ in feed_of(self.serialize()[1]).open_stream():
+            async for poll, _ in LogFeed(self.table, self.onelake_conn_id, self.poll_interval).open_stream():
                 yield poll
                 await poll.keep()
 

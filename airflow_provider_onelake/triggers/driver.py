@@ -6,14 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import attrs
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
+from airflow_provider_onelake.triggers._fields import FieldsTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.base import Engine
@@ -21,10 +23,9 @@ if TYPE_CHECKING:
 LONGEST_LOOK = 600.0
 """Seconds after which the trigger wakes the task, which then asks the cluster whether its driver still lives."""
 
-_ARGUMENTS = ("engine", "table", "attempt", "onelake_conn_id", "spark_conn_id", "seconds", "poll_interval")
 
-
-class DriverTrigger(BaseTrigger):
+@attrs.define(slots=False, eq=False, repr=False)
+class DriverTrigger(FieldsTrigger, BaseTrigger):
     """Wait in the triggerer until a driver that stages rows has left its result.
 
     The trigger asks only the table's store, because the triggerer may have no access to the cluster. It cannot see that
@@ -39,28 +40,13 @@ class DriverTrigger(BaseTrigger):
     :param poll_interval: seconds between two looks at the store. Default: 5.
     """
 
-    def __init__(
-        self,
-        engine: str,
-        table: str,
-        attempt: str,
-        onelake_conn_id: str,
-        spark_conn_id: str,
-        seconds: float = LONGEST_LOOK,
-        poll_interval: float = 5.0,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.engine = engine
-        self.table = table
-        self.attempt = attempt
-        self.onelake_conn_id = onelake_conn_id
-        self.spark_conn_id = spark_conn_id
-        self.seconds = seconds
-        self.poll_interval = poll_interval
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments from which the triggerer makes this trigger again."""
-        return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in _ARGUMENTS}
+    engine: str
+    table: str
+    attempt: str
+    onelake_conn_id: str
+    spark_conn_id: str
+    seconds: float = LONGEST_LOOK
+    poll_interval: float = 5.0
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the result.

@@ -310,11 +310,3 @@ class LogFeed(SharedStreamProducer):
                 # The connection may have been corrected, or its key renewed: the next look reads it again.
                 self._log = None
                 raise
-
-
-def feed_of(kwargs: Mapping[str, Any]) -> LogFeed:
-    """Make the feed of a trigger.
-
-    :param kwargs: the arguments that the trigger serialises.
-    """
-    return LogFeed(kwargs["table"], kwargs["onelake_conn_id"], kwargs["poll_interval"])

@@ -132,8 +132,8 @@ BUGS = [
     Bug(
         "a filter that was changed goes on at the other filter's version",
         "triggers.delta_log",
-        'for name in ("onelake_conn_id", "table", "operation", "partition", "writer", "data_change_only")',
-        'for name in ("onelake_conn_id", "table", "operation", "partition", "writer")',
+        'names = ("onelake_conn_id", "table", "operation", "partition", "writer", "data_change_only")',
+        'names = ("onelake_conn_id", "table", "operation", "partition", "writer")',
         ("triggers/test_delta_log.py::test_another_filter_or_table_is_another_watermark_and_another_pause_is_not",),
     ),
 ]

@@ -288,7 +288,7 @@ async def test_the_first_look_at_a_long_log_reads_none_of_it(tmp_path: Path, mon
     append(tmp_path, 60)
     monkeypatch.setattr(ObjectStore, "get", counting)
     mine = watcher()
-    looking = feed.feed_of(mine.serialize()[1])
+    looking = mine.create_shared_stream_producer(mine.serialize()[1])
     assert await looking._locked(looking._look) == 60
     # The hint of the last checkpoint, the newest entry, and the one after it that is not there.
     assert len(read) <= 3
@@ -521,7 +521,7 @@ async def test_what_holds_a_watcher_up_is_said_again_and_ever_more_rarely(
     make_table(tmp_path / "trips")
     append(tmp_path)
     mine = watcher(after=0, partition="id = 1")
-    passing = feed.feed_of(mine.serialize()[1])
+    passing = mine.create_shared_stream_producer(mine.serialize()[1])
     await passing._locked(passing._look)
     said_at = []
 
@@ -605,7 +605,7 @@ def test_another_filter_or_table_is_another_watermark_and_another_pause_is_not()
     others += [watcher(onelake_conn_id="other"), watcher(partition="month = '1'"), watcher(data_change_only=True)]
     assert len({mine.watermark, *(other.watermark for other in others)}) == 7
     assert DeltaLogTrigger(table="trips", poll_interval=9, after=3, asset="x").watermark == mine.watermark
-    assert feed.feed_of(mine.serialize()[1]).table == "trips"
+    assert mine.create_shared_stream_producer(mine.serialize()[1]).table == "trips"
 
 
 # -- what other engines write ----------------------------------------------------------------------------------------
