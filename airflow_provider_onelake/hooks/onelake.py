@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 
-from airflow_provider_onelake.exceptions import OneLakeError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
 from airflow_provider_onelake.table import Table
 
 if TYPE_CHECKING:
@@ -88,10 +88,19 @@ class OneLakeHook(BaseHook):
 
         :raises InvalidWriteError: ``patience`` in the connection's extra is not a number of seconds, 0 or more.
         """
-        from airflow_provider_onelake.hooks.sign_in import patience_of
+        from airflow_provider_onelake.storage.stores import PATIENCE
 
-        said = patience_of(self.connection)
-        return said if self.most_patience is None else min(said, self.most_patience)
+        said = self._extra("patience")
+        try:
+            seconds = PATIENCE if said is None else float(said)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds < float("inf"):
+            raise InvalidWriteError(
+                f"The connection {self.onelake_conn_id} has a `patience` of {said!r}: write a number of seconds, 0 or "
+                f"more, or leave it empty for {PATIENCE:g}."
+            )
+        return seconds if self.most_patience is None else min(seconds, self.most_patience)
 
     def table(self, name: str) -> Table:
         """Return a table. It does not have to exist yet, and its store is not asked.
@@ -108,13 +117,17 @@ class OneLakeHook(BaseHook):
     def credentials(self, address: TableAddress) -> Credentials | None:
         """Read how the connection signs in to the store of an address.
 
+        ``login`` and ``password`` are a key with its secret, or a client id with its secret; or ``password`` alone is
+        an account key or a token. The extra has the rest.
+
         :param address: of a table or a lakehouse.
         :returns: the credentials; ``None`` for a local disk.
         :raises CredentialsError: incomplete or contradictory.
         """
-        from airflow_provider_onelake.hooks.sign_in import credentials_of
+        from airflow_provider_onelake.storage.credentials import Fields
 
-        return credentials_of(self.connection, address.kind)
+        given = self.connection
+        return address.kind.credentials_of(Fields(given.conn_id, given.login, given.password, given.extra_dejson))
 
     def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
         """Try the operations of a commit at a scratch path below a table: create-only put, read, list, delete.
@@ -136,7 +149,8 @@ class OneLakeHook(BaseHook):
         return [*problems, *unsafe_log_stores(tried.address.kind, spark_settings or {})]
 
     def _extra(self, name: str) -> str | None:
-        return str(self.connection.extra_dejson.get(name) or "").strip() or None
+        given = self.connection.extra_dejson.get(name)
+        return None if given is None else str(given).strip() or None
 
     def get_conn(self) -> Store:
         """Open the lakehouse's store.

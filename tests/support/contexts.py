@@ -106,6 +106,15 @@ def connect(monkeypatch: Any, hook: type, **extra: Any) -> None:
     monkeypatch.setattr(hook, "aget_connection", classmethod(aget_connection))
 
 
+def signed_in_by(connection: Any, address: Any) -> Any:
+    """Return the credentials that a connection has for the store of an address."""
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+
+    hook = OneLakeHook()
+    hook.__dict__["connection"] = connection
+    return hook.credentials(address)
+
+
 def _json(value: Any) -> str:
     import json
 

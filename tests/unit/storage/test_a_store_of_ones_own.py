@@ -15,13 +15,13 @@ from airflow_provider_onelake.assets.uris import asset_uri
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import AddressError, UnsupportedStoreError
-from airflow_provider_onelake.hooks.sign_in import credentials_of
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import Spelling, TableAddress, resolve_table
 from airflow_provider_onelake.storage.kinds import KINDS, StoreKind, register
 from airflow_provider_onelake.storage.preflight import problems_of
 from airflow_provider_onelake.storage.spark import spark_access
 from airflow_provider_onelake.storage.stores import ObjectStore, Store, open_store
+from tests.support.contexts import signed_in_by
 from tests.support.tables import SCHEMA, newest, stage, writer_spec
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def test_it_is_asked_about_like_any_other() -> None:
     address = TableAddress.parse("mem://lake/Tables/my trips/")
     assert (str(address), address.spark_uri) == ("mem://lake/Tables/my%20trips", "mem://lake/Tables/my trips")
     assert problems_of(open_store(address), "_preflight/x", str(address)) == []
-    assert (
-        credentials_of(Connection(conn_id="lake", conn_type="onelake", login="A", password="B"), address.kind) is None
-    )
+    assert signed_in_by(Connection(conn_id="lake", conn_type="onelake", login="A", password="B"), address) is None
     uri = asset_uri(str(address))
     assert uri == "delta://memory/lake/Tables/my%20trips"
     assert Asset("trips", uri=uri).uri == uri

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_onelake.exceptions import CredentialsError
-from airflow_provider_onelake.hooks.sign_in import credentials_of
 from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.kinds import KINDS
 from airflow_provider_onelake.storage.s3 import S3Credentials
+from tests.support.contexts import signed_in_by
 
 KIND = {kind.name: kind for kind in KINDS}
 
@@ -21,6 +22,11 @@ def connection(login: str | None = None, password: str | None = None, **extra: A
     return Connection(
         conn_id="lake", conn_type="onelake", login=login, password=password, extra=json.dumps(extra) if extra else None
     )
+
+
+def at(kind: str) -> SimpleNamespace:
+    """An address of a kind of store."""
+    return SimpleNamespace(kind=KIND[kind])
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,7 @@ def connection(login: str | None = None, password: str | None = None, **extra: A
     ids=["nothing", "key", "profile", "everything", "flags", "empty flag"],
 )
 def test_s3(given: Connection, expected: S3Credentials) -> None:
-    assert credentials_of(given, KIND["s3"]) == expected
+    assert signed_in_by(given, at("s3")) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_s3(given: Connection, expected: S3Credentials) -> None:
 )
 @pytest.mark.parametrize("kind", ["onelake", "adls"])
 def test_azure(given: Connection, expected: AzureCredentials, kind: str) -> None:
-    assert credentials_of(given, KIND[kind]) == expected
+    assert signed_in_by(given, at(kind)) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,8 +88,8 @@ def test_azure(given: Connection, expected: AzureCredentials, kind: str) -> None
 )
 def test_what_cannot_work_is_refused_before_anything_is_asked(given: Connection, kind: str, message: str) -> None:
     with pytest.raises(CredentialsError, match=message):
-        credentials_of(given, KIND[kind])
+        signed_in_by(given, at(kind))
 
 
 def test_a_local_disk_is_not_signed_in_to() -> None:
-    assert credentials_of(connection("A", "B"), KIND["local"]) is None
+    assert signed_in_by(connection("A", "B"), at("local")) is None
