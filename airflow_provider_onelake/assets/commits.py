@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -65,10 +65,8 @@ class TableCommit:
     @property
     def partitions(self) -> list[Values]:
         """The partitions that got or lost files, each once."""
-        return [dict(found) for found in dict.fromkeys(tuple(p.items()) for p in self._touched())]
-
-    def _touched(self) -> Iterable[Values]:
-        return (*self.partitions_added, *self.partitions_removed)
+        touched = (*self.partitions_added, *self.partitions_removed)
+        return [dict(found) for found in dict.fromkeys(tuple(partition.items()) for partition in touched)]
 
     @classmethod
     def from_json(cls, described: Mapping[str, Any]) -> TableCommit:
@@ -102,7 +100,7 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     if not handed:
         return []
     if any(event.partition_key is not None for event in handed):
-        return list(_new(handed, set()))
+        return _once(handed)
     context = get_current_context()
     name = handed[0].asset.name
     asset = Asset.ref(name=name)
@@ -123,7 +121,7 @@ def commits(events: Iterable[Any]) -> list[TableCommit]:
     # older than the events seen before. Count all events of this run, and read the last minutes again.
     look_from = had.look_from if again is None else again.look_from
     recorded = list(history[asset].after(look_from.isoformat()))
-    told = list(_new(sorted([*recorded, *handed], key=lambda event: event.timestamp), set()))
+    told = _once(sorted([*recorded, *handed], key=lambda event: event.timestamp))
     if again is not None:
         return [commit for commit in told if _digest(commit) in again.digests]
     before = {digest for run in had.runs.values() for digest in run.digests}
@@ -188,12 +186,13 @@ class _Had:
         return attrs.evolve(had, runs=runs)
 
 
-def _new(events: Iterable[Any], seen: set[Any]) -> Iterator[TableCommit]:
+def _once(events: Iterable[Any]) -> list[TableCommit]:
+    """Return the commits that events tell of, in order. One that is told of again is left out."""
+    found: dict[object, TableCommit] = {}
     for event in events:
         for commit in _told(event):
-            if _identity(commit) not in seen:
-                seen.add(_identity(commit))
-                yield commit
+            found.setdefault(_identity(commit), commit)
+    return list(found.values())
 
 
 def _identity(commit: TableCommit) -> tuple[str, int, datetime | None]:

@@ -199,9 +199,18 @@ def write_group(task: BaseOperator | MappedOperator) -> str:
     :param task: a writer, or a reconciliation of writers.
     :returns: the id of the closest ``OneLakeWriteTaskGroup``, else of the closest task group, else of the task.
     """
-    closest = group = task.task_group
-    while group is not None and not group.is_root:
-        if hasattr(group, "write_defaults"):
-            return str(group.group_id)
+    group = closest_write_group(task)
+    if group is None:
+        group = task.task_group
+    return str(task.task_id if group is None or group.is_root else group.group_id)
+
+
+def closest_write_group(task: BaseOperator | MappedOperator) -> Any:
+    """Return the closest ``OneLakeWriteTaskGroup`` around a task, or ``None``.
+
+    :param task: any task.
+    """
+    group = task.task_group
+    while group is not None and not hasattr(group, "write_defaults"):
         group = group.parent_group
-    return str(closest.group_id) if closest is not None and not closest.is_root else str(task.task_id)
+    return group

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -109,8 +110,24 @@ def settled_by(task: Any) -> str | None:
     return None
 
 
-def default_key(task: Any) -> str:
-    """Return the key of an unmapped writer without ``writer``: its task's id without the group's prefix."""
+def key_of(task: Any, context: Context, map_index: int) -> str:
+    """Return the key of a writer without ``writer``: it is made of the task's id, or of a mapped task's label.
+
+    :raises InvalidWriteError: the task is mapped, and its author's ``map_index_template`` gives no key.
+    """
+    if map_index < 0:
+        return _default_key(task)
+    template = task.map_index_template
+    if _makes_labels(template):
+        with suppress(UndefinedError):
+            # Airflow renders the template in the same way for the grid.
+            if label := str(task.get_template_env().from_string(template).render(context)).strip():
+                return label
+    raise _no_key(task)
+
+
+def _default_key(task: Any) -> str:
+    """Return the id of a writer's task without the group's prefix."""
     return str(task.task_id).removeprefix(f"{write_group(task)}.")
 
 
@@ -124,32 +141,20 @@ def check_mapped_key(task: Any) -> None:
         return
     keys = _mapped(task, "writer")
     if keys is not None and not all(keys):
-        raise InvalidWriteError(no_key(task.task_id))
+        raise _no_key(task)
 
 
-def no_key(task_id: str) -> str:
-    """Return the message that tells an author what a mapped writer without a key needs."""
-    return (
-        f"{task_id} is mapped and has no `writer`: each of its tasks needs a key of its own, by which a clear knows "
-        "what it wrote. The map index is none, as it shifts when the list changes. Expand over `writer`, or give a "
-        "`map_index_template` that says what each task is. Nothing was staged."
+def _no_key(task: Any) -> InvalidWriteError:
+    """Return the error that tells an author what a mapped writer without a key needs."""
+    return InvalidWriteError(
+        f"{task.task_id} is mapped and has no `writer`: each of its tasks needs a key of its own, by which a clear "
+        "knows what it wrote. The map index is none, as it shifts when the list changes. Expand over `writer`, or give "
+        "a `map_index_template` that says what each task is. Nothing was staged."
     )
 
 
 def _makes_labels(template: object) -> bool:
     return bool(template) and template != OUR_LABEL
-
-
-def label_key(task: Any, context: Context) -> str | None:
-    """Return the key that the author's ``map_index_template`` gives to a mapped writer, or ``None``."""
-    template = task.map_index_template
-    if not _makes_labels(template):
-        return None
-    try:
-        # Airflow renders the template in the same way for the grid.
-        return str(task.get_template_env().from_string(template).render(context)).strip() or None
-    except UndefinedError:
-        return None
 
 
 def names_of(context: Context, group: str, own: Mapping[str, str] | None = None) -> Names:
@@ -184,7 +189,7 @@ def _keys_in_dag(task: Any, context: Context) -> list[str] | None:
     if mapped is None:
         if not is_final(task.writer):
             return None
-        return [task.writer or default_key(task)]
+        return [task.writer or _default_key(task)]
     keys = _mapped(task, "writer", context if task.task_id == context["task"].task_id else None)
     return keys if keys and all(isinstance(key, str) and key and is_final(key) for key in keys) else None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
+from airflow_provider_onelake.hooks.task_run import closest_write_group
 from airflow_provider_onelake.sources import Source
 from airflow_provider_onelake.work.terms import CHOICES
 
@@ -98,10 +99,5 @@ def group_defaults(task: BaseOperator) -> Mapping[str, Any]:
     :param task: any task.
     :returns: parameters by name; an empty mapping outside of a write group.
     """
-    group = task.task_group
-    while group is not None and not group.is_root:
-        defaults = getattr(group, "write_defaults", None)
-        if defaults is not None:
-            return dict(defaults)
-        group = group.parent_group
-    return {}
+    group = closest_write_group(task)
+    return {} if group is None else dict(group.write_defaults)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.planning.balance import Share
-    from airflow_provider_onelake.planning.record import Plan
+    from airflow_provider_onelake.planning.record import Division, Plan
 
 logger = logging.getLogger(__name__)
 
@@ -123,13 +123,11 @@ class OneLakePlanOperator(SourceTemplates):
             self.check_partition_key()
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
-            run = TaskRun.of(context)
-            name = f"{run.load(self.hook.namespace).id}/{self.task_id}"
-            if self.sizes is not None:
-                return self._by_value(name, _pairs(self.sizes))
-            return self._by_files(name)
+            name = f"{TaskRun.of(context).load(self.hook.namespace).id}/{self.task_id}"
+            return self._by_files(name) if self.sizes is None else self._by_value(name, _pairs(self.sizes))
 
     def _by_files(self, name: str) -> list[dict[str, Any]]:
+        from airflow_provider_onelake.planning.record import Division
         from airflow_provider_onelake.reading.listing import by_partition
 
         assert self.source is not None
@@ -142,44 +140,38 @@ class OneLakePlanOperator(SourceTemplates):
                 "files": [literal(file.path) for part in share.partitions for file in files.get(part, ())],
             }
             | limit
-            for share in self._shares(name, sizes, by=self.by, paths=self.source.paths)
+            for share in self._shares(name, sizes, Division(self.by, paths=tuple(self.source.paths)))
         ]
 
     def _by_value(self, name: str, given: Sequence[tuple[Any, int]]) -> list[dict[str, Any]]:
-        values = {_NULL if value is None else str(value): value for value, _ in given}
-        if len(values) != len(given):
+        from airflow_provider_onelake.planning.record import Division
+
+        named = {_NULL if value is None else str(value): (value, size) for value, size in given}
+        if len(named) != len(given):
             raise PlanError(f"sizes={given!r}: two partitions have one name. Nothing was planned.")
         if not given and not self.allow_empty:
             raise PlanError(
                 f"sizes={given!r} of {self.task_id}: there is nothing to load. Nothing was planned: look at the task "
                 "that measures, or say allow_empty=True where that is right."
             )
-        sizes = {_NULL if value is None else str(value): size for value, size in given}
+        sizes = {part: size for part, (_, size) in named.items()}
         return [
             {
                 "writer": share.writer,
-                "where": self._where([values[part] for part in share.partitions if part in values]),
+                "where": self._where([named[part][0] for part in share.partitions if part in named]),
             }
-            for share in self._shares(name, sizes, column=self.column)
+            for share in self._shares(name, sizes, Division(column=self.column))
         ]
 
-    def _shares(
-        self,
-        name: str,
-        sizes: Mapping[str, int],
-        *,
-        by: str | None = None,
-        column: str | None = None,
-        paths: Sequence[str] = (),
-    ) -> list[Share]:
+    def _shares(self, name: str, sizes: Mapping[str, int], division: Division) -> list[Share]:
         """Return the shares of the plan that have at least one partition in the source now."""
-        from airflow_provider_onelake.planning.record import Division, make_plan
+        from airflow_provider_onelake.planning.record import make_plan
 
         plan = make_plan(
             self.hook.table(self.table).log.store,
             name,
             sizes,
-            Division(by, column, tuple(paths)),
+            division,
             writers=self.writers,
             max_bytes=self.max_bytes,
             prefix=self.prefix or "",
@@ -250,13 +242,11 @@ def _pairs(sizes: object) -> list[tuple[Any, int]]:
                 f"sizes: the key {lost[0]!r} may have been NULL: XCom makes text of a dict's keys. Nothing was "
                 "planned: give a list of [value, bytes], in which NULL stays NULL."
             )
-        pairs = list(sizes.items())
-    elif isinstance(sizes, Sequence) and not isinstance(sizes, str):
-        pairs = list(sizes)
-    else:
+        sizes = list(sizes.items())
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str):
         raise wrong
     try:
-        return [(value, int(size)) for value, size in pairs]
+        return [(value, int(size)) for value, size in sizes]
     except (TypeError, ValueError):
         raise wrong from None
 

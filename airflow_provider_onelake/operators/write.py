@@ -15,10 +15,8 @@ from airflow_provider_onelake.operators._roll import (
     OUR_LABEL,
     WRITER_XCOM,
     clears_of,
-    default_key,
-    label_key,
+    key_of,
     names_of,
-    no_key,
     rivals,
     settled_by,
 )
@@ -266,7 +264,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
 
         with terminal_errors_fail():
             terms, run, deed = self.terms(), TaskRun.of(context), deed_of(context)
-            key = self._key(terms, context, run)
+            key = terms.writer or key_of(self, context, run.map_index)
             # Our default map_index_template shows this key as the label of the mapped task.
             context["writer"] = key  # type: ignore[typeddict-unknown-key]
             identity = {"writer": key, "dag": run.dag, "group": run.group, "run": run.run, "task": run.label}
@@ -304,17 +302,6 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 setattr(self, name, (value.strip() if isinstance(value, str) else value) or default)
         self._check()
         return WriteTerms(**{name: getattr(self, name) for name in DEFAULTS}).restricted(self.task_id)
-
-    def _key(self, terms: WriteTerms, context: Context, run: TaskRun) -> str:
-        """Return the writer's key: the parameter ``writer``, else one that is made from the task's id or label."""
-        if terms.writer:
-            return terms.writer
-        if run.map_index < 0:
-            return default_key(self)
-        key = label_key(self, context)
-        if key is None:
-            raise InvalidWriteError(no_key(self.task_id))
-        return key
 
     def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec) -> None:
         """Before Spark is asked, refuse to double rows that the run published under a key that no task has any more."""

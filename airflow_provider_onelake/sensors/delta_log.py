@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 _CURSOR = "version"
-_THINGS = ("writers", "version", "partition", "operation", "rows_at_least", "fresher_than")
 
 
 class DeltaLogSensor(BaseSensorOperator):
@@ -114,7 +113,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self._watch: LogWatch | None = None
         self._seen: Any = None
         try:
-            check_one_thing([name for name in _THINGS if getattr(self, name) is not None])
+            check_one_thing([name for name in attrs.fields_dict(Awaited) if getattr(self, name) is not None])
         except InvalidWriteError as error:
             raise InvalidWriteError(f"{self.task_id}: {error}") from None
 
@@ -164,7 +163,11 @@ class DeltaLogSensor(BaseSensorOperator):
                 self._seen = kept.get(_CURSOR) if kept is not None else None
                 self._watch = self._open(context, self._seen)
             watch = self._watch
-            self._look(watch)
+            commits = watch.poll()
+            for commit in commits:
+                self.log.info("%s: version %d, %s", watch.log.table, commit.version, commit.operation)
+            if not commits and watch.met is None:
+                self.log.debug("%s: nothing after version %d", watch.log.table, watch.cursor)
         if kept is not None and watch.met is None and watch.cursor != self._seen:
             kept.set(_CURSOR, watch.cursor)
             self._seen = watch.cursor
@@ -186,22 +189,15 @@ class DeltaLogSensor(BaseSensorOperator):
             timeout=timedelta(seconds=self.timeout),
         )
 
-    def _look(self, watch: LogWatch) -> None:
-        before = watch.cursor
-        for commit in watch.poll():
-            self.log.info("%s: version %d, %s", watch.log.table, commit.version, commit.operation)
-        if watch.met is None and watch.cursor == before:
-            self.log.debug("%s: nothing after version %d", watch.log.table, before)
-
-    def _open(self, context: Context, seen: Any = None) -> LogWatch:
-        hook = OneLakeHook(self.onelake_conn_id)
+    def _open(self, context: Context, seen: Any) -> LogWatch:
+        hook, oldest = OneLakeHook(self.onelake_conn_id), self.fresher_than
         awaited = Awaited(
             writers=self._txns(context, hook.namespace),
             version=_number("version", self.version),
             partition=self.partition,
             operation=self.operation,
             rows_at_least=_number("rows_at_least", self.rows_at_least),
-            fresher_than=_seconds(self.fresher_than),
+            fresher_than=oldest.total_seconds() if isinstance(oldest, timedelta) else oldest,
         )
         after = _number("after", self.after) if seen is None else int(seen)
         return watch_for(hook.table(self.table).log, awaited, after)
@@ -231,7 +227,3 @@ def _number(name: str, value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError):
         raise InvalidWriteError(f"{name}={value!r}: a whole number is wanted.") from None
-
-
-def _seconds(value: timedelta | float | None) -> float | None:
-    return value.total_seconds() if isinstance(value, timedelta) else value

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 import attrs
-from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg
+from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -120,9 +120,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
             # Set the pool here: a mapped task takes it only from default_args, which would apply to other tasks too.
             if self.pool is not None and task.pool == _NO_POOL:
                 task.pool = self.pool
-        # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
-        for task in writers:
             check_mapped_key(task)
+            # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
             for name in ("table", "publish", "on_conflict", "onelake_conn_id"):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
                 if own is not None and own != getattr(self, name):
@@ -137,12 +136,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
             outlets=list(self.outlets),
             onelake_conn_id=self.onelake_conn_id,
         )
-        for task in writers:
-            task.set_downstream(reconcile)
-        last: BaseOperator = reconcile
+        behind: list[BaseOperator] = [reconcile]
         if self.committed:
-            last = self._behind(
-                last,
+            behind.append(
                 DeltaLogSensor(
                     task_id="committed",
                     task_group=self,
@@ -151,21 +147,17 @@ class OneLakeWriteTaskGroup(TaskGroup):
                     onelake_conn_id=self.onelake_conn_id,
                     deferrable=True,
                     timeout=self.committed_timeout,
-                ),
+                )
             )
         if self.optimize is not False:
             touched = {"partitions": XComArg(reconcile, key="partitions")}
-            last = self._behind(last, OneLakeOptimizeOperator(**self._upkeep("optimize", self.optimize, touched)))
+            behind.append(OneLakeOptimizeOperator(**self._upkeep("optimize", self.optimize, touched)))
         if self.vacuum is not False:
-            self._behind(last, OneLakeVacuumOperator(**self._upkeep("vacuum", self.vacuum)))
+            behind.append(OneLakeVacuumOperator(**self._upkeep("vacuum", self.vacuum)))
+        chain(writers, *behind)
 
     def _upkeep(
         self, task_id: str, given: bool | Mapping[str, Any], more: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         own: dict[str, Any] = {name: getattr(self, name) for name in _FOR_UPKEEP}
         return {"task_id": task_id, "task_group": self, **own, **(more or {}), **({} if given is True else given or {})}
-
-    @staticmethod
-    def _behind(before: BaseOperator, task: BaseOperator) -> BaseOperator:
-        before.set_downstream(task)
-        return task
