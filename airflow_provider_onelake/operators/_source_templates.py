@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 
+import jinja2
 from airflow.sdk import BaseOperator
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.sources import Source
 
 if TYPE_CHECKING:
-    import jinja2
     from airflow.sdk import Context
+
+_KEYS = ("partition_key", "partition_date")
+_OF_THE_RUN = re.compile(rf"\bdag_run\.(?=({'|'.join(_KEYS)})\b)")
+_LOOKED_AFTER = re.compile(rf"\b({'|'.join(_KEYS)})\s+is\s+(not\s+)?none\b", re.IGNORECASE)
+
+
+class _NoPartitionKeyError(jinja2.UndefinedError):
+    """A template uses the partition key of a run that has none. The message is the name that the template uses."""
+
+
+class _Nothing(jinja2.StrictUndefined):
+    """Stands for the missing key, which Jinja would render as ``None``. A template may test it, but not use it."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:  # type: ignore[override]
+        return False
 
 
 class SourceTemplates(BaseOperator):
@@ -40,19 +58,19 @@ class SourceTemplates(BaseOperator):
                 return content
             return content.rendered(lambda value: self.render_template(value, context, jinja_env))
         render = super().render_template
-        if not isinstance(content, str):
+        missing = [name for name in _KEYS if context.get(name, "") is None]
+        # _Nothing is not None, so a template that tests the key by `is none` renders with the key as it is.
+        if not isinstance(content, str) or not missing or _LOOKED_AFTER.search(content):
             return render(content, context, jinja_env, seen_oids)
-        from airflow_provider_onelake.operators._partition_key import NoPartitionKeyError, guarded, is_missing
-
-        template, given = guarded(content, context)
+        nothing = {name: _Nothing(name=name, exc=_NoPartitionKeyError) for name in missing}
         try:
-            rendered = render(template, cast("Context", given), jinja_env, seen_oids)
-        except NoPartitionKeyError:
-            rendered = None
-        else:
+            given = cast("Context", {**context, **nothing})
+            rendered = render(_OF_THE_RUN.sub("", content), given, jinja_env, seen_oids)
             # If the DAG renders to native objects, the missing key itself may be the result.
-            if not is_missing(rendered):
+            if not isinstance(rendered, _Nothing):
                 return rendered
+        except _NoPartitionKeyError:
+            pass
         # Do not raise here, because Airflow would log a traceback and retry. check_partition_key() raises instead.
         self._lacks_partition_key = content
         return content

@@ -1,4 +1,4 @@
-"""The base of every operator that gives work to Spark: its connections, its engine, and what a stop ends."""
+"""The bases of operators on a table: its links and lineage; and where Spark works, its engine and what a stop ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,47 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table
 
 
-class SparkTaskOperator(BaseOperator):
+class TableTaskOperator(BaseOperator):
+    """A task on a table of a lakehouse, with its links and its lineage."""
+
+    table: str
+    onelake_conn_id: str
+    _ti: Any = None
+    _table: Table | None = None
+    _lineage: Lineage | None = None
+
+    @cached_property
+    def hook(self) -> OneLakeHook:
+        """The hook of the lakehouse."""
+        return OneLakeHook(self.onelake_conn_id)
+
+    def begin(self, context: Context) -> Table:
+        """Open the table, and show the link to its page.
+
+        :param context: of the running task.
+        """
+        self._ti = context["ti"]
+        self._table = table = self.hook.table(self.table)
+        show(self, self._ti, TableLink, table.page)
+        return table
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Return what the task read and wrote. OpenLineage's provider calls this, also where the task has failed.
+
+        :param task_instance: the task instance that ended. It is not used.
+        """
+        return facets_of(self._lineage)
+
+    def show_commit(self, version: int | None) -> None:
+        """Show the link to the table's version that holds the task's rows.
+
+        :param version: of the table. ``None`` shows no link.
+        """
+        if self._table is not None and version is not None:
+            show(self, self._ti, CommitLink, partial(self._table.commit_page, version))
+
+
+class SparkTaskOperator(TableTaskOperator):
     """A task that gives work to Spark on a table of a lakehouse.
 
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
@@ -39,8 +79,6 @@ class SparkTaskOperator(BaseOperator):
     """
 
     operator_extra_links: Collection[BaseOperatorLink] = LINKS
-
-    table: str
 
     def __init__(
         self,
@@ -56,44 +94,11 @@ class SparkTaskOperator(BaseOperator):
         self.spark_conn_id = spark_conn_id or DEFAULT_SPARK_CONN_ID
         self.spark_timeout = spark_timeout
         self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
-        self._ti: Any = None
-        self._table: Table | None = None
-        self._lineage: Lineage | None = None
-
-    @cached_property
-    def hook(self) -> OneLakeHook:
-        """The hook of the lakehouse."""
-        return OneLakeHook(self.onelake_conn_id)
 
     @cached_property
     def spark(self) -> SparkWork:
         """The task's Spark work."""
         return SparkWork(self._open_engine)
-
-    def begin(self, context: Context) -> Table:
-        """Open the table, and show the link to its page.
-
-        :param context: of the running task.
-        """
-        self._ti = context["ti"]
-        self._table = table = self.hook.table(self.table)
-        show(self, self._ti, TableLink, table.page)
-        return table
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return what the task read and wrote. OpenLineage's provider calls this where it is installed.
-
-        :param task_instance: the task instance that ended. It is not used.
-        """
-        return facets_of(self._lineage)
-
-    def show_commit(self, version: int | None) -> None:
-        """Show the link to the table's version that holds the task's rows.
-
-        :param version: of the table. ``None`` shows no link.
-        """
-        if self._table is not None and version is not None:
-            show(self, self._ti, CommitLink, partial(self._table.commit_page, version))
 
     def _show_spark_ui(self, page: str) -> None:
         if self._ti is not None:

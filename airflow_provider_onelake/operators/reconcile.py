@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk import TriggerRule
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import run_name, shares_its_name, write_group
-from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
-from airflow_provider_onelake.links.onelake import CommitLink, TableLink, show
+from airflow_provider_onelake.lineage import Lineage, lineage_of
+from airflow_provider_onelake.links.onelake import CommitLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._outlets import check_outlets, tell_outlets
 from airflow_provider_onelake.operators._roll import Names, Roll, is_writer, names_of, take_roll
+from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import check_choice, terminal_errors_fail
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _CHOOSING = ("publish", "on_conflict", "on_missing_writer")
 
 
-class OneLakeReconcileOperator(BaseOperator):
+class OneLakeReconcileOperator(TableTaskOperator):
     """Settle the writers of a load, whatever the outcome of their tasks.
 
     The task publishes complete buffers, settles the conflicts that writers left, and checks that as many rows were
@@ -105,15 +105,9 @@ class OneLakeReconcileOperator(BaseOperator):
         self.on_conflict = on_conflict
         self.on_missing_writer = on_missing_writer
         self.onelake_conn_id = onelake_conn_id
-        self._lineage: Lineage | None = None
         for name in _CHOOSING:
             check_choice(name, getattr(self, name))
         check_outlets(self.task_id, self.outlets)
-
-    @cached_property
-    def hook(self) -> OneLakeHook:
-        """The hook of the lakehouse."""
-        return OneLakeHook(self.onelake_conn_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reconcile the load.
@@ -138,9 +132,8 @@ class OneLakeReconcileOperator(BaseOperator):
                     "skipped": [],
                     "orphans": [],
                 }
-            table = self.hook.table(self.table)
+            table = self.begin(context)
             log, metrics = table.log, Metrics.of(context["ti"], table.address)
-            show(self, context["ti"], TableLink, table.page)
             load = self._load(context, tasks)
             roll, generations = self._begun(log, load, roll)
             # Runs of one partition share a load, and each run publishes only the generations that it began.
@@ -148,8 +141,7 @@ class OneLakeReconcileOperator(BaseOperator):
             report, txns, partitions = self._reconcile(table, load, roll, own, metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)
-            if (version := report.version) is not None:
-                show(self, context["ti"], CommitLink, partial(table.commit_page, version))
+            self.show_commit(report.version)
             result = {**report.to_json(), "skipped": list(roll.skipped), "orphans": [attrs.asdict(one) for one in left]}
             context["ti"].xcom_push(key="report", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
@@ -158,13 +150,6 @@ class OneLakeReconcileOperator(BaseOperator):
             self._check_doubled(log, load, left, report)
             tell_outlets(context, self.outlets, log, report)
         return result
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return what was published, also if a writer is missing. OpenLineage's provider calls this where installed.
-
-        :param task_instance: the task instance that ended. It is not used.
-        """
-        return facets_of(self._lineage)
 
     def _reconcile(
         self, table: Table, load: Load, roll: Roll, own: Mapping[str, int] | None, metrics: Metrics
@@ -209,21 +194,15 @@ class OneLakeReconcileOperator(BaseOperator):
         from airflow_provider_onelake.staging.claims import generation_of
         from airflow_provider_onelake.staging.layout import WriterDirectory
 
-        generations: dict[str, int] = {}
-        for key in roll.named:
-            generation = generation_of(log.store, load.writer(key), roll.deeds[key]) if key in roll.deeds else None
-            if generation is not None:
-                generations[key] = generation
+        begun = {key: generation_of(log.store, load.writer(key), deed) for key, deed in roll.deeds.items()}
         late = [
             key
-            for key in roll.named
+            for key, generation in begun.items()
             # If the writer has no claim at all, a full VACUUM took its claims or it never began. Then the table's txn
             # decides.
-            if key in roll.deeds
-            and key not in generations
-            and WriterDirectory.read(log.store, load.writer(key).directory).generation
+            if generation is None and WriterDirectory.read(log.store, load.writer(key).directory).generation
         ]
-        return roll.without(late), generations
+        return roll.without(late), {key: generation for key, generation in begun.items() if generation is not None}
 
     def _orphans(self, log: DeltaLog, load: Load, names: Names, named: Iterable[str]) -> list[Orphan]:
         """Find what the run published under keys that no task has any more, and warn of it."""
