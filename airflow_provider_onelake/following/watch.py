@@ -24,21 +24,24 @@ LIST_EVERY = 20
 """After this many polls the log is listed, to tell "not committed yet" from "gone" (protocol: log gap)."""
 
 _MOST_PARTITIONS = 50
-# An event's values where the commit does not tell them: any rows in any partition may have changed.
-_UNKNOWN: Mapping[str, Any] = {
-    "version": -1,
-    "time": None,
-    "operation": "",
-    "data_change": True,
-    "rows_added": None,
-    "rows_removed": None,
-    "partitions_added": [],
-    "partitions_removed": [],
-    "partitions_complete": False,
-    "txns": {},
-    "writers": [],
-    "finished": None,
-    "user_metadata": None,
+# What an event says of a commit: the value where the commit does not tell it (any rows in any partition may have
+# changed), and how the commit tells it.
+_TOLD: Mapping[str, tuple[Any, Callable[[Commit], Any]]] = {
+    "time": (None, lambda commit: commit.time.isoformat() if commit.time else None),
+    "operation": ("", lambda commit: commit.operation),
+    "data_change": (True, lambda commit: commit.data_change),
+    "rows_added": (None, lambda commit: commit.rows_added),
+    "rows_removed": (None, lambda commit: commit.rows_removed),
+    "partitions_added": ([], lambda commit: sorted(commit.added_partitions, key=str)[:_MOST_PARTITIONS]),
+    "partitions_removed": ([], lambda commit: sorted(commit.removed_partitions, key=str)[:_MOST_PARTITIONS]),
+    "partitions_complete": (
+        False,
+        lambda commit: max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS,
+    ),
+    "txns": ({}, lambda commit: commit.txns),
+    "writers": ([], lambda commit: [writer.writer for writer in commit.writers]),
+    "finished": (None, lambda commit: commit.finished.isoformat() if commit.finished else None),
+    "user_metadata": (None, lambda commit: commit.user_metadata),
 }
 
 
@@ -215,42 +218,23 @@ def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str
     """Return a commit as an event's payload carries it.
 
     :param names: the partition columns' names by physical name, for those whose physical name differs.
-    :returns: plain JSON with the keys of ``_UNKNOWN``. If there are many partitions, it has only the first ones, and
-        ``partitions_complete`` is false.
+    :returns: plain JSON with ``version`` and the keys of ``_TOLD``. If there are many partitions, it has only the first
+        ones, and ``partitions_complete`` is false.
     """
-
-    def partitions(pairs: frozenset[tuple[tuple[str, str | None], ...]]) -> list[dict[str, str | None]]:
-        named = [{(names or {}).get(name, name): value for name, value in pair} for pair in sorted(pairs, key=str)]
-        return named[:_MOST_PARTITIONS]
-
-    told: dict[str, Any] = {**_UNKNOWN, "version": commit.version}
-    known: Mapping[str, Callable[[], Any]] = {
-        "time": lambda: commit.time.isoformat() if commit.time else None,
-        "operation": lambda: commit.operation,
-        "data_change": lambda: commit.data_change,
-        "rows_added": lambda: commit.rows_added,
-        "rows_removed": lambda: commit.rows_removed,
-        "partitions_added": lambda: partitions(commit.added_partitions),
-        "partitions_removed": lambda: partitions(commit.removed_partitions),
-        "partitions_complete": lambda: (
-            max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS
-        ),
-        "txns": lambda: commit.txns,
-        "writers": lambda: [writer.writer for writer in commit.writers],
-        "finished": lambda: commit.finished.isoformat() if commit.finished else None,
-        "user_metadata": lambda: commit.user_metadata,
-    }
-    for name, tell in known.items():
+    told = describe_unreadable(commit.version)
+    for key, (_, tell) in _TOLD.items():
         try:
-            told[name] = tell()
+            told[key] = tell(commit)
         except OneLakeError:
             raise
         except Exception:
             # Another engine may have written something unforeseen. The watcher must go on, so report what is known.
-            logger.exception("Version %d does not say its %s; it is told of without that.", commit.version, name)
+            logger.exception("Version %d does not say its %s; it is told of without that.", commit.version, key)
+    for key in ("partitions_added", "partitions_removed"):
+        told[key] = [{(names or {}).get(name, name): value for name, value in pair} for pair in told[key]]
     return told
 
 
 def describe_unreadable(version: int) -> dict[str, Any]:
     """Return the event's payload for a commit whose entry cannot be read: only its version is known."""
-    return {**_UNKNOWN, "version": version}
+    return {"version": version, **{key: unknown for key, (unknown, _) in _TOLD.items()}}
