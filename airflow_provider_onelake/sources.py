@@ -10,14 +10,12 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
-from airflow_provider_onelake.reading.local_files import is_local, local_files
-from airflow_provider_onelake.reading.spark_files import SourceFile, read_by_spark
 
 Render = Callable[[Any], Any]
 
@@ -29,7 +27,21 @@ def _texts(value: object) -> bool:
 
 
 @attrs.frozen
-class FileSource:
+class _Source:
+    """A source with templates in some of its fields. A function has none: the task renders its arguments."""
+
+    template_fields: ClassVar[tuple[str, ...]] = ()
+
+    def rendered(self, render: Render) -> Self:
+        """Return a copy with its templates rendered.
+
+        :param render: renders one value.
+        """
+        return attrs.evolve(self, **{name: render(getattr(self, name)) for name in self.template_fields})
+
+
+@attrs.frozen
+class FileSource(_Source):
     """Files in a format that Spark reads.
 
     :param path: a path, an address or a glob, or a list of them, as Spark sees them (templated).
@@ -56,13 +68,6 @@ class FileSource:
             )
         _check_view(self.view)
 
-    def rendered(self, render: Render) -> FileSource:
-        """Return a copy with its templates rendered.
-
-        :param render: renders one value.
-        """
-        return attrs.evolve(self, **{name: render(getattr(self, name)) for name in self.template_fields})
-
     @property
     def paths(self) -> list[str]:
         """The paths, as a list."""
@@ -83,21 +88,9 @@ class FileSource:
         """Return the source as Airflow's web UI shows it."""
         return self.job()
 
-    def files(self) -> list[SourceFile]:
-        """List the files that Spark would read, where this machine can see them.
-
-        Their sizes and times tell a rerun whether the input changed (protocol: same source). For a path in a store or
-        on another machine, no files are listed here.
-
-        :returns: the files, sorted by path.
-        :raises InvalidWriteError: a path is no glob that Hadoop takes.
-        """
-        found = [each for path in self.paths if is_local(path) for each in local_files(path)]
-        return list(read_by_spark(found, self.options).files)
-
 
 @attrs.frozen
-class SqlSource:
+class SqlSource(_Source):
     """A query that Spark runs.
 
     :param query: Spark SQL (templated).
@@ -115,13 +108,6 @@ class SqlSource:
             raise InvalidWriteError(f"SqlSource(query={self.query!r}): a query is Spark SQL, as text.")
         _check_view(self.view)
 
-    def rendered(self, render: Render) -> SqlSource:
-        """Return a copy with its templates rendered.
-
-        :param render: renders one value.
-        """
-        return attrs.evolve(self, query=render(self.query))
-
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it."""
         return {"kind": "sql", "query": self.query, "view": self.view}
@@ -130,13 +116,9 @@ class SqlSource:
         """Return the source as Airflow's web UI shows it."""
         return self.job()
 
-    def files(self) -> list[SourceFile]:
-        """Return nothing: a query names no files that could be listed."""
-        return []
-
 
 @attrs.frozen
-class FunctionSource:
+class FunctionSource(_Source):
     """The data frame that a Python function returns. The function runs in the task, on Spark Connect.
 
     ``@task.onelake_write`` makes this source of a function.
@@ -149,8 +131,6 @@ class FunctionSource:
     :raises InvalidWriteError: ``view`` is no name of a view.
     """
 
-    template_fields: ClassVar[tuple[str, ...]] = ()
-
     function: Callable[..., Any] = attrs.field(repr=False)
     arguments: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
@@ -158,13 +138,6 @@ class FunctionSource:
 
     def __attrs_post_init__(self) -> None:
         _check_view(self.view)
-
-    def rendered(self, render: Render) -> FunctionSource:
-        """Return the source itself, because its arguments belong to the task, and the task renders them.
-
-        :param render: renders one value.
-        """
-        return self
 
     def name(self) -> dict[str, Any]:
         """Return the function's name and the author's arguments, which stay the same when the code changes.
@@ -202,10 +175,6 @@ class FunctionSource:
         :returns: what the function returns: a data frame.
         """
         return self.function(spark=spark, **self.given, **self.arguments)
-
-    def files(self) -> list[SourceFile]:
-        """Return nothing: which files the function reads is not known."""
-        return []
 
 
 Source = FileSource | SqlSource | FunctionSource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -49,13 +49,16 @@ def is_final(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | Source)
 
 
-def check_choice(name: str, value: object) -> None:
-    """Refuse a value that is not among the choices of its parameter, if the value is known now.
+def check_choices(given: object, names: Iterable[str]) -> None:
+    """Refuse values that are not among the choices of their parameters, as far as the values are known now.
 
-    :raises InvalidWriteError: the value is not among the choices.
+    :param given: has the parameters as attributes.
+    :raises InvalidWriteError: a value is not among the choices.
     """
-    if value is not None and is_final(value) and value not in list(CHOICES[name]):
-        raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(CHOICES[name])}.")
+    for name in names:
+        value = getattr(given, name)
+        if value is not None and is_final(value) and value not in list(CHOICES[name]):
+            raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(CHOICES[name])}.")
 
 
 def check_rendered(name: str, value: object) -> None:

@@ -17,7 +17,7 @@ from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._outlets import check_outlets, tell_outlets
 from airflow_provider_onelake.operators._roll import Names, Roll, is_writer, names_of, take_roll
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_choice, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_choices, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -105,8 +105,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         self.on_conflict = on_conflict
         self.on_missing_writer = on_missing_writer
         self.onelake_conn_id = onelake_conn_id
-        for name in _CHOOSING:
-            check_choice(name, getattr(self, name))
+        check_choices(self, _CHOOSING)
         check_outlets(self.task_id, self.outlets)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -117,8 +116,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         :raises AirflowFailException: writers are missing, or something was refused.
         """
         with terminal_errors_fail():
-            for name in _CHOOSING:
-                check_choice(name, getattr(self, name))
+            check_choices(self, _CHOOSING)
             tasks = self._writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])
             if not roll.named and not roll.unnamed:

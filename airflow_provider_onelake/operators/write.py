@@ -24,7 +24,7 @@ from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._terms import (
-    check_choice,
+    check_choices,
     check_rendered,
     check_steps,
     group_defaults,
@@ -222,8 +222,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError(f"{self.task_id}: source={self.source!r} is neither a FileSource nor a SqlSource.")
         if self.files is not None and is_final(self.source) and not isinstance(self.source, FileSource):
             raise InvalidWriteError(f"{self.task_id}: `files` are the paths of a FileSource, not of {self.source!r}.")
-        for name in CHOICES.keys() & DEFAULTS.keys():
-            check_choice(name, getattr(self, name))
+        check_choices(self, CHOICES.keys() & DEFAULTS.keys())
         if is_final(self.partition_by):
             partition_columns(self.partition_by)
         check_steps(self.steps, getattr(self.source, "view", ""))

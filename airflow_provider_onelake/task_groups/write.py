@@ -14,7 +14,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
-from airflow_provider_onelake.operators._terms import check_choice, is_final
+from airflow_provider_onelake.operators._terms import check_choices, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
@@ -88,8 +88,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     vacuum: bool | Mapping[str, Any] = False
 
     def __attrs_post_init__(self) -> None:
-        for name in CHOICES:
-            check_choice(name, getattr(self, name))
+        check_choices(self, CHOICES)
         if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
             raise InvalidWriteError(f"pool={self.pool!r}: a pool's name; Airflow renders no templates in it.")
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from airflow_provider_onelake.commit.create import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
-from airflow_provider_onelake.operators._terms import check_choice, check_rendered
+from airflow_provider_onelake.operators._source_files import seen_files
+from airflow_provider_onelake.operators._terms import check_choices, check_rendered
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -69,9 +71,9 @@ def test_templates_wait_for_the_run(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", CHOICES)
 def test_an_unknown_choice_is_refused_with_what_is_allowed(name: str) -> None:
     for member in CHOICES[name]:
-        check_choice(name, str(member))
+        check_choices(SimpleNamespace(**{name: str(member)}), [name])
     with pytest.raises(InvalidWriteError, match=f"{name}='upsert' is unknown.*{', '.join(CHOICES[name])}"):
-        check_choice(name, "upsert")
+        check_choices(SimpleNamespace(**{name: "upsert"}), [name])
 
 
 def test_the_value_of_a_template_is_checked_before_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -144,9 +146,10 @@ def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Pa
     file = tmp_path / "x.json"
     file.write_text("{}")
     source = FileSource(str(file), format="json")
+    no_lakehouse: Any = SimpleNamespace(lakehouse=None)
 
     def digest(**work: Any) -> str:
-        return fingerprint(source, source.files(), **work)
+        return fingerprint(source, seen_files(source, no_lakehouse), **work)
 
     first = digest(steps=[("a", "SELECT 1")], where=None)
     assert first == digest(steps=[("a", "SELECT 1")], where=None)
