@@ -54,15 +54,13 @@ class Lineage:
     bytes: int | None = None
     files: int | None = None
 
-    def with_snapshot(self, snapshot: Snapshot | None) -> Lineage:
+    def with_snapshot(self, snapshot: Snapshot) -> Lineage:
         """Return this lineage with the table's columns.
 
-        :param snapshot: the table's snapshot; ``None`` leaves the columns out.
+        :param snapshot: the table's snapshot.
         """
         from airflow_provider_onelake.log.schema import columns
 
-        if snapshot is None:
-            return self
         found = columns(snapshot.metadata).values()
         # Name only the kind of a nested type, because the whole type may be very long.
         kinds = ((c.name, c.type if isinstance(c.type, str) else str(c.type.get("type"))) for c in found)

@@ -19,7 +19,8 @@ from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
 
 Render = Callable[[Any], Any]
 
-_VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
+"""The name of a view."""
 
 
 def _texts(value: object) -> bool:
@@ -181,5 +182,5 @@ Source = FileSource | SqlSource | FunctionSource
 
 
 def _check_view(view: str) -> None:
-    if not _VIEW.match(view):
+    if not VIEW.match(view):
         raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")

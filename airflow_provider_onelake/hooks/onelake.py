@@ -152,15 +152,13 @@ class OneLakeHook(BaseHook):
         given = self.connection.extra_dejson.get(name)
         return None if given is None else str(given).strip() or None
 
-    def get_conn(self) -> Store:
+    def get_conn(self, most_patience: float = float("inf")) -> Store:
         """Open the lakehouse's store.
 
+        :param most_patience: an upper limit in seconds for :attr:`patience`. Default: no other limit.
         :returns: a store rooted at the lakehouse.
         :raises OneLakeError: the connection has no lakehouse, or it cannot be opened.
         """
-        return self._root(self.patience)
-
-    def _root(self, patience: float) -> Store:
         from airflow_provider_onelake.storage.addresses import TableAddress, parse_alias
         from airflow_provider_onelake.storage.stores import open_store
 
@@ -171,7 +169,7 @@ class OneLakeHook(BaseHook):
             parse_alias(self.lakehouse_alias, root)
         # Opening a local store creates its directory. So check first, or the connection test would always succeed.
         root.kind.check_is_there(root)
-        return open_store(root, self.credentials(root), patience)
+        return open_store(root, self.credentials(root), min(self.patience, most_patience))
 
     def test_connection(self) -> tuple[bool, str]:
         """List, read and write the lakehouse, and prove that its store refuses a second create-only put.
@@ -188,7 +186,7 @@ class OneLakeHook(BaseHook):
         # OneLake allows no directory beside Tables and Files. Use a new directory, because the whole of it is listed.
         path = f"Files/airflow-connection-test/{uuid.uuid4()}"
         try:
-            problems = problems_of(self._root(min(self.patience, _SHORT_PATIENCE)), path, self.lakehouse)
+            problems = problems_of(self.get_conn(_SHORT_PATIENCE), path, self.lakehouse)
         except OneLakeError as error:
             return False, str(error)
         if problems:

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
 from airflow_provider_onelake.hooks.task_run import closest_write_group
-from airflow_provider_onelake.sources import Source
+from airflow_provider_onelake.sources import VIEW, Source
 from airflow_provider_onelake.work.terms import CHOICES
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
-_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 
 @contextmanager
@@ -90,7 +89,7 @@ def check_steps(steps: object, view: str) -> None:
             f"steps={steps!r}: steps are named SQL, {{'name': 'SELECT …'}}; the last one is written."
         )
     for name in steps:
-        if not isinstance(name, str) or not _NAME.match(name):
+        if not isinstance(name, str) or not VIEW.match(name):
             raise InvalidWriteError(f"steps: {name!r} is no name of a view: letters, digits and _, a letter first.")
         if name.lower() == view.lower():
             raise InvalidWriteError(f"steps: {name!r} is the name of the source's view already.")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from airflow.sdk import RetryDecision, RetryPolicy
 
 from airflow_provider_onelake.engines.errors import is_conflict, is_sparks, kind_of
@@ -20,9 +21,6 @@ from airflow_provider_onelake.exceptions import (
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-FIRST_DELAY = timedelta(seconds=30)
-LONGEST_DELAY = timedelta(minutes=10)
 
 
 class Failure(Enum):
@@ -38,6 +36,11 @@ class Failure(Enum):
     """Trying again changes nothing."""
 
 
+def _span(delay: float | timedelta) -> timedelta:
+    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)
+
+
+@attrs.define(slots=False, eq=False)
 class OneLakeRetryPolicy(RetryPolicy):
     """Retries at once after a lost race, after a growing pause when a store or Spark is away, and not at all otherwise.
 
@@ -53,11 +56,10 @@ class OneLakeRetryPolicy(RetryPolicy):
     :raises ValueError: a delay is negative, or the longest is shorter than the first.
     """
 
-    def __init__(
-        self, first_delay: float | timedelta = FIRST_DELAY, longest_delay: float | timedelta = LONGEST_DELAY
-    ) -> None:
-        self.first_delay = _span(first_delay)
-        self.longest_delay = _span(longest_delay)
+    first_delay: timedelta = attrs.field(default=timedelta(seconds=30), converter=_span)
+    longest_delay: timedelta = attrs.field(default=timedelta(minutes=10), converter=_span)
+
+    def __attrs_post_init__(self) -> None:
         if not timedelta() <= self.first_delay <= self.longest_delay:
             raise ValueError(
                 f"first_delay is {self.first_delay}, longest_delay {self.longest_delay}: neither may be negative, "
@@ -74,14 +76,13 @@ class OneLakeRetryPolicy(RetryPolicy):
         :param max_tries: of the task; Airflow holds to it.
         :param context: of the task; not looked at.
         """
-        match failure_of(exception):
-            case Failure.TERMINAL as failure:
-                return RetryDecision.fail(failure.value)
-            case Failure.CONFLICT as failure:
-                return RetryDecision.retry(timedelta(), failure.value)
-            case Failure.TRANSIENT as failure:
-                return RetryDecision.retry(self._pause(try_number), failure.value)
-        return RetryDecision.default()
+        failure = failure_of(exception)
+        if failure is None:
+            return RetryDecision.default()
+        if failure is Failure.TERMINAL:
+            return RetryDecision.fail(failure.value)
+        pause = timedelta() if failure is Failure.CONFLICT else self._pause(try_number)
+        return RetryDecision.retry(pause, failure.value)
 
     def serialize(self) -> dict[str, Any]:
         """Return what :meth:`deserialize` makes an equal policy from."""
@@ -134,7 +135,3 @@ def _of(kind: type[OneLakeError]) -> Failure | None:
     if issubclass(kind, TransientError):
         return Failure.TRANSIENT
     return Failure.TERMINAL if issubclass(kind, TerminalError) else None
-
-
-def _span(delay: float | timedelta) -> timedelta:
-    return delay if isinstance(delay, timedelta) else timedelta(seconds=delay)

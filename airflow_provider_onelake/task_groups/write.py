@@ -149,14 +149,13 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 )
             )
         if self.optimize is not False:
-            touched = {"partitions": XComArg(reconcile, key="partitions")}
-            behind.append(OneLakeOptimizeOperator(**self._upkeep("optimize", self.optimize, touched)))
+            touched = XComArg(reconcile, key="partitions")
+            behind.append(OneLakeOptimizeOperator(**self._upkeep("optimize", partitions=touched)))
         if self.vacuum is not False:
-            behind.append(OneLakeVacuumOperator(**self._upkeep("vacuum", self.vacuum)))
+            behind.append(OneLakeVacuumOperator(**self._upkeep("vacuum")))
         chain(writers, *behind)
 
-    def _upkeep(
-        self, task_id: str, given: bool | Mapping[str, Any], more: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    def _upkeep(self, task_id: str, **more: Any) -> dict[str, Any]:
         own: dict[str, Any] = {name: getattr(self, name) for name in _FOR_UPKEEP}
-        return {"task_id": task_id, "task_group": self, **own, **(more or {}), **({} if given is True else given or {})}
+        given: bool | Mapping[str, Any] = getattr(self, task_id)
+        return {"task_id": task_id, "task_group": self, **own, **more, **({} if given is True else given or {})}

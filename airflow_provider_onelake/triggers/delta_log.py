@@ -261,13 +261,13 @@ class DeltaLogTrigger(FieldsTrigger, BaseEventTrigger):
             ) from None
 
 
+@attrs.define
 class _Trouble:
     """Decides when to log a watcher's trouble: at the first poll that meets it, then more and more rarely."""
 
-    def __init__(self) -> None:
-        self._message: str | None = None
-        self._polls = 0
-        self._next = 1
+    _message: str | None = None
+    _polls: int = 0
+    _next: int = 1
 
     def is_due(self, message: str) -> bool:
         if message != self._message:
