@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset
@@ -74,8 +74,9 @@ def tell_outlets(context: Context, outlets: Sequence[Any], log: DeltaLog, report
             event.extra = {**said, COMMITS: described}
         else:
             # Airflow stores the same extra for each key. With the partitions in it, its size would grow by the square.
-            event.extra = {**said, COMMITS: [_briefly(each) for each in described[-_MOST_COMMITS:]]}
-            event.extra["complete"] = len(described) <= _MOST_COMMITS
+            last = [{name: each[name] for name in _BRIEFLY} for each in described[-_MOST_COMMITS:]]
+            brief: list[Any] = [{**each, "partitions_complete": False} for each in last]
+            event.extra = {**said, COMMITS: brief, "complete": len(described) <= _MOST_COMMITS}
             keys = partition_keys(commits, split, [str(column) for column in by], log.table)
             try:
                 event.add_partitions(keys)
@@ -127,10 +128,6 @@ def _warn_of_keys_that_start_nothing(context: Context, assets: Sequence[Asset], 
             run_key,
             ", ".join(plain),
         )
-
-
-def _briefly(described: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{name: described[name] for name in _BRIEFLY}, "partitions_complete": False}
 
 
 def _commit(log: DeltaLog, version: int) -> Commit:

@@ -166,14 +166,9 @@ def names_of(context: Context, group: str, own: Mapping[str, str] | None = None)
     writers = [task for task in dag.tasks if is_writer(task)] if dag is not None else []
     groups = frozenset(write_group(task) for task in writers)
     writers = [task for task in writers if write_group(task) == group]
-    keys: set[str] = set()
-    unknown: list[str] = []
-    for task in writers:
-        found = _keys_in_dag(task, context)
-        if found is None:
-            unknown.append(str(task.task_id))
-        else:
-            keys.update(found)
+    in_dag = {str(task.task_id): _keys_in_dag(task, context) for task in writers}
+    keys = {key for found in in_dag.values() for key in found or ()}
+    unknown = [task_id for task_id, found in in_dag.items() if found is None]
     complete = bool(writers)
     if unknown:
         said = {label: entry["writer"] for label, entry in _said(context, unknown).items()} | dict(own or {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, XComArg, conf
@@ -107,9 +107,7 @@ class DeltaLogSensor(BaseSensorOperator):
         self.fresher_than = fresher_than
         self.after = after
         self.onelake_conn_id = onelake_conn_id
-        if deferrable is None:
-            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.deferrable = deferrable
+        self.deferrable = conf.getboolean("operators", "default_deferrable") if deferrable is None else deferrable
         self._watch: LogWatch | None = None
         self._seen: Any = None
         try:
@@ -128,7 +126,20 @@ class DeltaLogSensor(BaseSensorOperator):
             return super().execute(context)
         watch = self._look_once(context)
         if watch.met is None:
-            self._defer(watch)
+            from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
+
+            awaited = attrs.evolve(watch.awaited, writers=watch.pending) if watch.pending else watch.awaited
+            self.defer(
+                trigger=DeltaLogWaitTrigger(
+                    table=self.table,
+                    onelake_conn_id=self.onelake_conn_id,
+                    after=watch.cursor,
+                    poll_interval=self.poke_interval,
+                    **attrs.asdict(awaited),
+                ),
+                method_name="execute_complete",
+                timeout=timedelta(seconds=self.timeout),
+            )
         return watch.met
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,22 +183,6 @@ class DeltaLogSensor(BaseSensorOperator):
             kept.set(_CURSOR, watch.cursor)
             self._seen = watch.cursor
         return watch
-
-    def _defer(self, watch: LogWatch) -> NoReturn:
-        from airflow_provider_onelake.triggers.wait import DeltaLogWaitTrigger
-
-        awaited = attrs.evolve(watch.awaited, writers=watch.pending) if watch.pending else watch.awaited
-        self.defer(
-            trigger=DeltaLogWaitTrigger(
-                table=self.table,
-                onelake_conn_id=self.onelake_conn_id,
-                after=watch.cursor,
-                poll_interval=self.poke_interval,
-                **attrs.asdict(awaited),
-            ),
-            method_name="execute_complete",
-            timeout=timedelta(seconds=self.timeout),
-        )
 
     def _open(self, context: Context, seen: Any) -> LogWatch:
         hook, oldest = OneLakeHook(self.onelake_conn_id), self.fresher_than

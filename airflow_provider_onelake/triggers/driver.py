@@ -16,6 +16,7 @@ from airflow_provider_onelake.exceptions import OneLakeError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.triggers._fields import FieldsTrigger
+from airflow_provider_onelake.triggers.asking import open_log
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.base import Engine
@@ -54,8 +55,7 @@ class DriverTrigger(FieldsTrigger, BaseTrigger):
         :returns: one event, ``{"reason": …, "attempt": …}``. The task reads the result itself.
         """
         deadline = time.monotonic() + self.seconds
-        hook = await OneLakeHook.from_async(self.onelake_conn_id)
-        log = await asyncio.to_thread(lambda: hook.table(self.table).log)
+        log = await open_log(self.table, self.onelake_conn_id)
         engine: type[Engine] = await asyncio.to_thread(resolve_name, self.engine)
         reason = f"no result for {self.seconds:.0f} s"
         while time.monotonic() < deadline:
