@@ -75,10 +75,11 @@ def table_ids(log: DeltaLog) -> list[int]:
 
 
 def first_writer_is_in_the_way(log: DeltaLog) -> None:
-    """Both writers run again, another engine appends meanwhile, and the policy sets both aside."""
+    """Both writers run again, another engine appends and compacts meanwhile, and the policy sets both aside."""
     for key, number in (("a", 20), ("b", 21)):
         staged(log, key, number, generation=2, **OVERWRITE)
     foreign_append(log, {"2019-01": [12]})
+    DeltaTable(log.table).optimize.compact()
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_conflict=Policy.FIRST_WRITER_WINS)
     assert set(statuses(report).values()) == {"set_aside"}
 
@@ -411,7 +412,6 @@ def test_together_the_rows_of_a_colleagues_older_generation_stay_where_its_rerun
     staged(log, "b", 11, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     first_writer_is_in_the_way(log)
-    DeltaTable(log.table).optimize.compact()
     staged(log, "b", 21, generation=3, **OVERWRITE)
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
     assert statuses(report) == {"a": "set_aside", "b": "refused"}
