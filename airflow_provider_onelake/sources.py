@@ -76,14 +76,8 @@ class FileSource(_Source):
 
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it."""
-        return {
-            "kind": "files",
-            "path": self.paths,
-            "format": self.format,
-            "options": dict(self.options),
-            "schema": self.schema,
-            "view": self.view,
-        }
+        given = attrs.asdict(self, recurse=False)
+        return {"kind": "files", **given, "path": self.paths, "options": dict(self.options)}
 
     def serialize(self) -> dict[str, Any]:
         """Return the source as Airflow's web UI shows it."""
