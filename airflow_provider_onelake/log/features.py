@@ -213,18 +213,12 @@ def _in_use(metadata: Metadata) -> Iterator[tuple[str, str]]:
 
 def _without_protocol(protocol: Protocol, metadata: Metadata) -> Iterator[tuple[str, str]]:
     """Yield features that a property switches on but the protocol lacks: engines disagree about such a table."""
-    reason = "a property switches it on, but the protocol does not have it"
     named = features_of(protocol)
-    version = (int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"]))
-
-    def missing(feature: str, legacy: tuple[int, int] | None) -> bool:
-        if feature in named or f"{feature}-preview" in named:
-            return False
-        # From writer version 7 on, a table has only the features that its protocol names.
-        return legacy is None or version[1] > _LEGACY_WRITER or version[0] < legacy[0] or version[1] < legacy[1]
-
+    reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     for switch in _SWITCHES:
-        if switch.feature == _IGNORED_ALONE or setting(metadata, switch.property) != switch.value:
-            continue
-        if missing(switch.feature, switch.legacy):
-            yield switch.feature, reason
+        on = switch.feature != _IGNORED_ALONE and setting(metadata, switch.property) == switch.value
+        # From writer version 7 on, a table has only the features that its protocol names.
+        least = switch.legacy if writer <= _LEGACY_WRITER else None
+        implied = least is not None and reader >= least[0] and writer >= least[1]
+        if on and not implied and not {switch.feature, f"{switch.feature}-preview"} & named:
+            yield switch.feature, "a property switches it on, but the protocol does not have it"
