@@ -16,8 +16,6 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.reading.code_fingerprint import code_of, plain
-from airflow_provider_onelake.reading.local_files import is_local, local_files
-from airflow_provider_onelake.reading.spark_files import SourceFile, read_by_spark
 
 Render = Callable[[Any], Any]
 
@@ -26,6 +24,11 @@ _VIEW = re.compile(r"^[A-Za-z][A-Za-z0-9_]*$")
 
 def _texts(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(item, str) for item in value))
+
+
+def _check_view(source: object, field: object, view: str) -> None:
+    if not _VIEW.match(view):
+        raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")
 
 
 @attrs.frozen
@@ -46,7 +49,7 @@ class FileSource:
     format: str = "parquet"
     options: Mapping[str, str] = attrs.field(factory=dict)
     schema: str | None = None
-    view: str = "source"
+    view: str = attrs.field(default="source", validator=_check_view)
 
     def __attrs_post_init__(self) -> None:
         if not _texts(self.path) or not self.path:
@@ -54,7 +57,6 @@ class FileSource:
                 f"FileSource(path={self.path!r}): a path is text, or a list of texts. To take it from another task, "
                 "expand over whole sources, or write \"{{ ti.xcom_pull('task') }}\"."
             )
-        _check_view(self.view)
 
     def rendered(self, render: Render) -> FileSource:
         """Return a copy with its templates rendered.
@@ -83,18 +85,6 @@ class FileSource:
         """Return the source as Airflow's web UI shows it."""
         return self.job()
 
-    def files(self) -> list[SourceFile]:
-        """List the files that Spark would read, where this machine can see them.
-
-        Their sizes and times tell a rerun whether the input changed (protocol: same source). For a path in a store or
-        on another machine, no files are listed here.
-
-        :returns: the files, sorted by path.
-        :raises InvalidWriteError: a path is no glob that Hadoop takes.
-        """
-        found = [each for path in self.paths if is_local(path) for each in local_files(path)]
-        return list(read_by_spark(found, self.options).files)
-
 
 @attrs.frozen
 class SqlSource:
@@ -108,12 +98,11 @@ class SqlSource:
     template_fields: ClassVar[tuple[str, ...]] = ("query",)
 
     query: str
-    view: str = "source"
+    view: str = attrs.field(default="source", validator=_check_view)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.query, str) or not self.query.strip():
             raise InvalidWriteError(f"SqlSource(query={self.query!r}): a query is Spark SQL, as text.")
-        _check_view(self.view)
 
     def rendered(self, render: Render) -> SqlSource:
         """Return a copy with its templates rendered.
@@ -129,10 +118,6 @@ class SqlSource:
     def serialize(self) -> dict[str, Any]:
         """Return the source as Airflow's web UI shows it."""
         return self.job()
-
-    def files(self) -> list[SourceFile]:
-        """Return nothing: a query names no files that could be listed."""
-        return []
 
 
 @attrs.frozen
@@ -154,10 +139,7 @@ class FunctionSource:
     function: Callable[..., Any] = attrs.field(repr=False)
     arguments: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    view: str = "source"
-
-    def __attrs_post_init__(self) -> None:
-        _check_view(self.view)
+    view: str = attrs.field(default="source", validator=_check_view)
 
     def rendered(self, render: Render) -> FunctionSource:
         """Return the source itself, because its arguments belong to the task, and the task renders them.
@@ -203,14 +185,5 @@ class FunctionSource:
         """
         return self.function(spark=spark, **self.given, **self.arguments)
 
-    def files(self) -> list[SourceFile]:
-        """Return nothing: which files the function reads is not known."""
-        return []
-
 
 Source = FileSource | SqlSource | FunctionSource
-
-
-def _check_view(view: str) -> None:
-    if not _VIEW.match(view):
-        raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow_provider_onelake.commit.create import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._terms import check_choice, check_rendered
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
@@ -144,9 +146,10 @@ def test_the_fingerprint_follows_the_source_the_steps_and_the_files(tmp_path: Pa
     file = tmp_path / "x.json"
     file.write_text("{}")
     source = FileSource(str(file), format="json")
+    hook: Any = SimpleNamespace(lakehouse="")
 
     def digest(**work: Any) -> str:
-        return fingerprint(source, source.files(), **work)
+        return fingerprint(source, seen_files(source, hook), **work)
 
     first = digest(steps=[("a", "SELECT 1")], where=None)
     assert first == digest(steps=[("a", "SELECT 1")], where=None)
