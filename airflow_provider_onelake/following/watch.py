@@ -52,8 +52,7 @@ class Awaited:
     fresher_than: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        given = [name for name, value in attrs.asdict(self).items() if value is not None]
-        check_one_thing(given)
+        check_one_thing([name for name, value in attrs.asdict(self).items() if value is not None])
 
 
 def check_one_thing(given: Collection[str]) -> None:
@@ -101,13 +100,9 @@ class LogWatch:
         self.cursor = -1 if after is None else after
         self.met: dict[str, Any] | None = None
         self._started = after is not None and awaited.writers is None and awaited.version is None
-        self._pending = dict(awaited.writers or {})
-        self._idle = LIST_EVERY - 1
-
-    @property
-    def pending(self) -> dict[str, int]:
+        self.pending = dict(awaited.writers or {})
         """The writers that are not in the table yet."""
-        return dict(self._pending)
+        self._idle = LIST_EVERY - 1
 
     def poll(self) -> list[Commit]:
         """Read the new commits.
@@ -138,14 +133,14 @@ class LogWatch:
             return
         self.cursor = snapshot.version
         if self.awaited.writers is not None:
-            self._pending = {
+            self.pending = {
                 app_id: generation
-                for app_id, generation in self._pending.items()
+                for app_id, generation in self.pending.items()
                 if snapshot.txns.get(app_id, 0) < generation
             }
         version = self.awaited.version
         if (version is not None and snapshot.version >= version) or (
-            self.awaited.writers is not None and not self._pending
+            self.awaited.writers is not None and not self.pending
         ):
             self.met = {"version": snapshot.version if version is None else version}
 
@@ -158,9 +153,9 @@ class LogWatch:
         awaited = self.awaited
         if awaited.writers is not None:
             for app_id, generation in commit.txns.items():
-                if self._pending.get(app_id, generation + 1) <= generation:
-                    del self._pending[app_id]
-            return not self._pending
+                if self.pending.get(app_id, generation + 1) <= generation:
+                    del self.pending[app_id]
+            return not self.pending
         if awaited.version is not None:
             return commit.version >= awaited.version
         if awaited.operation is not None:
@@ -217,7 +212,7 @@ class RowsHeld:
         self.partition = partition
         self._seen: Snapshot | None = None
         self._files: LiveFiles | None = None
-        self._short = False
+        self._short: Snapshot | None = None
 
     def look(self) -> dict[str, Any] | None:
         """Count the rows of the newest version.
@@ -228,12 +223,11 @@ class RowsHeld:
         """
         snapshot = self.log.snapshot_or_none()
         # The log returns the same object until there is another version.
-        if snapshot is None or (snapshot is self._seen and self._short):
+        if snapshot is None or snapshot is self._short:
             return None
         files = self._read_on(snapshot)
         counts = [cast("int | None", file.get(_ROWS)) for file in files]
         rows = sum(count for count in counts if count is not None)
-        self._short = False
         if rows >= self.at_least:
             return {"version": snapshot.version, "rows": rows}
         silent = counts.count(None)
@@ -244,7 +238,7 @@ class RowsHeld:
                 "Nothing was changed. Compute statistics (ANALYZE TABLE … COMPUTE DELTA STATISTICS), or rewrite the "
                 "files; delta.dataSkippingNumIndexedCols=0 is what leaves them out."
             )
-        self._short = True
+        self._short = snapshot
         return None
 
     @property
@@ -252,12 +246,10 @@ class RowsHeld:
         return self.log.table if self.partition is None else f"{self.log.table} where {self.partition}"
 
     def _read_on(self, snapshot: Snapshot) -> LiveFiles:
-        seen = self._seen
-        if seen is None or self._files is None or not _follows(snapshot, seen):
+        if self._files is None or self._seen is None or not _follows(snapshot, self._seen):
             self._files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
         else:
-            for commit in self.log.commits_between(seen.version, snapshot.version):
-                self._files.apply(commit)
+            self._files.follow(self.log.commits_between(self._seen.version, snapshot.version))
         self._seen = snapshot
         return self._files
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -259,17 +260,12 @@ class Commit:
     @cached_property
     def _record(self) -> tuple[StagedRecord, tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
-        if not isinstance(record, dict) or not isinstance(record.get("writers"), list):
-            return {}, ()
-        if record.get("format") != FORMAT:
-            return {}, ()
-        replaces = record.get("replaces", [])
-        if not isinstance(replaces, list) or not all(isinstance(text, str) for text in replaces):
-            return {}, ()
-        try:
-            return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
-        except ValueError:
-            return {}, ()
+        if isinstance(record, dict) and record.get("format") == FORMAT and isinstance(record.get("writers"), list):
+            replaces = record.get("replaces", [])
+            if isinstance(replaces, list) and all(isinstance(text, str) for text in replaces):
+                with suppress(ValueError):
+                    return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
+        return {}, ()
 
     @property
     def finished(self) -> datetime | None:

@@ -205,8 +205,7 @@ class DeltaLog:
             return files
 
         version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted, keep))
-        for commit in self.commits_between(version, until):
-            files.apply(commit)
+        files.follow(self.commits_between(version, until))
         files.version = until
         return files
 

@@ -176,11 +176,8 @@ def read_by_spark(found: Iterable[Found], options: Mapping[str, str]) -> Reading
     placed = {path: _columns_above(posixpath.dirname(path), bases) for path, _ in ordered}
     inferring = [placed[path] for path, file in ordered if file.size]
     if not any(columns for columns, _ in inferring):
-        return Reading(
-            _named(
-                [item for item in ordered if item[0] in roots or (posixpath.dirname(item[0]) or ".") in roots], given
-            )
-        )
+        direct = [item for item in ordered if item[0] in roots or (posixpath.dirname(item[0]) or ".") in roots]
+        return Reading(_named(direct, given))
     within = [item for item in ordered if placed[item[0]][0]]
     base = placed[within[0][0]][1]
     prefix = within[0][1].path.removesuffix(within[0][0])

@@ -8,15 +8,15 @@ BUGS = [
     Bug(
         "an older generation of a writer ends the wait for a newer one",
         "following.watch",
-        "if self._pending.get(app_id, generation + 1) <= generation:",
-        "if app_id in self._pending:",
+        "if self.pending.get(app_id, generation + 1) <= generation:",
+        "if app_id in self.pending:",
         ("following/test_watch.py::test_an_older_generation_of_a_writer_does_not_count",),
     ),
     Bug(
         "one writer of several ends the wait",
         "following.watch",
-        "            return not self._pending\n",
-        "            return len(self._pending) < len(awaited.writers)\n",
+        "            return not self.pending\n",
+        "            return len(self.pending) < len(awaited.writers)\n",
         ("following/test_watch.py::test_all_the_writers_are_waited_for",),
     ),
     Bug(
