@@ -27,6 +27,11 @@ def _texts(value: object) -> bool:
     return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(item, str) for item in value))
 
 
+def _check_view(source: object, field: object, view: str) -> None:
+    if not VIEW.match(view):
+        raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")
+
+
 @attrs.frozen
 class _Source:
     """A source with templates in some of its fields. A function has none: the task renders its arguments."""
@@ -59,7 +64,7 @@ class FileSource(_Source):
     format: str = "parquet"
     options: Mapping[str, str] = attrs.field(factory=dict)
     schema: str | None = None
-    view: str = "source"
+    view: str = attrs.field(default="source", validator=_check_view)
 
     def __attrs_post_init__(self) -> None:
         if not _texts(self.path) or not self.path:
@@ -67,7 +72,6 @@ class FileSource(_Source):
                 f"FileSource(path={self.path!r}): a path is text, or a list of texts. To take it from another task, "
                 "expand over whole sources, or write \"{{ ti.xcom_pull('task') }}\"."
             )
-        _check_view(self.view)
 
     @property
     def paths(self) -> list[str]:
@@ -96,12 +100,11 @@ class SqlSource(_Source):
     template_fields: ClassVar[tuple[str, ...]] = ("query",)
 
     query: str
-    view: str = "source"
+    view: str = attrs.field(default="source", validator=_check_view)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.query, str) or not self.query.strip():
             raise InvalidWriteError(f"SqlSource(query={self.query!r}): a query is Spark SQL, as text.")
-        _check_view(self.view)
 
     def job(self) -> dict[str, Any]:
         """Return the source as a Spark job takes it."""
@@ -129,10 +132,7 @@ class FunctionSource(_Source):
     function: Callable[..., Any] = attrs.field(repr=False)
     arguments: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
     given: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
-    view: str = "source"
-
-    def __attrs_post_init__(self) -> None:
-        _check_view(self.view)
+    view: str = attrs.field(default="source", validator=_check_view)
 
     def name(self) -> dict[str, Any]:
         """Return the function's name and the author's arguments, which stay the same when the code changes.
@@ -173,8 +173,3 @@ class FunctionSource(_Source):
 
 
 Source = FileSource | SqlSource | FunctionSource
-
-
-def _check_view(view: str) -> None:
-    if not VIEW.match(view):
-        raise InvalidWriteError(f"view={view!r} is no name of a view: letters, digits and _, a letter first.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_onelake.log.commits import Commit
-    from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+    from airflow_provider_onelake.log.partitions import Partitioning
 
 
 @attrs.frozen
@@ -28,7 +28,6 @@ class CommitFilter:
     partition: str | None = None
     writer: str | None = None
     data_change_only: bool = False
-    _predicates: dict[Any, PartitionPredicate] = attrs.field(factory=dict, init=False, repr=False, eq=False)
 
     def takes(self, commit: Commit, partitioning: Callable[[], Partitioning]) -> bool:
         """Say whether a commit meets the condition.
@@ -47,6 +46,8 @@ class CommitFilter:
         return self.partition is None or self._touched(self.partition, commit, partitioning)
 
     def _touched(self, text: str, commit: Commit, partitioning: Callable[[], Partitioning]) -> bool:
+        from airflow_provider_onelake.log.partitions import PartitionPredicate
+
         files = [file for file in (*commit.adds, *commit.removes) if file.get("dataChange", True)]
         if not files:
             return False
@@ -58,21 +59,5 @@ class CommitFilter:
         known_as = {split.physical.get(name, name) for name in split.types}
         if any(file["partitionValues"].keys() != known_as for file in files):
             return True
-        predicate = predicate_on(text, split, self._predicates)
+        predicate = PartitionPredicate.parse(text, split)
         return any(predicate.judge(split.partition(file["partitionValues"])) is not False for file in files)
-
-
-def predicate_on(text: str, split: Partitioning, known: dict[Any, PartitionPredicate]) -> PartitionPredicate:
-    """Return a parsed predicate; parse it only once for each partitioning of the table.
-
-    :param text: the predicate, in Spark SQL.
-    :param split: the table's present partitioning.
-    :param known: the cache of predicates that were parsed before, by partitioning.
-    :raises InvalidWriteError: the text is no predicate on partition columns.
-    """
-    from airflow_provider_onelake.log.partitions import PartitionPredicate
-
-    key = tuple(split.types.items())
-    if key not in known:
-        known[key] = PartitionPredicate.parse(text, split)
-    return known[key]

@@ -1,22 +1,26 @@
-"""Follows a table's log: reads every commit in order and skips none. Knows nothing of Airflow."""
+"""Waits for a commit of a table, or for a state of it; knows nothing of Airflow.
+
+To wait for a commit, the log is read forward: every commit in order, none skipped. To wait for a state (how many rows a
+table has, how fresh they are), its newest version is looked at.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
-from airflow_provider_onelake.following.filters import predicate_on
-from airflow_provider_onelake.following.state import Freshness, RowsHeld
+from airflow_provider_onelake.exceptions import InvalidWriteError, MissingStatisticsError, OneLakeError
+from airflow_provider_onelake.log.actions import Add, row_count
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
-    from airflow_provider_onelake.log.partitions import PartitionPredicate
+    from airflow_provider_onelake.log.replay import LiveFiles
+    from airflow_provider_onelake.log.snapshot import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -24,25 +28,7 @@ LIST_EVERY = 20
 """After this many polls the log is listed, to tell "not committed yet" from "gone" (protocol: log gap)."""
 
 _MOST_PARTITIONS = 50
-# What an event says of a commit: the value where the commit does not tell it (any rows in any partition may have
-# changed), and how the commit tells it.
-_TOLD: Mapping[str, tuple[Any, Callable[[Commit], Any]]] = {
-    "time": (None, lambda commit: commit.time.isoformat() if commit.time else None),
-    "operation": ("", lambda commit: commit.operation),
-    "data_change": (True, lambda commit: commit.data_change),
-    "rows_added": (None, lambda commit: commit.rows_added),
-    "rows_removed": (None, lambda commit: commit.rows_removed),
-    "partitions_added": ([], lambda commit: sorted(commit.added_partitions, key=str)[:_MOST_PARTITIONS]),
-    "partitions_removed": ([], lambda commit: sorted(commit.removed_partitions, key=str)[:_MOST_PARTITIONS]),
-    "partitions_complete": (
-        False,
-        lambda commit: max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS,
-    ),
-    "txns": ({}, lambda commit: commit.txns),
-    "writers": ([], lambda commit: [writer.writer for writer in commit.writers]),
-    "finished": (None, lambda commit: commit.finished.isoformat() if commit.finished else None),
-    "user_metadata": (None, lambda commit: commit.user_metadata),
-}
+_ROWS = "rows"
 
 
 @attrs.frozen
@@ -66,8 +52,7 @@ class Awaited:
     fresher_than: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        given = [name for name, value in attrs.asdict(self).items() if value is not None]
-        check_one_thing(given)
+        check_one_thing([name for name, value in attrs.asdict(self).items() if value is not None])
 
 
 def check_one_thing(given: Collection[str]) -> None:
@@ -115,14 +100,9 @@ class LogWatch:
         self.cursor = -1 if after is None else after
         self.met: dict[str, Any] | None = None
         self._started = after is not None and awaited.writers is None and awaited.version is None
-        self._pending = dict(awaited.writers or {})
-        self._idle = LIST_EVERY - 1
-        self._predicates: dict[Any, PartitionPredicate] = {}
-
-    @property
-    def pending(self) -> dict[str, int]:
+        self.pending = dict(awaited.writers or {})
         """The writers that are not in the table yet."""
-        return dict(self._pending)
+        self._idle = LIST_EVERY - 1
 
     def poll(self) -> list[Commit]:
         """Read the new commits.
@@ -153,14 +133,14 @@ class LogWatch:
             return
         self.cursor = snapshot.version
         if self.awaited.writers is not None:
-            self._pending = {
+            self.pending = {
                 app_id: generation
-                for app_id, generation in self._pending.items()
+                for app_id, generation in self.pending.items()
                 if snapshot.txns.get(app_id, 0) < generation
             }
         version = self.awaited.version
         if (version is not None and snapshot.version >= version) or (
-            self.awaited.writers is not None and not self._pending
+            self.awaited.writers is not None and not self.pending
         ):
             self.met = {"version": snapshot.version if version is None else version}
 
@@ -173,9 +153,9 @@ class LogWatch:
         awaited = self.awaited
         if awaited.writers is not None:
             for app_id, generation in commit.txns.items():
-                if self._pending.get(app_id, generation + 1) <= generation:
-                    del self._pending[app_id]
-            return not self._pending
+                if self.pending.get(app_id, generation + 1) <= generation:
+                    del self.pending[app_id]
+            return not self.pending
         if awaited.version is not None:
             return commit.version >= awaited.version
         if awaited.operation is not None:
@@ -186,8 +166,10 @@ class LogWatch:
         adds = [add for add in commit.adds if add.get("dataChange", True)]
         if not adds:
             return False
+        from airflow_provider_onelake.log.partitions import PartitionPredicate
+
         split = self.log.snapshot().partitioning
-        predicate = predicate_on(text, split, self._predicates)
+        predicate = PartitionPredicate.parse(text, split)
         # A partition for which the predicate cannot be decided does not end the wait.
         return any(predicate.judge(split.partition(add["partitionValues"])) is True for add in adds)
 
@@ -214,27 +196,170 @@ class StateWatch(LogWatch):
         return []
 
 
+class RowsHeld:
+    """Whether a table, or its partitions where a predicate holds, has at least so many rows.
+
+    Rows are counted by the files' statistics, minus the rows that deletion vectors mark, so no data file is read. The
+    live files are listed once and kept up to date by the new commits; only the row count of each stays in memory.
+
+    :param at_least: the number of rows.
+    :param partition: a predicate on partition columns; ``None`` for the whole table.
+    """
+
+    def __init__(self, log: DeltaLog, at_least: int, partition: str | None) -> None:
+        self.log = log
+        self.at_least = at_least
+        self.partition = partition
+        self._seen: Snapshot | None = None
+        self._files: LiveFiles | None = None
+        self._short: Snapshot | None = None
+
+    def look(self) -> dict[str, Any] | None:
+        """Count the rows of the newest version.
+
+        :returns: the version and its rows if there are enough; else ``None``.
+        :raises MissingStatisticsError: some files do not say how many rows they have, and the others have too few.
+        :raises InvalidWriteError: the predicate is no predicate on partition columns.
+        """
+        snapshot = self.log.snapshot_or_none()
+        # The log returns the same object until there is another version.
+        if snapshot is None or snapshot is self._short:
+            return None
+        files = self._read_on(snapshot)
+        counts = [cast("int | None", file.get(_ROWS)) for file in files]
+        rows = sum(count for count in counts if count is not None)
+        if rows >= self.at_least:
+            return {"version": snapshot.version, "rows": rows}
+        silent = counts.count(None)
+        if silent:
+            raise MissingStatisticsError(
+                f"{silent} of {len(counts)} files of {self._where} in version {snapshot.version} do not say how many "
+                f"rows they have, and the others have {rows}, so nobody knows whether there are {self.at_least}. "
+                "Nothing was changed. Compute statistics (ANALYZE TABLE … COMPUTE DELTA STATISTICS), or rewrite the "
+                "files; delta.dataSkippingNumIndexedCols=0 is what leaves them out."
+            )
+        self._short = snapshot
+        return None
+
+    @property
+    def _where(self) -> str:
+        return self.log.table if self.partition is None else f"{self.log.table} where {self.partition}"
+
+    def _read_on(self, snapshot: Snapshot) -> LiveFiles:
+        if self._files is None or self._seen is None or not _follows(snapshot, self._seen):
+            self._files = self.log.live_files(self._wanted(snapshot), snapshot.version, _rows)
+        else:
+            self._files.follow(self.log.commits_between(self._seen.version, snapshot.version))
+        self._seen = snapshot
+        return self._files
+
+    def _wanted(self, snapshot: Snapshot) -> Callable[[Add], bool]:
+        if self.partition is None:
+            return lambda add: True
+        from airflow_provider_onelake.log.partitions import PartitionPredicate
+
+        split = snapshot.partitioning
+        predicate = PartitionPredicate.parse(self.partition, split)
+        return lambda add: predicate.judge(split.partition(add["partitionValues"])) is True
+
+
+class Freshness:
+    """Whether rows of a table were changed within a period before now.
+
+    Commits that change no rows, such as those of a compaction or a VACUUM, do not make a table fresher. A commit's time
+    is its in-commit timestamp, else what its ``commitInfo`` says, else the store's time of its log entry.
+
+    :param within: the length of the period.
+    """
+
+    def __init__(self, log: DeltaLog, within: timedelta) -> None:
+        self.log = log
+        self.within = within
+        self._seen: Snapshot | None = None
+        self._newest: tuple[datetime, int] | None = None
+
+    def look(self) -> dict[str, Any] | None:
+        """Look at the newest commits.
+
+        :returns: the version that made the table fresh, and its time; ``None`` if the table is not fresh.
+        """
+        snapshot = self.log.snapshot_or_none()
+        if snapshot is None:
+            return None
+        oldest = self.log.clock.now() - self.within
+        known = -1 if self._seen is None or not _follows(snapshot, self._seen) else self._seen.version
+        if known < 0:
+            self._newest = None
+        for version in range(snapshot.version, known, -1):
+            commit = self.log.commit(version)
+            # Stop here: all versions before this one are older still, or were cleaned up too.
+            if commit is None or commit.time is None or commit.time < oldest:
+                break
+            if commit.data_change:
+                self._newest = max(self._newest or (commit.time, version), (commit.time, version))
+                break
+        self._seen = snapshot
+        if self._newest is None or self._newest[0] < oldest:
+            return None
+        return {"version": self._newest[1], "time": self._newest[0].isoformat()}
+
+
+def _rows(add: Add) -> Add:
+    return cast("Add", {_ROWS: row_count(add)})
+
+
+def _follows(snapshot: Snapshot, seen: Snapshot) -> bool:
+    """Say whether a snapshot is the same or a later version of the same table, with the same partitioning."""
+    return (
+        snapshot.version >= seen.version
+        and snapshot.metadata.get("id") == seen.metadata.get("id")
+        and snapshot.partitioning == seen.partitioning
+    )
+
+
+# The keys of an event, with the value of each where the commit does not tell it (any rows in any partition may have
+# changed then), and how a commit tells it.
+_TOLD: Mapping[str, tuple[Any, Callable[[Commit], Any]]] = {
+    "time": (None, lambda commit: commit.time.isoformat() if commit.time else None),
+    "operation": ("", lambda commit: commit.operation),
+    "data_change": (True, lambda commit: commit.data_change),
+    "rows_added": (None, lambda commit: commit.rows_added),
+    "rows_removed": (None, lambda commit: commit.rows_removed),
+    "partitions_added": ([], lambda commit: commit.added_partitions),
+    "partitions_removed": ([], lambda commit: commit.removed_partitions),
+    "partitions_complete": (
+        False,
+        lambda commit: max(len(commit.added_partitions), len(commit.removed_partitions)) <= _MOST_PARTITIONS,
+    ),
+    "txns": ({}, lambda commit: commit.txns),
+    "writers": ([], lambda commit: [writer.writer for writer in commit.writers]),
+    "finished": (None, lambda commit: commit.finished.isoformat() if commit.finished else None),
+    "user_metadata": (None, lambda commit: commit.user_metadata),
+}
+
+
 def describe(commit: Commit, names: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return a commit as an event's payload carries it.
 
     :param names: the partition columns' names by physical name, for those whose physical name differs.
-    :returns: plain JSON with ``version`` and the keys of ``_TOLD``. If there are many partitions, it has only the first
+    :returns: plain JSON with the version and the keys of ``_TOLD``. If there are many partitions, it has only the first
         ones, and ``partitions_complete`` is false.
     """
     told = describe_unreadable(commit.version)
-    for key, (_, tell) in _TOLD.items():
+    for name, (_, tell) in _TOLD.items():
         try:
-            told[key] = tell(commit)
+            told[name] = tell(commit)
         except OneLakeError:
             raise
         except Exception:
             # Another engine may have written something unforeseen. The watcher must go on, so report what is known.
-            logger.exception("Version %d does not say its %s; it is told of without that.", commit.version, key)
-    for key in ("partitions_added", "partitions_removed"):
-        told[key] = [{(names or {}).get(name, name): value for name, value in pair} for pair in told[key]]
+            logger.exception("Version %d does not say its %s; it is told of without that.", commit.version, name)
+    for name in ("partitions_added", "partitions_removed"):
+        pairs = sorted(told[name], key=str)[:_MOST_PARTITIONS]
+        told[name] = [{(names or {}).get(column, column): value for column, value in pair} for pair in pairs]
     return told
 
 
 def describe_unreadable(version: int) -> dict[str, Any]:
     """Return the event's payload for a commit whose entry cannot be read: only its version is known."""
-    return {"version": version, **{key: unknown for key, (unknown, _) in _TOLD.items()}}
+    return {"version": version, **{name: unknown for name, (unknown, _) in _TOLD.items()}}

@@ -275,10 +275,5 @@ def total_rows(files: Iterable[DataFile]) -> int | None:
 
     :param files: ``add`` or ``remove`` bodies.
     """
-    total = 0
-    for file in files:
-        rows = row_count(file)
-        if rows is None:
-            return None
-        total += rows
-    return total
+    counts = [row_count(file) for file in files]
+    return None if None in counts else sum(count or 0 for count in counts)

@@ -1,17 +1,28 @@
-"""Writes checkpoints by deltalake. Without them, a table that only we commit to gets slow to read and a long log."""
+"""Writes checkpoints by deltalake, and deletes what no reader of a retained version needs any more.
+
+Without checkpoints, a table that only we commit to gets slow to read and a long log. The steps of the clean-up are the
+format's own: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#metadata-cleanup
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from airflow_provider_onelake.exceptions import OneLakeError
-from airflow_provider_onelake.log.expiry import clean_up_log
+import attrs
+
+from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError, OneLakeError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY
+from airflow_provider_onelake.log.replay import ENTRY, SIDECARS, Checkpoint, LogFiles, read_checkpoint, sidecar_path
+from airflow_provider_onelake.log.schema import setting
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +30,15 @@ logger = logging.getLogger(__name__)
 # about as fast, and checkpoints delay committers ten times less often.
 DEFAULT_INTERVAL = 100
 _INTERVAL = "delta.checkpointInterval"
+# Delete nothing younger than this, whatever the table's retention is. Else a committer that was held up between its
+# snapshot and its put could find its next version cleaned up, and would put that version a second time. Also, a sidecar
+# is written before its checkpoint, so a young sidecar may belong to a checkpoint that is still to come.
+_LEAST_AGE = timedelta(days=1)
+# All objects in the log that belong to one version: entries, checkpoints of every kind, checksums, compacted entries,
+# and the hidden checksums that Hadoop puts beside each of them on a local disk.
+_OF_A_VERSION = re.compile(
+    rf"^{LOG_DIRECTORY}/\.?(\d{{20}})\.(?:json|crc|checkpoint\..+|\d{{20}}\.compacted\.json)(?:\.crc)?$"
+)
 
 
 def checkpointer(
@@ -72,3 +92,106 @@ def _versions_between(snapshot: Snapshot, default: int, table: str) -> int:
         return int(text)
     logger.warning("%s: %s is %r, which is no number of versions; %d is used", table, _INTERVAL, text, default)
     return default
+
+
+@attrs.frozen
+class CleanedUp:
+    """What a clean-up of a log did.
+
+    :param oldest: the oldest version that can still be read; ``None`` if there was nothing to clean up.
+    :param deleted: the deleted paths, in the order of deletion.
+    """
+
+    oldest: int | None
+    deleted: tuple[str, ...] = attrs.field(repr=False)
+
+
+def clean_up_log(store: Store, snapshot: Snapshot, now: datetime, keep_from: int | None = None) -> CleanedUp:
+    """Delete what only versions older than ``delta.logRetentionDuration`` need.
+
+    The newest checkpoint that is older than the retention stays, with all that follows it, so that every version within
+    the retention can be read. That checkpoint is read before anything is deleted. Deletion goes in ascending order: if
+    it is interrupted, the log is only longer than needed, and the next clean-up continues.
+
+    :param snapshot: gives the table's properties.
+    :param now: the present instant, by the store's clock.
+    :param keep_from: a version that must stay readable with all later ones, because a user asked for it.
+    :raises TablePropertyError: the table's retention cannot be read; nothing was deleted.
+    :raises StoreUnavailableError: the store did not answer; some objects may be deleted.
+    """
+    if setting(snapshot.metadata, "delta.enableExpiredLogCleanup") == "false":
+        return CleanedUp(None, ())
+    expired_before = now - max(timedelta(days=snapshot.log_retention_days), _LEAST_AGE)
+    listing = list(store.list(LOG_DIRECTORY))
+    newest_expired = _newest_expired(listing, expired_before)
+    if keep_from is not None:
+        newest_expired = min(newest_expired, keep_from)
+    first = _checkpoint_to_keep(store, LogFiles.of(listing), newest_expired)
+    if first is None:
+        return CleanedUp(None, ())
+    deleted = []
+    for info in listing:
+        found = _OF_A_VERSION.match(info.path)
+        if found and int(found[1]) < first.version:
+            store.delete(info.path)
+            deleted.append(info.path)
+    for path in _orphaned_sidecars(store, listing, now):
+        store.delete(path)
+        deleted.append(path)
+    return CleanedUp(first.version, tuple(deleted))
+
+
+def _newest_expired(listing: Iterable[ObjectInfo], expired_before: datetime) -> int:
+    """Return the last version before the first entry that is not expired, or -1.
+
+    That version must stay readable, because time travel to the very instant of expiry reads it. The first young entry
+    keeps all that follow it, whatever their times; after a copy of the log, entries may have unordered times.
+    """
+    newest = -1
+    for info in listing:
+        entry = ENTRY.match(info.path)
+        if entry and info.modified >= expired_before:
+            break
+        if entry:
+            newest = int(entry[1])
+    return newest
+
+
+def _checkpoint_to_keep(store: Store, files: LogFiles, until: int) -> Checkpoint | None:
+    """Return the newest checkpoint up to a version that can really be read, if there is one."""
+    present = set(files.versions)
+    for checkpoint in files.checkpoints:
+        # The checkpoint's version must still have its log entry: it holds the version's time, which no checkpoint does.
+        if checkpoint.version > until or checkpoint.version not in present:
+            continue
+        try:
+            kinds = {kind for action in read_checkpoint(store, checkpoint, ["protocol", "metaData"]) for kind in action}
+            for path in _sidecars(store, checkpoint):
+                store.head(path)
+        except (CorruptLogError, ObjectNotFoundError) as error:
+            logger.warning("The checkpoint of version %d cannot be read: %s", checkpoint.version, error)
+            continue
+        if {"protocol", "metaData"} <= kinds:
+            return checkpoint
+    return None
+
+
+def _orphaned_sidecars(store: Store, listing: Iterable[ObjectInfo], now: datetime) -> list[str]:
+    lying = [info for info in listing if info.path.startswith(f"{SIDECARS}/") and now - info.modified > _LEAST_AGE]
+    if not lying:
+        return []
+    try:
+        # List the log again: a checkpoint that refers to an old sidecar may have been written meanwhile.
+        needed = {
+            path
+            for checkpoint in LogFiles.of(store.list(LOG_DIRECTORY)).checkpoints
+            for path in _sidecars(store, checkpoint)
+        }
+    except CorruptLogError as error:
+        logger.warning("Sidecars are left where they are: %s", error)
+        return []
+    return [info.path for info in lying if info.path not in needed]
+
+
+def _sidecars(store: Store, checkpoint: Checkpoint) -> set[str]:
+    return {sidecar_path(action["sidecar"]) for action in read_checkpoint(store, checkpoint, ["sidecar"])}

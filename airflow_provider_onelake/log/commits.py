@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
 import attrs
+from attrs.validators import instance_of, optional
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import (
@@ -49,14 +51,14 @@ class PublishedWriter:
     :param set_aside: whether a policy left out all rows of the buffer.
     """
 
-    app_id: str
-    writer: str
-    generation: int
-    buffer: str
+    app_id: str = attrs.field(validator=instance_of(str))
+    writer: str = attrs.field(validator=instance_of(str))
+    generation: int = attrs.field(validator=instance_of(int))
+    buffer: str = attrs.field(validator=instance_of(str))
     finished: datetime
-    rows: int | None
-    fingerprint: str
-    set_aside: bool = False
+    rows: int | None = attrs.field(validator=optional(instance_of(int)))
+    fingerprint: str = attrs.field(validator=instance_of(str))
+    set_aside: bool = attrs.field(default=False, validator=instance_of(bool))
 
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
@@ -74,14 +76,7 @@ class PublishedWriter:
             record = cls(**{**known, "finished": datetime.fromisoformat(known["finished"])})
         except (KeyError, TypeError) as error:
             raise ValueError(f"{value!r} is no record of a writer") from error
-        texts = (record.app_id, record.writer, record.buffer, record.fingerprint)
-        if not (
-            all(isinstance(text, str) for text in texts)
-            and isinstance(record.generation, int)
-            and isinstance(record.rows, int | None)
-            and isinstance(record.set_aside, bool)
-            and record.finished.tzinfo is not None
-        ):
+        if record.finished.tzinfo is None:
             raise ValueError(f"{value!r} is no record of a writer")
         return record
 
@@ -265,17 +260,12 @@ class Commit:
     @cached_property
     def _record(self) -> tuple[StagedRecord, tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
-        if not isinstance(record, dict) or not isinstance(record.get("writers"), list):
-            return {}, ()
-        if record.get("format") != FORMAT:
-            return {}, ()
-        replaces = record.get("replaces", [])
-        if not isinstance(replaces, list) or not all(isinstance(text, str) for text in replaces):
-            return {}, ()
-        try:
-            return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
-        except ValueError:
-            return {}, ()
+        if isinstance(record, dict) and record.get("format") == FORMAT and isinstance(record.get("writers"), list):
+            replaces = record.get("replaces", [])
+            if isinstance(replaces, list) and all(isinstance(text, str) for text in replaces):
+                with suppress(ValueError):
+                    return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
+        return {}, ()
 
     @property
     def finished(self) -> datetime | None:

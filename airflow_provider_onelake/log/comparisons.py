@@ -78,10 +78,7 @@ EXAMPLES: Mapping[str, str] = {
 }
 _CALLED = {
     "string": "a string",
-    "integer": "a number",
-    "decimal": "a number",
-    "double": "a number",
-    "float": "a number",
+    **dict.fromkeys(("integer", "decimal", "double", "float"), "a number"),
     "boolean": "a boolean",
     "date": "a DATE",
     "timestamp": "a TIMESTAMP",
@@ -275,22 +272,14 @@ def compared(column: PartitionColumn, sign: str, literal: Literal) -> Condition:
     :param sign: a key of :data:`COMPARISONS`.
     :raises RefusedError: Spark's answer depends on its settings.
     """
-    place, null_safe = column.place, sign == "<=>"
+    null_safe = sign == "<=>"
     if literal.kind == "null":
         return is_null(column) if null_safe else constant(NULL)
     compare, pair = COMPARISONS[sign], _pair(column, literal, listed=False)
-    unknown, key, other = _unknown(column), pair.key, pair.literal
-    at_null = FALSE if null_safe else NULL
-
-    def test(partition: Partition) -> int:
-        value = partition[place]
-        if value is None:
-            return at_null
-        if unknown(value):
-            return _ANY
-        return TRUE if compare(key(value), other) else FALSE
-
-    return test
+    key, other = pair.key, pair.literal
+    return _of_value(
+        column, lambda value: TRUE if compare(key(value), other) else FALSE, at_null=FALSE if null_safe else NULL
+    )
 
 
 def in_list(column: PartitionColumn, items: Sequence[Literal]) -> Condition:
@@ -308,27 +297,25 @@ def in_list(column: PartitionColumn, items: Sequence[Literal]) -> Condition:
     exact = [Decimal(pair.literal) for pair in pairs if pair.domain == "exact"]
     if exact and not _room(*exact, Decimal("9" * _INTEGER_DIGITS.get(name_of(column.type), 1))):
         raise RefusedError(f"the numbers in the IN of {column.name} have more than {MOST_DIGITS} digits together")
-    place, unknown = column.place, _unknown(column)
     wanted = {pair.literal for pair in pairs}
     key = pairs[0].key if pairs else _same
     without = NULL if len(pairs) < len(items) else FALSE
+    return _of_value(column, lambda value: TRUE if key(value) in wanted else without, at_null=NULL)
+
+
+def _of_value(column: PartitionColumn, outcome: Callable[[PartitionValue], int], *, at_null: int) -> Condition:
+    """Return a condition on the value of a column; it may have any outcome where the value is unknown."""
+    place, zoned = column.place, column.type == "timestamp"
 
     def test(partition: Partition) -> int:
         value = partition[place]
         if value is None:
-            return NULL
-        if unknown(value):
+            return at_null
+        if isinstance(value, Unreadable) or (zoned and without_zone(value)):
             return _ANY
-        return TRUE if key(value) in wanted else without
+        return outcome(value)
 
     return test
-
-
-def _unknown(column: PartitionColumn) -> Callable[[PartitionValue], bool]:
-    """Return a function that says whether a value of the column is unknown."""
-    if column.type == "timestamp":
-        return lambda value: isinstance(value, Unreadable) or without_zone(value)
-    return lambda value: isinstance(value, Unreadable)
 
 
 def is_null(column: PartitionColumn) -> Condition:

@@ -72,11 +72,10 @@ def _partitions(column: Any, partitioning: Partitioning) -> Iterator[Partition]:
     import pyarrow as pa
 
     chunks = pa.chunked_array(column)
-    fields = {name: at for at, name in enumerate(field.name for field in chunks.type)}
     for chunk in chunks.chunks:
         # Use flatten(): only it makes a field null in the rows where the whole struct is null.
         flat = chunk.flatten()
-        yield from zip(*(_values(flat[fields[name]]) for name in partitioning.types), strict=True)
+        yield from zip(*(_values(flat[chunks.type.get_field_index(name)]) for name in partitioning.types), strict=True)
 
 
 def _values(column: Any) -> list[PartitionValue]:

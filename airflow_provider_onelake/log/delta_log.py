@@ -205,8 +205,7 @@ class DeltaLog:
             return files
 
         version, files = self._begin(load, until)[1] or (-1, LiveFiles(wanted, keep))
-        for commit in self.commits_between(version, until):
-            files.apply(commit)
+        files.follow(self.commits_between(version, until))
         files.version = until
         return files
 
@@ -238,22 +237,16 @@ class DeltaLog:
         starts = [hint, 0] if hint is not None and (until is None or hint <= until) else [0]
         for start in starts:
             files = self._files_from(start, until)
-            found = self._first_readable(files, read)
-            if found is not None:
-                break
-        return files, found
-
-    def _first_readable(self, files: LogFiles, read: Callable[[Checkpoint], _T]) -> tuple[int, _T] | None:
-        # A checkpoint may be listed while some of its files are missing: it is being written, or a clean-up went too
-        # far. An older checkpoint, or none, is enough as long as the entries after it are there.
-        for checkpoint in files.checkpoints:
-            try:
-                return checkpoint.version, read(checkpoint)
-            except CorruptLogError as error:
-                logger.warning(
-                    "%s: the checkpoint of version %d is passed over: %s", self.table, checkpoint.version, error
-                )
-        return None
+            # A checkpoint may be listed while some of its files are missing: it is being written, or a clean-up went
+            # too far. An older checkpoint, or none, is enough as long as the entries after it are there.
+            for checkpoint in files.checkpoints:
+                try:
+                    return files, (checkpoint.version, read(checkpoint))
+                except CorruptLogError as error:
+                    logger.warning(
+                        "%s: the checkpoint of version %d is passed over: %s", self.table, checkpoint.version, error
+                    )
+        return files, None
 
     def _from_checkpoint(self, checkpoint: Checkpoint) -> Snapshot:
         kinds = ["protocol", "metaData", "txn", "domainMetadata"]

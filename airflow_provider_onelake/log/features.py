@@ -43,23 +43,15 @@ ALLOWED = frozenset(
 _HARMLESS_UNLESS_USED = frozenset({"identityColumns"})
 _IDENTITY = "its values are given out one after another, and two buffers would give out the same ones"
 _CATALOG = "its commits go through a catalog, not through the log"
-_CLEANUP = "its log may be cleaned up by its own rules only"
-_VARIANT = "files with variants have not been tried"
-_ICEBERG = "files that Iceberg must be able to read have been tried with icebergCompatV2 only"
+# Why a feature is refused, by the beginning of its name.
 _REASONS: Mapping[str, str] = {
-    "catalogManaged": _CATALOG,
-    "catalogOwned": _CATALOG,
-    "catalogOwned-preview": _CATALOG,
-    "checkpointProtection": _CLEANUP,
-    "coordinatedCommits-preview": _CATALOG,
-    "icebergCompatV1": _ICEBERG,
-    "icebergCompatV3": _ICEBERG,
-    "managedCommits-dev": _CATALOG,
+    "catalog": _CATALOG,
+    "checkpointProtection": "its log may be cleaned up by its own rules only",
+    "coordinatedCommits": _CATALOG,
+    "icebergCompat": "files that Iceberg must be able to read have been tried with icebergCompatV2 only",
+    "managedCommits": _CATALOG,
     "materializePartitionColumns": "its files must repeat the partition columns, which has not been tried",
-    "variantShredding": _VARIANT,
-    "variantShredding-preview": _VARIANT,
-    "variantType": _VARIANT,
-    "variantType-preview": _VARIANT,
+    "variant": "files with variants have not been tried",
 }
 _UNKNOWN = "this version does not know it"
 _LEGACY_READER, _LEGACY_WRITER = 2, 6
@@ -186,7 +178,7 @@ def _named(protocol: Protocol) -> Iterator[tuple[str, str]]:
     reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     named = features_of(protocol)
     for name in named - ALLOWED - _HARMLESS_UNLESS_USED:
-        yield name, _REASONS.get(name, _UNKNOWN)
+        yield name, next((reason for start, reason in _REASONS.items() if name.startswith(start)), _UNKNOWN)
     if writer > 7 or reader > 3:
         yield f"protocol version ({reader}, {writer})", _UNKNOWN
     elif (
@@ -213,18 +205,12 @@ def _in_use(metadata: Metadata) -> Iterator[tuple[str, str]]:
 
 def _without_protocol(protocol: Protocol, metadata: Metadata) -> Iterator[tuple[str, str]]:
     """Yield features that a property switches on but the protocol lacks: engines disagree about such a table."""
-    reason = "a property switches it on, but the protocol does not have it"
     named = features_of(protocol)
-    version = (int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"]))
-
-    def missing(feature: str, legacy: tuple[int, int] | None) -> bool:
-        if feature in named or f"{feature}-preview" in named:
-            return False
-        # From writer version 7 on, a table has only the features that its protocol names.
-        return legacy is None or version[1] > _LEGACY_WRITER or version[0] < legacy[0] or version[1] < legacy[1]
-
+    reader, writer = int(protocol["minReaderVersion"]), int(protocol["minWriterVersion"])
     for switch in _SWITCHES:
-        if switch.feature == _IGNORED_ALONE or setting(metadata, switch.property) != switch.value:
-            continue
-        if missing(switch.feature, switch.legacy):
-            yield switch.feature, reason
+        on = switch.feature != _IGNORED_ALONE and setting(metadata, switch.property) == switch.value
+        # From writer version 7 on, a table has only the features that its protocol names.
+        least = switch.legacy if writer <= _LEGACY_WRITER else None
+        implied = least is not None and reader >= least[0] and writer >= least[1]
+        if on and not implied and not {switch.feature, f"{switch.feature}-preview"} & named:
+            yield switch.feature, "a property switches it on, but the protocol does not have it"

@@ -54,7 +54,12 @@ _NUMBER = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)(bd|[lsyfd])?", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _SUFFIXES = {"l": "long", "s": "short", "y": "byte"}
-_KEYWORDS = frozenset({"AND", "OR", "NOT", "IN", "IS", "BETWEEN", "NULL", "TRUE", "FALSE"})
+_CONSTANTS = {
+    "NULL": Literal("null", None, "NULL"),
+    "TRUE": Literal("boolean", True, "TRUE"),
+    "FALSE": Literal("boolean", False, "FALSE"),
+}
+_KEYWORDS = ("AND", "OR", "NOT", "IN", "IS", "BETWEEN", *_CONSTANTS)
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -63,11 +68,9 @@ class _Token:
     kind: str
     text: str
 
-    def is_word(self, *words: str) -> bool:
-        return self.kind == "name" and self.text.upper() in words
-
-    def is_operator(self, *operators: str) -> bool:
-        return self.kind == "operator" and self.text in operators
+    def is_any(self, *words: str) -> bool:
+        """Say whether the token is one of these operators or, in whatever case, of these words."""
+        return self.kind in ("name", "operator") and self.text.upper() in words
 
 
 def compile_predicate(text: str, types: Mapping[str, JsonType]) -> Condition:
@@ -105,13 +108,13 @@ class _Parser:
 
     def _or(self) -> Condition:
         parts = [self._and()]
-        while self._take_word("OR"):
+        while self._take("OR"):
             parts.append(self._and())
         return any_of(parts)
 
     def _and(self) -> Condition:
         parts = [self._not()]
-        while self._take_word("AND"):
+        while self._take("AND"):
             parts.append(self._not())
         return all_of(parts)
 
@@ -120,14 +123,14 @@ class _Parser:
         if self._depth > _DEEPEST:
             raise RefusedError("it is nested too deeply")
         try:
-            if self._take_word("NOT") or self._take_operator("!"):
+            if self._take("NOT", "!"):
                 return negated(self._not())
             return self._simple()
         finally:
             self._depth -= 1
 
     def _simple(self) -> Condition:
-        if self._take_operator("("):
+        if self._take("("):
             condition = self._or()
             self._expect(")")
             return condition
@@ -144,29 +147,27 @@ class _Parser:
         return compared(column, _FLIPPED.get(sign, sign), left)
 
     def _of_column(self, column: PartitionColumn) -> Condition:
-        negative = self._take_word("NOT")
+        negative = self._take("NOT")
         condition: Condition
-        if self._take_word("IN"):
+        if self._take("IN"):
             self._expect("(")
             items = [self._literal()]
-            while self._take_operator(","):
+            while self._take(","):
                 items.append(self._literal())
             self._expect(")")
             condition = in_list(column, items)
-        elif self._take_word("BETWEEN"):
+        elif self._take("BETWEEN"):
             low = self._literal()
-            if not self._take_word("AND"):
-                raise self._unexpected()
+            self._expect("AND")
             condition = all_of([compared(column, ">=", low), compared(column, "<=", self._literal())])
         elif negative:
             raise self._unexpected()
-        elif self._take_word("IS"):
-            negative = self._take_word("NOT")
-            if not self._take_word("NULL"):
-                raise self._unexpected()
+        elif self._take("IS"):
+            negative = self._take("NOT")
+            self._expect("NULL")
             condition = is_null(column)
         elif column.type == "boolean" and self._ends_here():
-            condition = compared(column, "=", Literal("boolean", True, "true"))
+            condition = compared(column, "=", _CONSTANTS["TRUE"])
         else:
             sign = self._comparison()
             condition = compared(column, sign, self._literal())
@@ -175,18 +176,18 @@ class _Parser:
     def _column_here(self) -> PartitionColumn | None:
         """Take the next token if it names a column; return ``None`` if a literal begins there."""
         token = self._peek()
-        if token.kind != "name" or token.is_word("NULL", "TRUE", "FALSE"):
+        if token.kind != "name" or token.is_any(*_CONSTANTS):
             return None
         if self._tokens[self._at + 1].kind == "string" and not token.text.startswith("`"):
             return None
-        if token.is_word(*_KEYWORDS):
+        if token.is_any(*_KEYWORDS):
             raise self._unexpected()
         self._at += 1
         name = token.text[1:-1].replace("``", "`") if token.text.startswith("`") else token.text
         following = self._peek()
-        if following.is_operator("("):
+        if following.is_any("("):
             raise RefusedError(f"{name}(…) is no column: functions and casts are refused")
-        if following.is_operator("."):
+        if following.is_any("."):
             raise RefusedError(f"{name!r} stands before a dot: write the partition column's name alone")
         found = self._columns.get(name.lower())
         if found is None:
@@ -197,7 +198,7 @@ class _Parser:
     def _literal(self) -> Literal:
         token = self._next()
         sign = ""
-        if token.is_operator("-", "+"):
+        if token.is_any("-", "+"):
             sign, token = token.text, self._next()
             if token.kind != "number":
                 raise self._unexpected(token)
@@ -205,12 +206,11 @@ class _Parser:
             return _numeric(sign.replace("+", ""), token.text)
         if token.kind == "string":
             return self._string(token)
-        word = token.text.upper() if token.kind == "name" else ""
-        if word in ("NULL", "TRUE", "FALSE"):
-            return Literal("null" if word == "NULL" else "boolean", {"TRUE": True, "FALSE": False}.get(word), word)
+        if token.is_any(*_CONSTANTS):
+            return _CONSTANTS[token.text.upper()]
         if token.kind == "name" and self._peek().kind == "string":
-            return _typed(word, self._string(self._next()))
-        if token.kind == "name" and self._peek().is_operator("("):
+            return _typed(token.text.upper(), self._string(self._next()))
+        if token.kind == "name" and self._peek().is_any("("):
             raise RefusedError(f"{token.text}(…) is no literal: functions, casts and queries are refused")
         if token.kind == "end":
             raise RefusedError("it is not SQL: a literal is missing at its end")
@@ -232,34 +232,29 @@ class _Parser:
             self._at += 1
         return token
 
-    def _take_word(self, word: str) -> bool:
-        found = self._peek().is_word(word)
+    def _take(self, *words: str) -> bool:
+        found = self._peek().is_any(*words)
         self._at += found
         return found
 
-    def _take_operator(self, sign: str) -> bool:
-        found = self._peek().is_operator(sign)
-        self._at += found
-        return found
-
-    def _expect(self, sign: str) -> None:
-        if not self._take_operator(sign):
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
             raise self._unexpected()
 
     def _comparison(self) -> str:
-        if not self._peek().is_operator(*COMPARISONS):
+        if not self._peek().is_any(*COMPARISONS):
             raise self._unexpected()
         return self._next().text
 
     def _ends_here(self) -> bool:
         token = self._peek()
-        return token.kind == "end" or token.is_operator(")") or token.is_word("AND", "OR")
+        return token.kind == "end" or token.is_any(")", "AND", "OR")
 
     def _unexpected(self, token: _Token | None = None) -> RefusedError:
         token = token or self._peek()
         if token.kind == "end":
             return RefusedError("it is not SQL: it ends too early")
-        if token.is_word("LIKE", "ILIKE", "RLIKE", "REGEXP"):
+        if token.is_any("LIKE", "ILIKE", "RLIKE", "REGEXP"):
             return RefusedError(
                 f"it has {token.text!r}: write a range instead, such as month >= '2019' AND month < '2020'"
             )
@@ -315,7 +310,6 @@ def _numeric(sign: str, text: str) -> Literal:
     assert match is not None
     spelling, suffix = sign + match[1], (match[2] or "").lower()
     written = sign + text
-    whole = match[1].isdigit()
     if suffix in _SUFFIXES:
         try:
             return Literal("integer", integer(spelling, _SUFFIXES[suffix]), written)
@@ -325,7 +319,7 @@ def _numeric(sign: str, text: str) -> Literal:
         exact = Decimal(spelling)
         if sum(digits(exact)) > MOST_DIGITS or len(match[1]) > 2 * MOST_DIGITS:
             raise RefusedError(f"{written} has more than {MOST_DIGITS} digits")
-        if whole and not suffix and -(1 << 63) <= exact < (1 << 63):
+        if match[1].isdigit() and not suffix and -(1 << 63) <= exact < (1 << 63):
             return Literal("integer", int(exact), written)
         return Literal("decimal", exact, written)
     number = to_single(spelling) if suffix == "f" else float(spelling)

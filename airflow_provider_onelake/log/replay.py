@@ -100,14 +100,9 @@ class LogFiles:
         return cls(tuple(sorted(versions)), tuple(complete))
 
     @property
-    def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint, if any."""
-        return self.checkpoints[0] if self.checkpoints else None
-
-    @property
     def latest(self) -> int:
         """The newest version that the listing proves, or -1."""
-        return max(self.versions[-1] if self.versions else -1, self.checkpoint.version if self.checkpoint else -1)
+        return max((*self.versions[-1:], *(checkpoint.version for checkpoint in self.checkpoints[:1])), default=-1)
 
     def check_contiguous(self, after: int, table: str, exists: Callable[[int], bool]) -> None:
         """Refuse a log in which a version is missing while a later one exists (protocol: log gap).
@@ -239,23 +234,19 @@ def _as_entry(kind: str, body: Mapping[str, Any]) -> Action:
     return cast("Action", {kind: entry})
 
 
+@attrs.define(eq=False)
 class LiveFiles:
     """The live ``add`` actions that meet a condition, kept up to date commit by commit.
 
     :param wanted: says of an ``add`` whether to keep its file.
     :param keep: returns what to keep of an ``add``. Default: all of it.
+    :param version: the version of the table at which these files are live.
     """
 
-    def __init__(
-        self,
-        wanted: Callable[[Add], bool],
-        keep: Callable[[Add], Add] = copy,
-    ) -> None:
-        self._wanted = wanted
-        self._keep = keep
-        self._files: dict[FileKey, Add] = {}
-        self.version = -1
-        """The version of the table at which these files are live."""
+    _wanted: Callable[[Add], bool]
+    _keep: Callable[[Add], Add] = copy
+    _files: dict[FileKey, Add] = attrs.field(factory=dict, init=False, repr=False)
+    version: int = attrs.field(default=-1, init=False)
 
     def load(self, adds: Iterable[Add]) -> None:
         """Take in the files of a checkpoint.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, cast
 
@@ -19,15 +20,6 @@ from airflow_provider_onelake.log.schema import column_mapping, flag
 # Delta's defaults of delta.deletedFileRetentionDuration and delta.logRetentionDuration.
 _RETENTION_DAYS = 7.0
 _LOG_RETENTION_DAYS = 30.0
-_UNIT_DAYS = {
-    "microsecond": 1e-6 / 86_400,
-    "millisecond": 1e-3 / 86_400,
-    "second": 1 / 86_400,
-    "minute": 1 / 1_440,
-    "hour": 1 / 24,
-    "day": 1.0,
-    "week": 7.0,
-}
 # Delta's own metadata domains that matter to a writer.
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 CLUSTERING_DOMAIN = "delta.clustering"
@@ -75,14 +67,15 @@ class Snapshot:
             protocol = commit.protocol or protocol
             metadata = commit.metadata or metadata
             txns.update(commit.txns)
-            domains = live_domains(domains, commit.domains.values())
+            domains.update(commit.domains)
             if commit.in_commit_timestamp is not None:
                 stamp = commit.in_commit_timestamp
             elif not flag(metadata, IN_COMMIT_TIMESTAMPS):
                 stamp = None
             # Else a writer left out a timestamp that the table requires. Keep the last known one: the next commit's
             # timestamp must be later than that.
-        return Snapshot(commits[-1].version, protocol, metadata, txns, domains, stamp)
+        live = {name: body for name, body in domains.items() if not body.get("removed", False)}
+        return Snapshot(commits[-1].version, protocol, metadata, txns, live, stamp)
 
     @property
     def in_commit_timestamp(self) -> int | None:
@@ -197,23 +190,11 @@ def interval_days(text: str | None, default: float) -> float:
     try:
         if not words:
             raise ValueError(text)
-        return sum(float(n) * _UNIT_DAYS[unit.rstrip("s")] for n, unit in zip(words[::2], words[1::2], strict=True))
-    except (KeyError, ValueError) as error:
+        # The units are those of timedelta, which are plural.
+        parts = (timedelta(**{f"{u.rstrip('s')}s": float(n)}) for n, u in zip(words[::2], words[1::2], strict=True))
+        return sum(parts, timedelta()) / timedelta(days=1)
+    except (TypeError, ValueError, OverflowError) as error:
         raise TablePropertyError(
             f"{text!r} is no interval of weeks, days, hours, minutes or seconds, such as 'interval 7 days'. Nothing "
             "was changed; set the table's property anew."
         ) from error
-
-
-def live_domains(domains: Mapping[str, DomainMetadata], changes: Iterable[DomainMetadata]) -> dict[str, DomainMetadata]:
-    """Return the metadata domains after some changes, without removed ones.
-
-    :param domains: the live domains before the changes, by name.
-    :param changes: bodies of ``domainMetadata`` actions, in order.
-    """
-    left = dict(domains)
-    for body in changes:
-        left.pop(body["domain"], None)
-        if not body.get("removed", False):
-            left[body["domain"]] = body
-    return left

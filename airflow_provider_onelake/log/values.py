@@ -12,7 +12,6 @@ import struct
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from fractions import Fraction
 from typing import Any
 
 import attrs
@@ -23,7 +22,6 @@ _BOOLEANS: Mapping[str, bool] = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
     **dict.fromkeys(("f", "false", "n", "no", "0"), False),
 }
-_TRIMMED = frozenset({*INTEGERS, "boolean", "date", "timestamp", "timestamp_ntz", "float", "double"})
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _FRACTION = re.compile(r"(?<=[0-9])\.[0-9]*\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
@@ -32,9 +30,8 @@ _SPECIAL = re.compile(r"(?i)([+-]?)(?:inf|infinity)|nan")
 _DATE = re.compile(r"([+-]?[0-9]{4,7})-([0-9]{1,2})-([0-9]{1,2})(?:[ T].*)?", re.DOTALL)
 _TIME = re.compile(
     r"([+-]?[0-9]{4,6})-([0-9]{1,2})-([0-9]{1,2})"
-    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]+))?)? ?(Z|UTC|[+-][0-9]{1,2}(?::?[0-9]{2})?)?)?"
+    r"(?:[ T]([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]+))?)? ?(Z|UTC|([+-])([0-9]{1,2})(?::?([0-9]{2}))?)?)?"
 )
-_ZONE = re.compile(r"([+-])([0-9]{1,2}):?([0-9]{2})?")
 
 _DAY = 86_400_000_000
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -111,32 +108,29 @@ def typed_value(spelling: str | None, column_type: JsonType) -> PartitionValue:
         return spelling.encode("utf-8", "surrogatepass")
     if not isinstance(column_type, str):
         return spelling
-    if column_type in _TRIMMED:
-        return _trimmed_value(trimmed(spelling), column_type)
+    text = trimmed(spelling)
+    if column_type in INTEGERS:
+        # Spark ignores the digits behind a decimal point.
+        return integer(_FRACTION.sub("", text), column_type)
+    if column_type == "boolean":
+        if text.lower() not in _BOOLEANS:
+            raise ValueError(spelling)
+        return _BOOLEANS[text.lower()]
+    if column_type == "date":
+        return date_of(days_of(text))
+    if column_type in ("timestamp", "timestamp_ntz"):
+        micros, zoned = micros_of(text)
+        # Some engines write a zone even for a TIMESTAMP_NTZ. Spark ignores the zone, so add its offset again.
+        return time_of(micros + (zoned or 0), None) if column_type == "timestamp_ntz" else time_of(micros, zoned)
+    if column_type in ("float", "double"):
+        return floating(text, single=column_type == "float")
     sized = precision_and_scale(column_type)
-    return spelling if sized is None else _decimal(trimmed(spelling), *sized)
+    return spelling if sized is None else _decimal(text, *sized)
 
 
 def trimmed(spelling: str) -> str:
     """Return a text without the blanks around it that Spark ignores."""
     return spelling.strip(" \t\n\r")
-
-
-def _trimmed_value(spelling: str, column_type: str) -> PartitionValue:
-    if column_type in INTEGERS:
-        # Spark ignores the digits behind a decimal point.
-        return integer(_FRACTION.sub("", spelling), column_type)
-    if column_type == "boolean":
-        if spelling.lower() not in _BOOLEANS:
-            raise ValueError(spelling)
-        return _BOOLEANS[spelling.lower()]
-    if column_type == "date":
-        return date_of(days_of(spelling))
-    if column_type in ("timestamp", "timestamp_ntz"):
-        micros, zoned = micros_of(spelling)
-        # Some engines write a zone even for a TIMESTAMP_NTZ. Spark ignores the zone, so add its offset again.
-        return time_of(micros + (zoned or 0), None) if column_type == "timestamp_ntz" else time_of(micros, zoned)
-    return floating(spelling, single=column_type == "float")
 
 
 def integer(spelling: str, column_type: str) -> int:
@@ -175,42 +169,30 @@ def to_single(spelling: str) -> float:
     :param spelling: the number as text.
     """
     double = float(spelling)
+    exact, near = Decimal(spelling), Decimal(double)
+    # Rounding to double first and then to single goes wrong only where the double lies half-way between two singles, so
+    # that its last bit is 0, and the exact number does not. Take the next double on the side of the exact number then.
+    if exact != near and not struct.unpack("q", struct.pack("d", double))[0] & 1:
+        double = math.nextafter(double, math.inf if exact > near else -math.inf)
     try:
-        single = float(struct.unpack("f", struct.pack("f", double))[0])
+        return float(struct.unpack("f", struct.pack("f", double))[0])
     except OverflowError:
         return math.copysign(math.inf, double)
-    # Rounding to double first and then to single goes wrong only where the double lies half-way between two singles.
-    # The exact number decides then.
-    other = _neighbour(single, double)
-    if abs(double - single) == abs(other - double) != 0:
-        exact = Fraction(Decimal(spelling))
-        return min(single, other, key=lambda it: abs(Fraction(it) - exact)) if exact != Fraction(double) else single
-    return single
-
-
-def _neighbour(single: float, towards: float) -> float:
-    bits = struct.unpack("i", struct.pack("f", single))[0]
-    step = 1 if (abs(towards) > abs(single)) else -1
-    if bits & 0x7FFFFFFF in (0, 0x7F7FFFFF):
-        return single
-    return float(struct.unpack("f", struct.pack("i", bits + step))[0])
 
 
 def _decimal(spelling: str, precision: int, scale: int) -> Decimal:
     if not _NUMBER.fullmatch(spelling):
         raise ValueError(spelling)
-    # Like Spark, round digits beyond the type's scale.
-    exact = Decimal(spelling) if fits(Decimal(spelling), precision, scale) else _rounded(Decimal(spelling), scale)
-    if not fits(exact, precision, scale):
-        raise ValueError(spelling)
-    return exact
-
-
-def _rounded(number: Decimal, scale: int) -> Decimal:
-    try:
-        return number.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, Context(prec=_MOST_DIGITS))
-    except InvalidOperation:
-        raise ValueError(str(number)) from None
+    number = Decimal(spelling)
+    if not fits(number, precision, scale):
+        # Like Spark, round digits beyond the type's scale.
+        try:
+            number = number.quantize(Decimal((0, (1,), -scale)), ROUND_HALF_UP, Context(prec=_MOST_DIGITS))
+        except InvalidOperation:
+            raise ValueError(spelling) from None
+        if not fits(number, precision, scale):
+            raise ValueError(spelling)
+    return number
 
 
 def fits(number: Decimal, precision: int, scale: int) -> bool:
@@ -263,27 +245,18 @@ def micros_of(spelling: str) -> tuple[int, int | None]:
     parts = _TIME.fullmatch(spelling)
     if parts is None:
         raise ValueError(spelling)
-    hour, minute, second = (int(part or 0) for part in parts.group(4, 5, 6))
-    if hour > 23 or minute > 59 or second > 59:
+    hour, minute, second, zone_hour, zone_minute = (int(part or 0) for part in parts.group(4, 5, 6, 10, 11))
+    ahead = zone_hour * 60 + zone_minute
+    if hour > 23 or minute > 59 or second > 59 or zone_minute > 59 or ahead > _LONGEST_OFFSET:
         raise ValueError(spelling)
     micros = int((parts[7] or "0")[:6].ljust(6, "0"))
     wall = _days(int(parts[1]), int(parts[2]), int(parts[3])) * _DAY
     wall += ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
-    offset = None if parts[8] is None else _offset(parts[8]) * 60_000_000
+    offset = None if parts[8] is None else (-ahead if parts[9] == "-" else ahead) * 60_000_000
     counted = wall - (offset or 0)
     if not _LEAST_LONG <= counted <= _MOST_LONG:
         raise ValueError(spelling)
     return counted, offset
-
-
-def _offset(zone: str) -> int:
-    match = _ZONE.fullmatch(zone)
-    if match is None:
-        return 0
-    minutes = int(match[2]) * 60 + int(match[3] or 0)
-    if minutes > _LONGEST_OFFSET or int(match[3] or 0) > 59:
-        raise ValueError(zone)
-    return -minutes if match[1] == "-" else minutes
 
 
 def date_of(days: int) -> date | FarDate:
@@ -328,25 +301,18 @@ def without_zone(value: PartitionValue) -> bool:
     return (isinstance(value, datetime) and value.tzinfo is None) or (isinstance(value, FarTime) and not value.zoned)
 
 
-# The calendar without Python's bounds: https://howardhinnant.github.io/date_algorithms.html
+# The calendar repeats every 400 years, so years that Python does not know are taken as years of its first 400.
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+
+
 def _days(year: int, month: int, day: int) -> int:
-    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    lengths = (31, 29 if leap else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-    if not 1 <= month <= 12 or not 1 <= day <= lengths[month - 1]:
-        raise ValueError(f"{year}-{month}-{day}")
-    shifted = year - (month <= 2)
-    era, of_era = divmod(shifted, 400)
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+    cycles, rest = divmod(year - 1, _CYCLE_YEARS)
+    return date(rest + 1, month, day).toordinal() - _EPOCH + cycles * _CYCLE_DAYS
 
 
 def _spelled(days: int) -> str:
-    era, of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted_month = (5 * of_year + 2) // 153
-    day = of_year - (153 * shifted_month + 2) // 5 + 1
-    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    year = year_of_era + era * 400 + (month <= 2)
+    cycles, rest = divmod(days + _EPOCH - 1, _CYCLE_DAYS)
+    day = date.fromordinal(rest + 1)
+    year = day.year + cycles * _CYCLE_YEARS
     sign = "-" if year < 0 else "+" if year > 9999 else ""
-    return f"{sign}{abs(year):04d}-{month:02d}-{day:02d}"
+    return f"{sign}{abs(year):04d}-{day:%m-%d}"

@@ -27,8 +27,7 @@ def check_actions(actions: Iterable[Action], where: str) -> None:
     """
     for action in actions:
         for kind, body in action.items():
-            if kind in _CHECKS:
-                check_body(kind, body, where)
+            check_body(kind, body, where)
 
 
 def check_body(kind: str, body: Any, where: str) -> None:
@@ -38,11 +37,10 @@ def check_body(kind: str, body: Any, where: str) -> None:
     :param where: what messages call the entry or the checkpoint.
     :raises CorruptLogError: saying what it lacks.
     """
-    check = _CHECKS.get(kind)
     # Checkpoints and some engines write null for an action that is not there.
-    if check is None or body is None:
+    if kind not in _FIELDS or body is None:
         return
-    problem = check(body) if isinstance(body, dict) else "is no JSON object"
+    problem = _problem(kind, body) if isinstance(body, dict) else "is no JSON object"
     if problem is not None:
         raise CorruptLogError(
             f"{where} cannot be read: its {kind} action {problem}. Nothing was changed. The file is damaged, or an "
@@ -50,58 +48,44 @@ def check_body(kind: str, body: Any, where: str) -> None:
         )
 
 
+def _problem(kind: str, body: dict[str, Any]) -> str | None:
+    for name, is_right in _FIELDS[kind].items():
+        if not is_right(body.get(name)):
+            return f"has the {name} {body.get(name)!r}"
+    further = _FURTHER.get(kind)
+    return further(body) if further is not None else None
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_whole(value: Any) -> bool:
+    return whole_number(value) is not None
+
+
+def _is_vector(value: Any) -> bool:
+    parts = ("storageType", "pathOrInlineDv")
+    return value is None or (isinstance(value, dict) and all(isinstance(value.get(part), str) for part in parts))
+
+
+def _are_texts(value: Any) -> bool:
+    return not value or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+
+
 def _add(body: dict[str, Any]) -> str | None:
-    if whole_number(body.get("size")) is None:
-        return f"has the size {body.get('size')!r}"
-    return _file(body, required=True)
-
-
-def _remove(body: dict[str, Any]) -> str | None:
-    return _file(body, required=False)
-
-
-def _file(body: dict[str, Any], *, required: bool) -> str | None:
-    if not isinstance(body.get("path"), str) or not body["path"]:
-        return f"has the path {body.get('path')!r}"
-    vector = body.get("deletionVector")
-    if vector is not None and not (
-        isinstance(vector, dict)
-        and isinstance(vector.get("storageType"), str)
-        and isinstance(vector.get("pathOrInlineDv"), str)
-    ):
-        return f"has the deletion vector {vector!r}"
-    if body.get("partitionValues") is None and not required:
-        return None
     return _texts(body, "partitionValues")
 
 
-def _sidecar(body: dict[str, Any]) -> str | None:
-    return None if isinstance(body.get("path"), str) else f"has the path {body.get('path')!r}"
-
-
-def _txn(body: dict[str, Any]) -> str | None:
-    if not isinstance(body.get("appId"), str):
-        return f"has the appId {body.get('appId')!r}"
-    return None if whole_number(body.get("version")) is not None else f"has the version {body.get('version')!r}"
-
-
-def _protocol(body: dict[str, Any]) -> str | None:
-    for name in ("minReaderVersion", "minWriterVersion"):
-        if whole_number(body.get(name)) is None:
-            return f"has the {name} {body.get(name)!r}"
-    for name in ("readerFeatures", "writerFeatures"):
-        if not _is_list_of_texts(body.get(name) or []):
-            return f"has the {name} {body.get(name)!r}"
-    return None
+def _remove(body: dict[str, Any]) -> str | None:
+    return None if body.get("partitionValues") is None else _texts(body, "partitionValues")
 
 
 def _metadata(body: dict[str, Any]) -> str | None:
-    if not isinstance(body.get("id"), str):
-        return f"has the id {body.get('id')!r}"
-    if not isinstance(body.get("schemaString"), str):
-        return "has no schemaString"
-    if not _is_list_of_texts(body.get("partitionColumns") or []):
-        return f"has the partitionColumns {body.get('partitionColumns')!r}"
     if body.get("configuration") is not None and (problem := _texts(body, "configuration")) is not None:
         return problem
     metadata = cast("Metadata", body)
@@ -134,9 +118,7 @@ def _check_type(kind: Any) -> None:
 
 
 def _domain(body: dict[str, Any]) -> str | None:
-    name = body.get("domain")
-    if not isinstance(name, str):
-        return f"has the domain {name!r}"
+    name = body["domain"]
     if body.get("removed") or not name.startswith(_DELTAS_OWN):
         return None
     try:
@@ -163,16 +145,22 @@ def _texts(body: dict[str, Any], name: str) -> str | None:
     return None
 
 
-def _is_list_of_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-_CHECKS: Mapping[str, Callable[[dict[str, Any]], str | None]] = {
+# What the fields of each action must be, ``None`` standing for a field that is not there.
+_FIELDS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "add": {"size": _is_whole, "path": _is_path, "deletionVector": _is_vector},
+    "remove": {"path": _is_path, "deletionVector": _is_vector},
+    "sidecar": {"path": _is_text},
+    "txn": {"appId": _is_text, "version": _is_whole},
+    "protocol": {
+        **dict.fromkeys(("minReaderVersion", "minWriterVersion"), _is_whole),
+        **dict.fromkeys(("readerFeatures", "writerFeatures"), _are_texts),
+    },
+    "metaData": {"id": _is_text, "schemaString": _is_text, "partitionColumns": _are_texts},
+    "domainMetadata": {"domain": _is_text},
+}
+_FURTHER: Mapping[str, Callable[[dict[str, Any]], str | None]] = {
     "add": _add,
     "remove": _remove,
-    "sidecar": _sidecar,
-    "txn": _txn,
-    "protocol": _protocol,
     "metaData": _metadata,
     "domainMetadata": _domain,
 }

@@ -98,7 +98,7 @@ def pinned_versions(log: DeltaLog) -> list[PinnedVersion]:
 def oldest_pinned(log: DeltaLog) -> int | None:
     """Return the oldest version that is kept, from which a clean-up of the log must keep it readable.
 
-    :returns: the version, as ``log.expiry.clean_up_log`` takes it for ``keep_from``; ``None`` where none is kept.
+    :returns: the version, as ``log.checkpoints.clean_up_log`` takes it for ``keep_from``; ``None`` where none is kept.
     """
     return min((pinned.version for pinned in pinned_versions(log)), default=None)
 

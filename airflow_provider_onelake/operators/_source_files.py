@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.reading.local_files import is_local, local_files
+from airflow_provider_onelake.reading.listing import is_local, local_files, stored_files
 from airflow_provider_onelake.reading.spark_files import Reading, SourceFile, Wanted, normal, patterns, read_by_spark
 from airflow_provider_onelake.sources import FileSource, Source
 
@@ -40,7 +40,6 @@ def list_source(source: FileSource, hook: OneLakeHook) -> Listing:
     :raises InvalidWriteError: a path is no glob that Hadoop takes.
     :raises StoreUnavailableError: the store did not answer.
     """
-    from airflow_provider_onelake.reading.listing import stored_files
     from airflow_provider_onelake.storage.addresses import TableAddress
 
     root = TableAddress.parse_root(hook.lakehouse).spark_uri if hook.lakehouse else ""

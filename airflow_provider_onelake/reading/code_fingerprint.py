@@ -17,7 +17,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partialmethod, singledispatchmethod
 from pathlib import PurePath
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, NoneType
 from typing import Any
 from uuid import UUID
 
@@ -30,34 +30,28 @@ def plain(value: object) -> Any:
     :param value: text, a number, a date, a path, a member of an enumeration, or a collection of such values.
     :raises TypeError: the value is of another kind, such as an object that only its address in memory identifies.
     """
-    simple = _simple(value)
-    if simple is not None or value is None:
-        return simple
-    if isinstance(value, Mapping):
-        return {"pairs": sorted(([plain(key), plain(item)] for key, item in value.items()), key=json.dumps)}
-    if isinstance(value, Set):
-        return {"set": sorted((plain(item) for item in value), key=json.dumps)}
-    if isinstance(value, Sequence):
-        return [plain(item) for item in value]
+    for kinds, form in _FORMS:
+        if isinstance(value, kinds):
+            return form(value)
     raise TypeError(f"{type(value).__qualname__} has no form that is the same in every process")
 
 
-def _simple(value: object) -> Any:
-    # Make plain objects anew, because Airflow may pass lazy proxies, which JSON cannot write.
-    if isinstance(value, Enum):
-        return f"{type(value).__qualname__}.{value.name}"
-    if isinstance(value, bool):
-        return bool(value)
-    for kind in (str, int, float):
-        if isinstance(value, kind):
-            return kind(value)
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, timedelta | Decimal | UUID | PurePath | range):
-        return str(value)
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    return None
+# The first kind that fits counts. Texts and numbers are made anew, because Airflow may pass lazy proxies, which JSON
+# cannot write.
+_FORMS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (NoneType, lambda value: None),
+    (Enum, lambda value: f"{type(value).__qualname__}.{value.name}"),
+    *((kind, kind) for kind in (bool, str, int, float)),
+    (date | time, lambda value: value.isoformat()),
+    (timedelta | Decimal | UUID | PurePath | range, str),
+    (bytes | bytearray, lambda value: value.hex()),
+    (
+        Mapping,
+        lambda value: {"pairs": sorted(([plain(key), plain(each)] for key, each in value.items()), key=json.dumps)},
+    ),
+    (Set, lambda value: {"set": sorted(map(plain, value), key=json.dumps)}),
+    (Sequence, lambda value: list(map(plain, value))),
+)
 
 
 def code_of(function: Callable[..., Any]) -> list[Any]:

@@ -16,6 +16,8 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 
 _GLOB = re.compile(r"[{}\[\]*?\\]")
 _MAGIC = re.compile(r"[*?\[{]")
+_GLOB_SIGN = re.compile(r"\\.?|\[[!^]?|.", re.DOTALL)
+_WILD = {"*": ".*", "?": "."}
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _BRACES = re.compile(r"((?:\\.|[^\\{])*)\{((?:\\.|[^{}\\])*)\}", re.DOTALL)
 _PREFIX = re.compile(r"^(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?")
@@ -174,11 +176,8 @@ def read_by_spark(found: Iterable[Found], options: Mapping[str, str]) -> Reading
     placed = {path: _columns_above(posixpath.dirname(path), bases) for path, _ in ordered}
     inferring = [placed[path] for path, file in ordered if file.size]
     if not any(columns for columns, _ in inferring):
-        return Reading(
-            _named(
-                [item for item in ordered if item[0] in roots or (posixpath.dirname(item[0]) or ".") in roots], given
-            )
-        )
+        direct = [item for item in ordered if item[0] in roots or (posixpath.dirname(item[0]) or ".") in roots]
+        return Reading(_named(direct, given))
     within = [item for item in ordered if placed[item[0]][0]]
     base = placed[within[0][0]][1]
     prefix = within[0][1].path.removesuffix(within[0][0])
@@ -256,30 +255,22 @@ def _name(part: str, whole: str) -> Name:
     """Return the wanted name for one part of a glob that has no braces."""
     if not _MAGIC.search(_ESCAPED.sub("", part)):
         return _ESCAPED.sub(r"\1", part)
-    regex, inside, position = "", False, 0
-    while position < len(part):
-        char = part[position]
-        position += 1
-        if char == "\\":
-            regex += re.escape(part[position : position + 1])
-            position += 1
-        elif char in "*?":
-            regex += ".*" if char == "*" else "."
-        elif char == "[" and not inside:
-            inside = True
-            regex += char
-            if part[position : position + 1] in ("!", "^"):
-                regex += "^"
-                position += 1
-        elif char == "]":
-            inside = False
-            regex += char
-        elif char in "[{":
+    regex, inside = "", False
+    for sign in _GLOB_SIGN.findall(part):
+        if sign[0] == "\\":
+            regex += re.escape(sign[1:])
+        elif sign in _WILD:
+            regex += _WILD[sign]
+        elif sign[0] == "[" and not inside:
+            regex, inside = regex + sign.replace("!", "^"), True
+        elif sign == "]":
+            regex, inside = regex + sign, False
+        elif sign[0] in "[{":
             raise InvalidWriteError(
-                f"{whole!r} is no glob: {char!r} is not closed. To mean it literally, write \\{char}."
+                f"{whole!r} is no glob: {sign[0]!r} is not closed. To mean it literally, write \\{sign[0]}."
             )
         else:
-            regex += char if inside else re.escape(char)
+            regex += sign if inside else re.escape(sign)
     try:
         return re.compile(regex, re.DOTALL)
     except re.error as error:

@@ -125,8 +125,8 @@ BUGS = [
     Bug(
         "a metadata domain that was removed lives on",
         "log.snapshot",
-        "domains = live_domains(domains, commit.domains.values())",
-        "domains = {**domains, **commit.domains}",
+        ' if not body.get("removed", False)}\n',
+        "}\n",
         ("log/test_snapshot.py::test_the_last_word_on_a_domain_counts_and_a_removed_one_drops_out",),
     ),
     Bug(
@@ -191,32 +191,32 @@ BUGS = [
     # -- cleaning up the log -------------------------------------------------------------------------------------------
     Bug(
         "the log is cleaned up within a day",
-        "log.expiry",
+        "log.checkpoints",
         "max(timedelta(days=snapshot.log_retention_days), _LEAST_AGE)",
         "timedelta(days=snapshot.log_retention_days)",
-        ("log/test_expiry.py::test_a_log_is_never_cleaned_up_within_a_day_so_that_no_version_is_put_twice",),
+        ("log/test_checkpoints.py::test_a_log_is_never_cleaned_up_within_a_day_so_that_no_version_is_put_twice",),
     ),
     Bug(
         "a version that somebody asked to keep is cleaned up",
-        "log.expiry",
+        "log.checkpoints",
         "newest_expired = min(newest_expired, keep_from)",
         "newest_expired = max(newest_expired, keep_from)",
-        ("log/test_expiry.py::test_a_version_that_somebody_asked_to_keep_stays_readable",),
+        ("log/test_checkpoints.py::test_a_version_that_somebody_asked_to_keep_stays_readable",),
     ),
     Bug(
         "entries of the version of the checkpoint that stays go as well",
-        "log.expiry",
+        "log.checkpoints",
         "if found and int(found[1]) < first.version:",
         "if found and int(found[1]) <= first.version:",
         (
-            "log/test_expiry.py::test_what_only_expired_versions_need_goes_and_the_checkpoint_that_retained_ones_need_stays",
+            "log/test_checkpoints.py::test_what_only_expired_versions_need_goes_and_the_checkpoint_that_retained_ones_need_stays",
         ),
     ),
     Bug(
         "sidecars that a checkpoint needs are deleted",
-        "log.expiry",
+        "log.checkpoints",
         "return [info.path for info in lying if info.path not in needed]",
         "return [info.path for info in lying]",
-        ("log/test_expiry.py::test_sidecars_go_with_their_checkpoints_and_only_when_they_are_old",),
+        ("log/test_checkpoints.py::test_sidecars_go_with_their_checkpoints_and_only_when_they_are_old",),
     ),
 ]

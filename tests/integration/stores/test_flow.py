@@ -14,8 +14,8 @@ from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.checkpoints import clean_up_log
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.expiry import clean_up_log
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import Buffer

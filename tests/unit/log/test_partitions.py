@@ -36,6 +36,8 @@ def covers(text: str, *partition: Any, types: dict[str, Any] | None = None) -> b
         ("1.50", "decimal(10,2)", Decimal("1.5")),
         ("1.0", "double", 1.0),
         ("Infinity", "float", math.inf),
+        # The largest single: the number lies a little below the half-way mark to the next one, which would be infinite.
+        ("3.4028235677973366e38", "float", 3.4028234663852886e38),
         ("2019-01-01T12:00:00.000000Z", "timestamp", NOON),
         ("2019-01-01 12:00:00", "timestamp", datetime(2019, 1, 1, 12)),  # noqa: DTZ001 - that it has none is the point
     ],

@@ -57,15 +57,15 @@ def test_a_listing_sorts_entries_and_the_latest_complete_checkpoint() -> None:
         f"{3:020d}.json", f"{4:020d}.json", f"{2:020d}.checkpoint.parquet", f"{3:020d}.checkpoint.parquet", "x.crc"
     )
     assert files.versions == (3, 4)
-    assert files.checkpoint == Checkpoint(3, (f"_delta_log/{3:020d}.checkpoint.parquet",))
+    assert files.checkpoints[0] == Checkpoint(3, (f"_delta_log/{3:020d}.checkpoint.parquet",))
     assert files.latest == 4
 
 
 def test_a_checkpoint_in_parts_counts_only_with_all_of_its_parts() -> None:
     parts = [f"{5:020d}.checkpoint.{part:010d}.{3:010d}.parquet" for part in (1, 2, 3)]
-    assert listed(*parts[:2]).checkpoint is None
-    found = listed(*reversed(parts)).checkpoint
-    assert found == Checkpoint(5, tuple(f"_delta_log/{part}" for part in parts))
+    assert not listed(*parts[:2]).checkpoints
+    found = listed(*reversed(parts)).checkpoints
+    assert found == (Checkpoint(5, tuple(f"_delta_log/{part}" for part in parts)),)
 
 
 def test_a_checkpoint_alone_proves_its_version() -> None:
@@ -76,7 +76,7 @@ def test_a_checkpoint_alone_proves_its_version() -> None:
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 def test_a_checkpoint_of_the_v2_kind_is_one_by_its_name(kind: str) -> None:
     v2 = f"{5:020d}.checkpoint.{UUID}.{kind}"
-    assert listed(v2, f"{4:020d}.checkpoint.parquet").checkpoint == Checkpoint(5, (f"_delta_log/{v2}",))
+    assert listed(v2, f"{4:020d}.checkpoint.parquet").checkpoints[0] == Checkpoint(5, (f"_delta_log/{v2}",))
     assert listed(v2).latest == 5
 
 

@@ -1,4 +1,4 @@
-"""Which files of this machine a source stands for."""
+"""Which files of a source an operator can see from its machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.operators._source_files import seen_files
-from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.reading.spark_files import SourceFile
+from airflow_provider_onelake.sources import FileSource, Source, SqlSource
 
-NO_LAKEHOUSE: Any = SimpleNamespace(lakehouse=None)
+NO_LAKEHOUSE: Any = SimpleNamespace(lakehouse="")
+
+
+def seen(source: Source) -> list[SourceFile]:
+    return seen_files(source, NO_LAKEHOUSE)
 
 
 @pytest.fixture
@@ -36,21 +41,19 @@ def files(tmp_path: Path) -> Path:
 )
 def test_a_path_stands_for_the_files_that_spark_would_read(files: Path, path: str, names: list[str]) -> None:
     for prefix in ("", "file://", "file:"):
-        found = seen_files(FileSource(f"{prefix}{files}/{path}"), NO_LAKEHOUSE)
+        found = seen(FileSource(f"{prefix}{files}/{path}"))
         assert [Path(file.path).name for file in found] == names
 
 
 def test_options_of_the_reader_count(files: Path) -> None:
     source = FileSource(str(files), options={"recursiveFileLookup": "true"})
-    assert [Path(file.path).name for file in seen_files(source, NO_LAKEHOUSE)] == ["a.json", "b.json", "c.json"]
+    assert [Path(file.path).name for file in seen(source)] == ["a.json", "b.json", "c.json"]
 
 
 def test_files_are_listed_once(files: Path) -> None:
-    assert (
-        len(seen_files(FileSource([f"{files}/a.json", f"file:{files}/a.json", f"{files}/*.json"]), NO_LAKEHOUSE)) == 2
-    )
+    assert len(seen(FileSource([f"{files}/a.json", f"file:{files}/a.json", f"{files}/*.json"]))) == 2
 
 
 def test_a_path_elsewhere_is_not_looked_at() -> None:
-    assert seen_files(FileSource("s3://bucket/a.json"), NO_LAKEHOUSE) == []
-    assert seen_files(SqlSource("SELECT 1"), NO_LAKEHOUSE) == []
+    assert seen(FileSource("s3://bucket/a.json")) == []
+    assert seen(SqlSource("SELECT 1")) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.reading.local_files import local_files
+from airflow_provider_onelake.reading.listing import local_files
 from airflow_provider_onelake.reading.spark_files import base_of, is_glob, literal, normal, patterns, read_by_spark
 from tests.support.spark_paths import CASES, TREE, Case, grow
 
