@@ -17,7 +17,7 @@ from airflow_provider_onelake.commit.transaction import (
     View,
     random_id,
 )
-from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError
 from airflow_provider_onelake.log.actions import Metadata, Protocol, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import check_supported, new_protocol
@@ -109,15 +109,11 @@ class _NewTable(Proposal[Snapshot]):
     def committed(self, version: int, tally: Tally) -> None:
         """Look once more: the table is what stands in the log by then."""
 
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
+    def give_up(self, tally: Tally) -> Snapshot:
         """Return the table that another writer has created, or leave the creation to a retry.
 
-        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
-        :raises StoreUnavailableError: the store did not answer.
         :raises CommitContentionError: another's version 0 was there for the last put, and is gone again.
         """
-        if trouble is not None:
-            raise trouble
         created = self._log.snapshot_or_none()
         if created is not None:
             return created

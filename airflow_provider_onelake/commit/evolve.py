@@ -19,7 +19,7 @@ from typing import Any
 
 from airflow_provider_onelake.commit.entry import MAX_COLUMN_ID, commit_info, map_columns, stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError
 from airflow_provider_onelake.log.actions import Action, Metadata, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import COLLATIONS, MAPPING_ID
@@ -99,14 +99,12 @@ class _NewColumns(Proposal[Snapshot]):
         """
         logger.info("%s: version %d adds the columns %s", self._log.table, version, self._names)
 
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
+    def give_up(self, tally: Tally) -> Snapshot:
         """Leave it to a retry.
 
-        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
-        :raises CommitContentionError: the last put met another's commit.
-        :raises StoreUnavailableError: the store did not answer the last put.
+        :raises CommitContentionError: always.
         """
-        raise trouble or CommitContentionError(
+        raise CommitContentionError(
             f"{self._log.table}: the columns {self._names} were not added, as {tally.lost_races} of {tally.attempts} "
             "puts met another's commit and the budget is used up. Nothing was changed; a retry carries on."
         )

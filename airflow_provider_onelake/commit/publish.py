@@ -27,12 +27,7 @@ from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.replaced import Replaced
 from airflow_provider_onelake.commit.same_load import SameLoad
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
-    ConflictError,
-    OneLakeError,
-    StoreUnavailableError,
-)
+from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, OneLakeError
 from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.log.commits import Commit, PublishedWriter
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -284,15 +279,11 @@ class _Publishing(Proposal[Publication]):
         status = Status.SET_ASIDE if nothing_seen else Status.PUBLISHED
         return Publication(status, version, entry=entry, batch=batch, settlements=settlements, tally=tally)
 
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
+    def give_up(self, tally: Tally) -> Publication:
         """Leave the buffers to a later task.
 
-        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
-        :raises CommitContentionError: the last put met another's commit.
-        :raises StoreUnavailableError: the store did not answer the last put.
+        :raises CommitContentionError: always.
         """
-        if trouble is not None:
-            raise trouble
         raise CommitContentionError(
             f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's "
             f"commit, and the budget of {self._committer.backoff.budget:g} s is used up. Nothing was lost: the buffers "

@@ -118,12 +118,8 @@ class Proposal(ABC, Generic[_T]):
         """
 
     @abstractmethod
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> _T:
-        """Return the result, or raise, where the budget is used up.
-
-        :param trouble: why the store failed in the last attempt; it is then not known whether the commit stands.
-            ``None`` where that attempt lost a race.
-        """
+    def give_up(self, tally: Tally) -> _T:
+        """Return the result, or raise, where the budget is used up and the last put met another's commit."""
 
 
 @attrs.define
@@ -148,6 +144,8 @@ class Transactions:
         :param proposal: to commit.
         :raises TableNotFoundError: there is no table, and the proposal does not create one.
         :raises LogGapError: a version of the log is missing.
+        :raises StoreUnavailableError: the budget is used up, and the store did not answer the last attempt. It is not
+            known whether the commit stands.
         """
         return _Transaction(self, proposal).run()
 
@@ -202,7 +200,9 @@ class _Transaction(Generic[_T]):
                 if ended is not None:
                     return ended
             if self._waits.exhausted:
-                return self._proposal.give_up(self._tally(), trouble)
+                if trouble is not None:
+                    raise trouble
+                return self._proposal.give_up(self._tally())
             self._waits.wait()
 
     def _attempt(self) -> tuple[int | None, _T | None]:

@@ -18,7 +18,7 @@ import attrs
 from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import LogGapError, OneLakeError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
@@ -141,14 +141,8 @@ class _Compaction(Proposal[Publication]):
         self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
         return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), tally)
 
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
-        """Drop the rewrite: a compaction does not insist.
-
-        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
-        :raises StoreUnavailableError: the store did not answer the last put.
-        """
-        if trouble is not None:
-            raise trouble
+    def give_up(self, tally: Tally) -> Publication:
+        """Drop the rewrite: a compaction does not insist."""
         return self._drop_all(f"{tally.lost_races} puts met another's commit, and a compaction does not insist", tally)
 
     def _unfit(self, snapshot: Snapshot) -> str | None:
