@@ -43,10 +43,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.published import WAYS, Publishing, restored_away
-
-# Operations whose new files hold no rows of the files that they remove.
-_AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
+from airflow_provider_onelake.staging.published import AFRESH, WAYS, Publishing, restored_away
 
 
 def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
@@ -227,7 +224,7 @@ def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
     :param directories: of buffers, with a slash at their ends.
     """
     added = {add["path"] for add in commit.adds}
-    moves = bool(added) and not commit.writers and commit.operation not in _AFRESH
+    moves = bool(added) and not commit.writers and commit.operation not in AFRESH
     return next(
         (
             file["path"]

@@ -252,8 +252,7 @@ def _why_gone(file: Add, winners: Iterable[Commit]) -> str:
         if any(remove["path"] == file["path"] for remove in commit.removes):
             added = {add["path"] for add in commit.adds}
             changed = "gave it another deletion vector" if file["path"] in added else "removed it"
-            who = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown writer"
-            return f"{file['path']} is no longer as it was: version {commit.version} ({who}) {changed}"
+            return f"{file['path']} is no longer as it was: version {commit.version} ({commit.author}) {changed}"
     return f"{file['path']} is no longer in the table as it was"
 
 

@@ -42,6 +42,9 @@ REPLACING_TABLE = (
 UNDOING = ("RESTORE", *REPLACING_TABLE)
 """Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
+AFRESH = ("WRITE", *UNDOING)
+"""Operations whose new files hold no rows of the files that they remove."""
+
 _BRINGING_BACK = ("RESTORE", "CLONE")
 """Of these operations, the ones that may bring back rows that an older commit had."""
 
@@ -194,9 +197,8 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         holding = (holding - {object_path(file) for file in taken}) | moved | back
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
-            by = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown operation"
             some = "some of its rows were" if holding else "its rows were"
-            story.append(f"{some} {verb} by {by} in version {commit.version}")
+            story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
     if holding and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
     if original and not holding and fate is Fate.LIVE:
@@ -214,7 +216,7 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
 
 def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> set[str]:
     """Return the files into which a commit wrote rows of the files that it took."""
-    rewrites = not commit.writers and commit.operation not in ("WRITE", *UNDOING)
+    rewrites = not commit.writers and commit.operation not in AFRESH
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
         return set()
     if not all(partitioning.named_by(file) for file in taken):

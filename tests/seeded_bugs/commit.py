@@ -221,7 +221,7 @@ BUGS = [
     Bug(
         "rows that a compaction mixed with later ones are replaced",
         "commit.policy",
-        "        if origins.is_mixed(file):\n",
+        "        if object_path(file) in mixed:\n",
         "        if False:\n",
         ("commit/test_policy.py::test_rows_that_a_compaction_mixed_with_later_ones_cannot_be_replaced",),
     ),
