@@ -8,6 +8,8 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+import attrs
+
 from airflow_provider_onelake.commit.entry import MAX_COLUMN_ID, commit_info, map_columns, stamp
 from airflow_provider_onelake.commit.transaction import (
     Proposal,
@@ -30,14 +32,14 @@ from airflow_provider_onelake.storage.clock import milliseconds
 def create_table(
     log: DeltaLog,
     schema_json: str,
-    partition_by: Sequence[str] | Mapping[str, str] = (),
+    partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     random: Random | None = None,
 ) -> Snapshot:
     """Create a table unless there is one, and return its newest snapshot.
 
-    :param schema_json: the columns, as Spark writes a schema in JSON, generated ones included.
-    :param partition_by: names of the partition columns, or the expressions that generate them by name.
+    :param schema_json: the columns, as Spark writes a schema in JSON; see :func:`with_generated` for generated ones.
+    :param partition_by: names of the partition columns.
     :param properties: of the table, such as ``delta.deletedFileRetentionDuration``.
     :param random: for ids.
     :returns: the newest snapshot, also where another writer made the table.
@@ -47,27 +49,22 @@ def create_table(
     :raises CommitContentionError: others keep creating and dropping the table; calling again carries on.
     """
     transactions = Transactions(log, random or Random())  # noqa: S311 - ids, not secrets
-    return transactions.commit(_NewTable(transactions, schema_json, partition_by, properties or {}))
+    new = _NewTable(log, transactions.random, schema_json, partition_by, properties or {})
+    return transactions.commit(new)
 
 
+@attrs.define(eq=False)
 class _NewTable(Proposal[Snapshot]):
     """One call of :func:`create_table`: put version 0, or take the table of another writer that was first."""
 
     name = "a new table"
     creates_table = True
 
-    def __init__(
-        self,
-        transactions: Transactions,
-        schema_json: str,
-        partition_by: Sequence[str] | Mapping[str, str],
-        properties: Mapping[str, str],
-    ) -> None:
-        self._log = transactions.log
-        self._random = transactions.random
-        self._schema_json = schema_json
-        self._partition_by = partition_by
-        self._properties = properties
+    _log: DeltaLog
+    _random: Random
+    _schema_json: str
+    _partition_by: Sequence[str]
+    _properties: Mapping[str, str]
 
     def decide(self, view: View) -> Put | Snapshot:
         """Put version 0 where there is no table."""
@@ -87,10 +84,8 @@ class _NewTable(Proposal[Snapshot]):
 
     def _definition(self, now: datetime) -> tuple[Protocol, Metadata]:
         """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
-        log, partition_by = self._log, self._partition_by
-        expressions = dict(partition_by) if isinstance(partition_by, Mapping) else {}
-        fields = json.loads(with_generated(self._schema_json, expressions))["fields"]
-        _check_partitioning(fields, list(partition_by), log.table)
+        fields = json.loads(self._schema_json)["fields"]
+        _check_partitioning(fields, self._partition_by, self._log.table)
         configuration = dict(self._properties)
         if configuration.get("delta.columnMapping.mode", "").lower() == "name":
             configuration[MAX_COLUMN_ID] = str(map_columns(fields, 0, self._random))
@@ -98,12 +93,12 @@ class _NewTable(Proposal[Snapshot]):
             "id": random_id(self._random),
             "format": {"provider": "parquet", "options": {}},
             "schemaString": encode(struct_of(fields)),
-            "partitionColumns": list(partition_by),
+            "partitionColumns": list(self._partition_by),
             "configuration": configuration,
             "createdTime": milliseconds(now),
         }
-        protocol = new_protocol(fields, metadata, log.table)
-        check_supported(protocol, metadata, log.table)
+        protocol = new_protocol(fields, metadata, self._log.table)
+        check_supported(protocol, metadata, self._log.table)
         return protocol, metadata
 
     def committed(self, version: int, tally: Tally) -> None:
@@ -137,7 +132,7 @@ def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
     return json.dumps(schema)
 
 
-def _check_partitioning(fields: list[dict[str, Any]], partition_by: list[str], table: str) -> None:
+def _check_partitioning(fields: list[dict[str, Any]], partition_by: Sequence[str], table: str) -> None:
     types = {field["name"]: field["type"] for field in fields}
     for name in partition_by:
         if name not in types:

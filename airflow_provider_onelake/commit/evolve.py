@@ -17,6 +17,8 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+import attrs
+
 from airflow_provider_onelake.commit.entry import MAX_COLUMN_ID, commit_info, map_columns, stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError
@@ -65,20 +67,18 @@ def add_columns(
     return transactions.commit(_NewColumns(transactions.log, rows, fit, generated, transactions.random))
 
 
+@attrs.define(eq=False)
 class _NewColumns(Proposal[Snapshot]):
     """One call of :func:`add_columns`. Only the columns of the newest snapshot decide what is left to add."""
 
     name = "new columns"
 
-    def __init__(
-        self, log: DeltaLog, rows: dict[str, Any], fit: Fit, generated: Collection[str], random: Random
-    ) -> None:
-        self._log = log
-        self._rows = rows
-        self._fit = fit
-        self._generated = generated
-        self._random = random
-        self._names = ""
+    _log: DeltaLog
+    _rows: dict[str, Any]
+    _fit: Fit
+    _generated: Collection[str]
+    _random: Random
+    _names: str = ""
 
     def decide(self, view: View) -> Put | Snapshot:
         """Add the columns that the table lacks."""

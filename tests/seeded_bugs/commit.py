@@ -310,7 +310,7 @@ BUGS = [
     # -- what is replaced ----------------------------------------------------------------------------------------------
     Bug(
         "colleagues' files are replaced",
-        "commit.replaced",
+        "commit.publish",
         'return [file for file in files if not file["path"].startswith(colleagues)]',
         "return list(files)",
         ("commit/test_publish.py::test_a_colleague_published_before_is_neither_a_rival_nor_replaced",),
@@ -326,7 +326,7 @@ BUGS = [
     ),
     Bug(
         "files that were added in the race are forgotten",
-        "commit.replaced",
+        "commit.publish",
         "            files.follow(view.winners)\n",
         "",
         ("commit/test_publish.py::test_of_the_files_added_in_the_race_none_is_forgotten",),
