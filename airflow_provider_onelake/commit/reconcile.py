@@ -84,30 +84,28 @@ def reconcile(
         raise TableNotFoundError(
             f"There is no Delta table at {committer.log.table}: none of the writers got as far as creating it."
         )
-    return _Reconciliation(committer, load, publish, on_conflict, dict(generations or {})).run(
+    return _Reconciliation(committer, committer.log, load, publish, on_conflict, dict(generations or {})).run(
         snapshot, writers, on_missing_writer, tuple(unnamed)
     )
 
 
+@attrs.define(eq=False)
 class _Reconciliation:
-    def __init__(
-        self, committer: Committer, load: Load, publish: PublishMode, policy: Policy, generations: Mapping[str, int]
-    ) -> None:
-        self._committer = committer
-        self._log: DeltaLog = committer.log
-        self._load = load
-        self._publish = publish
-        self._policy = policy
-        self._generations = generations
-        self._outcomes: dict[str, WriterOutcome] = {}
-        self._publishings: dict[str, Publishing] = {}
-        self._failures: list[TerminalError] = []
+    _committer: Committer
+    _log: DeltaLog
+    _load: Load
+    _publish: PublishMode
+    _policy: Policy
+    _generations: Mapping[str, int]
+    _outcomes: dict[str, WriterOutcome] = attrs.field(factory=dict)
+    _publishings: dict[str, Publishing] = attrs.field(factory=dict)
+    _failures: list[TerminalError] = attrs.field(factory=list)
 
     def run(
         self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
     ) -> Report:
         states = [self._look_at(self._load.writer(key), snapshot) for key in dict.fromkeys(writers)]
-        snapshot = self._newest()
+        snapshot = self._log.snapshot()
         missing = [s.identity.key for s in states if s.buffer is None and not s.published]
         for state in states:
             if state.published:
@@ -137,60 +135,57 @@ class _Reconciliation:
     def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
         begun = WriterDirectory.read(self._log.store, identity.directory)
         if begun.generation > self._generations.get(identity.key, begun.generation):
-            return self._superseded(identity, begun.generation)
+            error = ZombieWriterError(
+                f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation "
+                f"{begun.generation}, after {self._generations[identity.key]}), and publishes its rows itself. Nothing "
+                "of it was touched: look at that run."
+            )
+            return self._failed(identity, begun.generation, error)
         if begun.is_published(snapshot.txns.get(identity.app_id)):
             return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
         complete: list[Buffer] = []
-        lost: list[tuple[str, TerminalError]] = []
+        lost: tuple[str, TerminalError] | None = None
         for path in WriterDirectory.read(self._log.store, identity.directory).buffers:
             try:
                 buffer = read_buffer(self._log.store, path)
             except BufferIncompleteError:
                 continue
             except TerminalError as error:
-                lost.append((path, error))
+                lost = path, error
                 continue
             if buffer.spec.generation == begun.generation and read_marker(self._log.store, path) is None:
                 complete.append(buffer)
-        if not complete and begun.is_published((newest := self._newest()).txns.get(identity.app_id)):
+        if not complete and begun.is_published((newest := self._log.snapshot()).txns.get(identity.app_id)):
             # A task that still runs has published and closed the buffer since the snapshot was read.
             return _Staged(identity, newest.txns[identity.app_id], None, published=True)
         complete.sort(key=lambda buffer: buffer.finished)
         if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
-            return self._undecided(identity, begun.generation, complete)
+            # prepare sets buffers of other work aside, but only those that it sees.
+            undecided = ConflictError(
+                f"Two attempts of writer {identity.key!r} of load {self._load.id} staged different work at the same "
+                f"time, in {' and '.join(buffer.path for buffer in complete)}, and nobody can tell which is wanted. "
+                f"Neither was published: clear {complete[0].spec.task or 'its task'}."
+            )
+            return self._failed(identity, begun.generation, undecided, status="refused")
         # A zombie may have completed a second buffer of the same work. The buffer that was complete first counts.
         for extra in complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if lost and not complete:
-            path, reason = lost[-1]
-            self._failures.append(reason)
-            self._outcomes[identity.key] = WriterOutcome(
-                writer=identity.key, status="missing", buffer=path, error=str(reason)
-            )
+            return self._failed(identity, begun.generation, lost[1], buffer=lost[0])
         return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)
 
-    def _superseded(self, identity: WriterIdentity, generation: int) -> _Staged:
-        error = ZombieWriterError(
-            f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation {generation}, "
-            f"after {self._generations[identity.key]}), and publishes its rows itself. Nothing of it was touched: "
-            "look at that run."
-        )
+    def _failed(
+        self,
+        identity: WriterIdentity,
+        generation: int,
+        error: TerminalError,
+        status: str = "missing",
+        buffer: str | None = None,
+    ) -> _Staged:
+        """Record why nothing of a writer can be published, and return its state."""
         self._failures.append(error)
-        self._outcomes[identity.key] = WriterOutcome(writer=identity.key, status="missing", error=str(error))
-        return _Staged(identity, generation, None, published=False)
-
-    def _undecided(self, identity: WriterIdentity, generation: int, complete: list[Buffer]) -> _Staged:
-        """Refuse to choose between two attempts that staged different work.
-
-        ``prepare`` sets buffers of other work aside, but only those that it sees.
-        """
-        error = ConflictError(
-            f"Two attempts of writer {identity.key!r} of load {self._load.id} staged different work at the same time, "
-            f"in {' and '.join(buffer.path for buffer in complete)}, and nobody can tell which is wanted. Neither was "
-            f"published: clear {complete[0].spec.task or 'its task'}."
-        )
-        self._failures.append(error)
-        self._outcomes[identity.key] = WriterOutcome(writer=identity.key, status="refused", error=str(error))
+        outcome = WriterOutcome(writer=identity.key, status=status, buffer=buffer, error=str(error))
+        self._outcomes[identity.key] = outcome
         return _Staged(identity, generation, None, published=False)
 
     def _already(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
@@ -210,7 +205,7 @@ class _Reconciliation:
 
     def _tell_aftermath(self, states: list[_Staged]) -> None:
         """Say which published rows are still there, as rows that are gone must not be called published."""
-        snapshot = self._newest()
+        snapshot = self._log.snapshot()
         for state in states:
             outcome, found = self._outcomes[state.identity.key], self._publishings.get(state.identity.key)
             if found is None or outcome.status not in (Status.PUBLISHED, Status.ALREADY):
@@ -245,7 +240,7 @@ class _Reconciliation:
             self._check_colleagues_live(ready, colleagues, snapshot)
         except TerminalError as error:
             # Another reconciliation may have published these buffers since this one read them.
-            newest = self._newest()
+            newest = self._log.snapshot()
             left = [s for s in ready if newest.txns.get(s.identity.app_id) != s.generation]
             for state in ready:
                 if state not in left:
@@ -283,9 +278,6 @@ class _Reconciliation:
             return total_rows(live) != found.record.rows
         return any(rewritten_file(commit, (directory,)) for commit in since)
 
-    def _newest(self) -> Snapshot:
-        return self._log.snapshot()
-
     def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]
         try:
@@ -308,7 +300,7 @@ class _Reconciliation:
             marker = read_marker(self._log.store, state.buffer.path)
             if marker is not None and "version" not in marker:
                 return WriterOutcome(writer=key, status=Status.SET_ASIDE.value)
-            return self._already(state, self._newest())
+            return self._already(state, self._log.snapshot())
         assert publication.version is not None
         self._publishings[key] = Publishing(publication.version, record)
         placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
