@@ -96,13 +96,11 @@ def build_entry(
         **({"before": settled.before} if settled.before is not None else {}),
         "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
-    txns: list[Txn] = [
-        {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": written}
-        for buffer in batch.buffers
-    ]
     stamped = stamp(info, flat, snapshot, now)
     actions: list[Action] = [{"commitInfo": info}]
-    actions += [{"txn": txn} for txn in txns]
+    for spec in (buffer.spec for buffer in batch.buffers):
+        txn: Txn = {"appId": spec.identity.app_id, "version": spec.generation, "lastUpdated": written}
+        actions.append({"txn": txn})
     actions += stamped
     actions += [{"remove": remove} for remove in removes]
     actions += [{"add": add} for add in flat]

@@ -60,8 +60,7 @@ class Settlement:
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the settlement for the log and XCom."""
-        values = list(self.values) if self.values is not None else None
-        return {**attrs.asdict(self), "outcome": self.outcome.value, "values": values}
+        return {**attrs.asdict(self), "outcome": self.outcome.value}
 
     def __str__(self) -> str:
         """Say it in a sentence."""

@@ -75,11 +75,8 @@ class Report:
             "table": self.table,
             "version": self.version,
             "missing": list(self.missing),
-            # Lists, as JSON has them: Airflow would wrap a tuple.
-            "writers": [
-                {**attrs.asdict(o), "decisions": list(o.decisions), "aftermath": list(o.aftermath)}
-                for o in self.outcomes
-            ],
+            # With lists for tuples, as JSON has them: Airflow would wrap a tuple.
+            "writers": [attrs.asdict(outcome) for outcome in self.outcomes],
         }
 
     def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:
@@ -116,9 +113,10 @@ class Report:
             raise self.failures[0]
         messages = [str(failure) for failure in self.failures]
         if self.missing:
+            expected = {*self.missing, *(outcome.writer for outcome in self.outcomes)}
             there = [o.writer for o in self.outcomes if o.status in _IN_THE_TABLE]
             messages.append(
-                f"{len(self.missing)} of {len(self.outcomes) + self._unnamed} writers of load {self.load} of "
+                f"{len(self.missing)} of {len(expected)} writers of load {self.load} of "
                 f"{self.table} left no complete buffer: {', '.join(self.missing)}. Published: "
                 f"{', '.join(there) or 'none'}. Mend what their own logs say, and clear the missing ones with their "
                 "downstream tasks; the others keep their buffers and do not run Spark again."
@@ -131,8 +129,3 @@ class Report:
             raise MissingWritersError(" ".join(messages))
         if messages:
             raise TerminalError(" ".join(messages))
-
-    @property
-    def _unnamed(self) -> int:
-        named = {outcome.writer for outcome in self.outcomes}
-        return sum(name not in named for name in self.missing)

@@ -10,7 +10,6 @@ from Delta itself, and Spark never touches the shared log (protocol: no Spark co
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -99,15 +98,6 @@ class Rewrite:
     tags: Mapping[str, str] = attrs.field(factory=dict)
 
 
-def shadow_path(name: str, attempt: str) -> str:
-    """Return where a compaction has its shadow, relative to the table.
-
-    :param name: of the task, the same for all its attempts.
-    :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
-    """
-    return compaction_path(hashlib.sha256(name.encode()).hexdigest()[:12], attempt)
-
-
 def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
     """Make a shadow of the files that a plan rewrites.
 
@@ -119,7 +109,7 @@ def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, n
     :raises ObjectExistsError: the attempt has a shadow already.
     :raises StoreUnavailableError: the store did not answer.
     """
-    path = shadow_path(name, attempt)
+    path = compaction_path(name, attempt)
     inputs = _inputs(plan, table_uri)
     actions = _version_0(snapshot, plan, inputs, name, attempt, milliseconds(log.clock.now()))
     log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
@@ -142,7 +132,7 @@ def reopen_shadow(
         the terms have changed.
     :raises StoreUnavailableError: the store did not answer.
     """
-    path = shadow_path(name, attempt)
+    path = compaction_path(name, attempt)
     try:
         there = parse_actions(log.store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
     except (ObjectNotFoundError, CorruptLogError):

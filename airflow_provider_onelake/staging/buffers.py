@@ -45,7 +45,7 @@ from airflow_provider_onelake.log.actions import (
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.wellformed import check_actions
-from airflow_provider_onelake.staging.layout import WriterDirectory, marker_path
+from airflow_provider_onelake.staging.layout import WriterDirectory, json_at, marker_path
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -385,14 +385,10 @@ def read_marker(store: Store, path: str) -> dict[str, Any] | None:
     :param path: of the buffer, relative to the table.
     """
     try:
-        data = store.get(marker_path(path))
+        marker = json_at(store, marker_path(path))
     except ObjectNotFoundError:
         return None
-    try:
-        marker = json.loads(data)
-    except (ValueError, RecursionError):
-        marker = None
-    if isinstance(marker, dict) and _is_readable(marker):
+    if marker and _is_readable(marker):
         return marker
     logger.warning("The marker %s is damaged; its buffer counts as closed, and not as published.", marker_path(path))
     return {"reason": "its marker is damaged"}

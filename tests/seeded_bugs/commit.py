@@ -256,8 +256,8 @@ BUGS = [
     Bug(
         "a txn does not say when it was written",
         "commit.entry",
-        '"version": buffer.spec.generation, "lastUpdated": written}',
-        '"version": buffer.spec.generation}',
+        '"version": spec.generation, "lastUpdated": written}',
+        '"version": spec.generation}',
         ("commit/test_entry.py::test_every_txn_has_generation_and_last_updated",),
         error="KeyError",
     ),

@@ -17,7 +17,6 @@ from airflow_provider_onelake.maintenance.shadow import (
     Shadow,
     read_rewrite,
     reopen_shadow,
-    shadow_path,
 )
 from airflow_provider_onelake.staging.buffers import read_open_buffer, write_marker
 from tests.support.shadows import optimize_by_hand, planned, publish, rewritten, shadow_of
@@ -66,12 +65,6 @@ def test_a_shadow_says_whose_it_is_and_is_no_buffer(log: DeltaLog) -> None:
     }
     with pytest.raises(BufferInvalidError):
         read_open_buffer(log.store, shadow.path)
-
-
-def test_every_task_has_a_directory_of_its_own_and_every_attempt_one_in_it() -> None:
-    assert shadow_path("a", "1").startswith("staged/compaction-")
-    assert shadow_path("a", "1").rpartition("/")[0] == shadow_path("a", "2").rpartition("/")[0]
-    assert shadow_path("a", "1") != shadow_path("b", "1")
 
 
 def test_a_relative_vector_becomes_absolute_and_an_inline_one_stays(log: DeltaLog) -> None:
