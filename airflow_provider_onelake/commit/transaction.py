@@ -29,7 +29,6 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from airflow_provider_onelake.commit.backoff import Backoff, Waits
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
@@ -46,6 +45,34 @@ AfterCommit = Callable[[Snapshot, int], None]
 _Read = Callable[[Mapping[str, str | None]], Partition]
 
 _T = TypeVar("_T")
+
+
+@attrs.frozen
+class Backoff:
+    """Exponential back-off with full jitter: each wait is drawn between nothing and a bound that doubles.
+
+    Why jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    The bounds are measured (``make bench``): with sixteen committers at once on a local disk they make 1.4 times the
+    commits of bounds of 5 ms and 5 s. Fewer puts meet another's, and an unlucky committer does not wait on when all
+    others are done.
+
+    :param first: bound of the first wait, in seconds.
+    :param longest: bound of every wait, in seconds.
+    :param budget: how long all waits together may be, in seconds.
+    """
+
+    first: float = 0.02
+    longest: float = 1.0
+    budget: float = 600.0
+
+    def wait(self, attempt: int, random: Random) -> float:
+        """Return how long to wait before the next attempt, in seconds.
+
+        :param attempt: number of the attempt that failed, from 1.
+        :param random: where the jitter comes from.
+        """
+        bound: float = min(self.longest, self.first * 2.0 ** min(attempt - 1, 30))
+        return random.uniform(0.0, bound)
 
 
 @attrs.frozen
@@ -180,7 +207,9 @@ class _Transaction(Generic[_T]):
         self._snapshot = NO_TABLE
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
-        self._waits = Waits(means.backoff, means.random, self._log.clock)
+        # Waits are counted, not puts, as a store that does not answer may never let the work come to a put.
+        self._waits = 0
+        self._waited = 0.0
 
     def run(self) -> _T:
         while True:
@@ -199,11 +228,18 @@ class _Transaction(Generic[_T]):
                     continue
                 if ended is not None:
                     return ended
-            if self._waits.exhausted:
+            if self._waited >= self._means.backoff.budget:
                 if trouble is not None:
                     raise trouble
                 return self._proposal.give_up(self._tally())
-            self._waits.wait()
+            self._wait()
+
+    def _wait(self) -> None:
+        backoff = self._means.backoff
+        self._waits += 1
+        seconds = backoff.wait(self._waits, self._means.random)
+        self._waited += max(seconds, backoff.first / 10)
+        self._log.clock.sleep(seconds)
 
     def _attempt(self) -> tuple[int | None, _T | None]:
         """Return the version of our commit, or the result of a proposal without a put; neither after a lost race."""

@@ -15,9 +15,8 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import LogGapError, OneLakeError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit

@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote
 import attrs
 
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.create import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path

@@ -12,9 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit import evolve
-from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     SchemaMismatchError,

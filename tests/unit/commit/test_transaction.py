@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import StoreUnavailableError, TableNotFoundError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -145,3 +144,25 @@ def test_what_follows_a_commit_gets_its_version_and_cannot_undo_it(
     assert Transactions(log, after_commit=follow).commit(Note()) == "committed 1 after 1 puts"
     assert followed == [(0, 1)]
     assert "version 1 is committed; what follows a commit failed" in caplog.text
+
+
+class _Highest(Random):
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+@pytest.mark.parametrize(("attempt", "bound"), [(1, 0.5), (2, 1), (3, 2), (4, 4), (5, 5), (6, 5), (100_000, 5)])
+def test_the_bound_doubles_up_to_the_longest(attempt: int, bound: float) -> None:
+    assert Backoff(first=0.5, longest=5).wait(attempt, _Highest()) == bound
+
+
+def test_the_wait_is_drawn_between_nothing_and_the_bound() -> None:
+    random, backoff = Random(1), Backoff(first=0.5, longest=5)
+    waits = [backoff.wait(3, random) for _ in range(500)]
+    assert all(0 <= wait <= 2 for wait in waits)
+    assert min(waits) < 0.2
+    assert max(waits) > 1.8
+
+
+def test_equal_seeds_wait_equally() -> None:
+    assert [Backoff().wait(n, Random(7)) for n in range(1, 9)] == [Backoff().wait(n, Random(7)) for n in range(1, 9)]
