@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.create import create_table, with_generated
-from airflow_provider_onelake.commit.evolve import add_columns
+from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource

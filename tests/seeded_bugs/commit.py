@@ -395,21 +395,21 @@ BUGS = [
     # -- the table's definition ----------------------------------------------------------------------------------------
     Bug(
         "the id of a column that was dropped is given again",
-        "commit.evolve",
+        "commit.definition",
         "highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)",
         "highest = max(*ids, 0)",
         ("commit/test_evolve.py::test_the_id_of_a_column_that_was_dropped_is_not_given_again",),
     ),
     Bug(
         "a highest id that lags behind is trusted",
-        "commit.evolve",
+        "commit.definition",
         "highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)",
         "highest = int(configuration.get(MAX_COLUMN_ID, 0))",
         ("commit/test_evolve.py::test_a_highest_id_that_lags_behind_is_not_trusted",),
     ),
     Bug(
         "a column that cannot be added is added, if it is the only one",
-        "commit.evolve",
+        "commit.definition",
         '        if problems:\n            raise SchemaMismatchError(\n                f"{table} cannot take',
         '        if len(problems) > 1:\n            raise SchemaMismatchError(\n                f"{table} cannot take',
         ("commit/test_evolve.py::test_a_column_that_cannot_be_added_is_refused",),

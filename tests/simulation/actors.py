@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.commit.report import Report
