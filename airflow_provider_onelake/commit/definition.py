@@ -38,7 +38,7 @@ Field = dict[str, Any]
 # Raises ValueError unless rows of one schema can be appended to a table of another; also takes its partition columns.
 Fit = Callable[[dict[str, Any], dict[str, Any], Sequence[str]], object]
 
-MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 # The feature that a table's protocol must name before the table may have a column of the type.
 _NEEDED = {"timestamp_ntz": "timestampNtz"}
@@ -108,7 +108,7 @@ class _NewTable(Proposal[Snapshot]):
         _check_partitioning(fields, self._partition_by, self._log.table)
         configuration = dict(self._properties)
         if configuration.get("delta.columnMapping.mode", "").lower() == "name":
-            configuration[MAX_COLUMN_ID] = str(map_columns(fields, 0, self._random))
+            configuration[_MAX_COLUMN_ID] = str(map_columns(fields, 0, self._random))
         metadata: Metadata = {
             "id": random_id(self._random),
             "format": {"provider": "parquet", "options": {}},
@@ -323,8 +323,8 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, no
     configuration = dict(snapshot.configuration)
     if snapshot.column_mapping != "none":
         ids = [int((field.get("metadata") or {}).get(MAPPING_ID, 0)) for field in fields_within(schema)]
-        highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)
-        configuration[MAX_COLUMN_ID] = str(map_columns(fields, highest, random))
+        highest = max(int(configuration.get(_MAX_COLUMN_ID, 0)), *ids, 0)
+        configuration[_MAX_COLUMN_ID] = str(map_columns(fields, highest, random))
     schema["fields"] += fields
     metadata: Metadata = {
         **snapshot.metadata,

@@ -379,18 +379,15 @@ class _SameLoad:
             if is_staged(file["path"]):
                 met.setdefault(writer_directory(file["path"]), []).append(file)
         # Skip this where no staged file is removed, as in most overwrites: a table may have many thousands of txns.
-        others = {writer.directory: writer for writer in self._others(batch, snapshot)} if met else {}
+        writers = writers_among(snapshot.txns, batch.buffers[0].spec.identity.load.prefix) if met else ()
+        own = {buffer.spec.identity.app_id for buffer in batch.buffers}
+        others = {writer.directory: writer for writer in writers if writer.app_id not in own}
         found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
             publishing = self._publishing(others[directory], snapshot)
             if publishing is not None and publishing.version <= batch.read_version:
                 found.setdefault(publishing.version, []).append((publishing, met[directory]))
         return [_still_there(version, found[version]) for version in sorted(found)]
-
-    def _others(self, batch: Batch, snapshot: Snapshot) -> Iterable[WriterIdentity]:
-        load = batch.buffers[0].spec.identity.load
-        own = {buffer.spec.identity.app_id for buffer in batch.buffers}
-        return (writer for writer in writers_among(snapshot.txns, load.prefix) if writer.app_id not in own)
 
     def _publishing(self, writer: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
         generation = snapshot.txns[writer.app_id]

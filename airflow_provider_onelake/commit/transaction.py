@@ -207,8 +207,6 @@ class _Transaction(Generic[_T]):
         self._snapshot = NO_TABLE
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
-        # Waits are counted, not puts, as a store that does not answer may never let the work come to a put.
-        self._waits = 0
         self._waited = 0.0
 
     def run(self) -> _T:
@@ -236,14 +234,15 @@ class _Transaction(Generic[_T]):
 
     def _wait(self) -> None:
         backoff = self._means.backoff
-        self._waits += 1
-        seconds = backoff.wait(self._waits, self._means.random)
+        # Attempts are counted, not puts, as a store that does not answer may never let the work come to a put.
+        seconds = backoff.wait(self._lost + self._unanswered, self._means.random)
         self._waited += max(seconds, backoff.first / 10)
         self._log.clock.sleep(seconds)
 
     def _attempt(self) -> tuple[int | None, _T | None]:
         """Return the version of our commit, or the result of a proposal without a put; neither after a lost race."""
-        snapshot = self._snapshot = self._newest()
+        newest = self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()
+        snapshot = self._snapshot = newest or NO_TABLE
         self._take_in(snapshot)
         news, self._searched = self._winners[self._searched :], len(self._winners)
         mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
@@ -263,11 +262,6 @@ class _Transaction(Generic[_T]):
             self._rebasing_since = self._rebasing_since or self._log.clock.now()
             return None, None
         return snapshot.version + 1, None
-
-    def _newest(self) -> Snapshot:
-        if self._proposal.creates_table:
-            return self._log.snapshot_or_none() or NO_TABLE
-        return self._log.snapshot()
 
     def _take_in(self, snapshot: Snapshot) -> None:
         if self._seen is None:

@@ -96,23 +96,23 @@ def publish_rewrite(
     return polite.commit(_Compaction(polite, shadow, rewrite, abandoned_after))
 
 
+@attrs.define(eq=False)
 class _Compaction(Proposal[Publication]):
     """One call of :func:`publish_rewrite`."""
 
-    def __init__(
-        self, transactions: Transactions, shadow: Shadow, rewrite: Rewrite, abandoned_after: timedelta | None
-    ) -> None:
-        self._log = transactions.log
-        self._transactions = transactions
-        self._abandoned_after = abandoned_after
-        self._shadow = shadow
-        self._rewrite = rewrite
-        self._groups = {group.partition: group for group in rewrite.groups}
-        self._dropped: list[Dropped] = []
-        self._live: LiveFiles | None = None
-        self._put: tuple[Rewritten, ...] = ()
-        self.name = f"compaction {shadow.path}"
-        self.read_version = shadow.snapshot.version
+    _transactions: Transactions
+    _shadow: Shadow
+    _rewrite: Rewrite
+    _abandoned_after: timedelta | None
+    _dropped: list[Dropped] = attrs.field(factory=list)
+    _live: LiveFiles | None = None
+    _put: tuple[Rewritten, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        self._log = self._transactions.log
+        self._groups = {group.partition: group for group in self._rewrite.groups}
+        self.name = f"compaction {self._shadow.path}"
+        self.read_version = self._shadow.snapshot.version
 
     def decide(self, view: View) -> Put | Publication:
         """Put the partitions of the rewrite whose files have not changed since."""
