@@ -85,7 +85,7 @@ def build_entry(
         "mode": batch.mode.name,
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
-        "replaces": [] if settled.replaces_nothing else batch.predicates,
+        "replaces": [] if settled.set_aside or settled.superseded else batch.predicates,
         # This write counts just before the winner of that version. Without it, the write counts last.
         **({"before": settled.before} if settled.before is not None else {}),
         "settlements": [settlement.to_json() for settlement in settled.settlements],

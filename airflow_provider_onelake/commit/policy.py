@@ -87,11 +87,6 @@ class Settled:
     before: int | None = None
     settlements: list[Settlement] = attrs.field(factory=list)
 
-    @property
-    def replaces_nothing(self) -> bool:
-        """Whether nothing is replaced after all, in any partition."""
-        return self.set_aside or self.superseded
-
     def yields(self, partition: Partition) -> bool:
         """Say whether the batch changes nothing in a partition.
 

@@ -233,16 +233,13 @@ class _Publishing(Proposal[Publication]):
 
         A rerun replaces an older generation, whenever that one finished (protocol: generation).
         """
-        if self._of_colleague(writer):
+        if writer.buffer.startswith(self._colleagues):
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
 
-    def _of_colleague(self, writer: PublishedWriter) -> bool:
-        return bool(self._colleagues) and writer.buffer.startswith(self._colleagues)
-
     def _is_of_colleagues(self, winner: Commit) -> bool:
-        return bool(winner.writers) and all(self._of_colleague(writer) for writer in winner.writers)
+        return bool(winner.writers) and all(writer.buffer.startswith(self._colleagues) for writer in winner.writers)
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""

@@ -1,23 +1,25 @@
 """Reconcile: publish what is staged, settle conflicts, name who is missing, and check what was committed.
 
-Trino calls this step commit reconciliation. It decides last on a load, and it also runs when writers failed.
+Trino calls this step commit reconciliation. It decides last on a load, and it also runs when writers failed. What it
+did is a :class:`Report`, for the log, XCom, the person who has to act, and the compaction that comes after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.commit.checks import rewritten_file
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
     LogGapError,
+    MissingWritersError,
     ReconciliationMismatchError,
     RowsRestoredAwayError,
     TableNotFoundError,
@@ -32,6 +34,127 @@ from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import equal_terms
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
+
+# Partitions go through XCom, which Airflow's database stores, so their number is limited.
+_MOST_PARTITIONS = 1000
+_IN_THE_TABLE = ("published", "already_published", "superseded", "deleted")
+
+
+@attrs.frozen(kw_only=True)
+class WriterOutcome:
+    """What became of one writer.
+
+    :param writer: its key.
+    :param status: ``published`` now or ``already_published``; ``superseded`` where other writes have replaced its
+        rows since, ``deleted`` where another engine's statement took rows of them, ``restored_away`` where the table
+        was taken back to a version before them; ``set_aside`` by the policy; ``missing``, ``held_back`` or ``refused``.
+    :param version: the version of the table in which its rows were published.
+    :param rows_staged: how many rows its buffer has.
+    :param rows_published: how many rows were published in that version.
+    :param rows_outside: how many rows were set aside, as they lie outside of what the writer covers.
+    :param buffer: the buffer's path, relative to the table.
+    :param lost_races: how many puts met another's commit.
+    :param decisions: how its conflicts were settled, a sentence each.
+    :param aftermath: what became of its rows since they were published, a sentence each.
+    :param error: why it was refused.
+    """
+
+    writer: str
+    status: str
+    version: int | None = None
+    rows_staged: int | None = None
+    rows_published: int | None = None
+    rows_outside: int | None = None
+    buffer: str | None = None
+    lost_races: int = 0
+    decisions: tuple[str, ...] = ()
+    aftermath: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What a reconciliation did, writer by writer.
+
+    :param load: the load's id.
+    :param table: what messages call the table.
+    :param outcomes: one for every expected writer.
+    :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
+    :param failures: the errors that :meth:`raise_for_failures` raises.
+    """
+
+    load: str
+    table: str
+    outcomes: tuple[WriterOutcome, ...]
+    missing: tuple[str, ...]
+    failures: tuple[TerminalError, ...] = ()
+
+    @property
+    def version(self) -> int | None:
+        """The newest version in which rows of the load were published."""
+        return max((o.version for o in self.outcomes if o.version is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report for XCom."""
+        return {
+            "load": self.load,
+            "table": self.table,
+            "version": self.version,
+            "missing": list(self.missing),
+            # With lists for tuples, as JSON has them: Airflow would wrap a tuple.
+            "writers": [attrs.asdict(outcome) for outcome in self.outcomes],
+        }
+
+    def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:
+        """Return the partitions into which the writers put files, as values by column.
+
+        A compaction after the load looks at these only.
+
+        :param most: how many partitions are named at most.
+        :returns: the values as the log spells them, by the columns' present names; one ``{}`` for a table without
+            partitions. ``None`` stands for all partitions, where there are too many, or where the log no longer says.
+        """
+        split = log.snapshot().partitioning
+        touched: dict[object, dict[str, str | None]] = {}
+        for outcome in self.outcomes:
+            if outcome.version is None or outcome.buffer is None:
+                continue
+            commit = log.commit(outcome.version)
+            if commit is None:
+                return None
+            for add in commit.adds:
+                if add["path"].startswith(f"{outcome.buffer}/"):
+                    values = add["partitionValues"]
+                    named = {name: values.get(split.physical.get(name, name)) for name in split.types}
+                    touched.setdefault(split.partition(values), named)
+        return list(touched.values()) if len(touched) <= most else None
+
+    def raise_for_failures(self) -> None:
+        """Raise what a person has to act on.
+
+        :raises TerminalError: the failure, or one error for several failures.
+        :raises MissingWritersError: writers have no complete buffer.
+        """
+        if len(self.failures) == 1 and not self.missing:
+            raise self.failures[0]
+        messages = [str(failure) for failure in self.failures]
+        if self.missing:
+            expected = {*self.missing, *(outcome.writer for outcome in self.outcomes)}
+            there = [o.writer for o in self.outcomes if o.status in _IN_THE_TABLE]
+            messages.append(
+                f"{len(self.missing)} of {len(expected)} writers of load {self.load} of "
+                f"{self.table} left no complete buffer: {', '.join(self.missing)}. Published: "
+                f"{', '.join(there) or 'none'}. Mend what their own logs say, and clear the missing ones with their "
+                "downstream tasks; the others keep their buffers and do not run Spark again."
+            )
+            messages += [
+                f"What {o.writer} published before, in version {o.version}, is still in the table."
+                for o in self.outcomes
+                if o.status == "missing" and o.version is not None
+            ]
+            raise MissingWritersError(" ".join(messages))
+        if messages:
+            raise TerminalError(" ".join(messages))
 
 
 @attrs.frozen
@@ -338,14 +461,13 @@ def check_committed(log: DeltaLog, publication: Publication) -> None:
             f"Version {publication.version} of {log.table} is gone right after it was committed."
         )
     paths = [add["path"] for add in commit.adds]
-    expected = {record.buffer: record for record in publication.entry.writers}
     problems = []
     if len(set(paths)) != len(paths):
         problems.append("a file is in it twice")
     if len(paths) != publication.entry.files:
         problems.append(f"it has {len(paths)} files instead of {publication.entry.files}")
-    for buffer, record in expected.items():
-        rows = total_rows(add for add in commit.adds if add["path"].startswith(f"{buffer}/"))
+    for record in publication.entry.writers:
+        rows = total_rows(add for add in commit.adds if add["path"].startswith(f"{record.buffer}/"))
         if rows != record.rows:
             problems.append(f"it has {rows} rows of writer {record.writer!r} instead of {record.rows}")
     if problems:
