@@ -108,7 +108,7 @@ class _NewTable(Proposal[Snapshot]):
         _check_partitioning(fields, self._partition_by, self._log.table)
         configuration = dict(self._properties)
         if configuration.get("delta.columnMapping.mode", "").lower() == "name":
-            configuration[_MAX_COLUMN_ID] = str(map_columns(fields, 0, self._random))
+            configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, 0, self._random))
         metadata: Metadata = {
             "id": random_id(self._random),
             "format": {"provider": "parquet", "options": {}},
@@ -318,25 +318,24 @@ def _plain(field: Field) -> Field:
 
 def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, now: datetime) -> list[Action]:
     fields = [_plain(field) for field in new]
-    columns = [{"column": copy.deepcopy(field)} for field in fields]
+    added = encode([{"column": field} for field in fields])
     schema = _schema(snapshot)
     configuration = dict(snapshot.configuration)
     if snapshot.column_mapping != "none":
         ids = [int((field.get("metadata") or {}).get(MAPPING_ID, 0)) for field in fields_within(schema)]
         highest = max(int(configuration.get(_MAX_COLUMN_ID, 0)), *ids, 0)
-        configuration[_MAX_COLUMN_ID] = str(map_columns(fields, highest, random))
+        configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, highest, random))
     schema["fields"] += fields
     metadata: Metadata = {
         **snapshot.metadata,
         "schemaString": encode(schema),
         "configuration": configuration,
     }
-    added = encode(columns)
     info = commit_info("ADD COLUMNS", {"columns": added}, snapshot, txn_id, now, blind=True)
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
 
 
-def map_columns(fields: list[dict[str, Any]], newest: int, random: Random) -> int:
+def _map_columns(fields: list[dict[str, Any]], newest: int, random: Random) -> int:
     """Give columns, and the fields inside them, an id and a physical name each.
 
     :param fields: as the JSON of a schema has them; changed in place.

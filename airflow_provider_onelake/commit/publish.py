@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -26,18 +25,16 @@ from airflow_provider_onelake.commit.conflicts import find_conflicts, serial_ord
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, OneLakeError, RerunRefusedError
+from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, RerunRefusedError
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published
-
-logger = logging.getLogger(__name__)
 
 
 class Status(StrEnum):
@@ -262,13 +259,8 @@ class _Publishing(Proposal[Publication]):
         assert self._put is not None
         batch, entry, settlements = self._put
         for record in entry.writers:
-            try:
-                marker = Publishing(version, record).marker(batch.buffers[0].table_id)
-                write_marker(self._log.store, record.buffer, marker)
-            except OneLakeError as error:
-                # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
-                # txn is what counts; the marker only saves reading the log.
-                logger.warning("%s: the marker of %s was not written: %s", self._log.table, record.buffer, error)
+            marker = Publishing(version, record).marker(batch.buffers[0].table_id)
+            try_to_mark(self._log, record.buffer, marker)
         # The policy may have left out all rows. The commit then has the txns alone.
         nothing_seen = all(record.set_aside for record in entry.writers)
         status = Status.SET_ASIDE if nothing_seen else Status.PUBLISHED

@@ -7,7 +7,6 @@ commit changed, or a writer needs, is dropped from the compaction.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
@@ -17,7 +16,7 @@ import attrs
 
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import LogGapError, OneLakeError
+from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
@@ -27,10 +26,8 @@ from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
-from airflow_provider_onelake.staging.buffers import lifetime, write_marker
+from airflow_provider_onelake.staging.buffers import lifetime, try_to_mark
 from airflow_provider_onelake.storage.clock import milliseconds
-
-logger = logging.getLogger(__name__)
 
 POLITE = Backoff(first=0.2, longest=2.0, budget=20.0)
 """Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
@@ -137,7 +134,8 @@ class _Compaction(Proposal[Publication]):
 
         :param version: in which it was published.
         """
-        self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
+        outcome = {"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}}
+        try_to_mark(self._log, self._shadow.path, outcome)
         return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), tally)
 
     def give_up(self, tally: Tally) -> Publication:
@@ -235,15 +233,9 @@ class _Compaction(Proposal[Publication]):
 
     def _drop_all(self, reason: str, tally: Tally) -> Publication:
         self._drop(reason, *list(self._groups))
-        self._close({"reason": "; ".join(dict.fromkeys(dropped.reason for dropped in self._dropped))})
+        reason = "; ".join(dict.fromkeys(dropped.reason for dropped in self._dropped))
+        try_to_mark(self._log, self._shadow.path, {"reason": reason})
         return Publication(Status.DROPPED, None, (), tuple(self._dropped), tally)
-
-    def _close(self, outcome: Mapping[str, Any]) -> None:
-        try:
-            write_marker(self._log.store, self._shadow.path, outcome)
-        except OneLakeError as error:
-            # The marker only lets the shadow's log be cleaned up earlier.
-            logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
 
 
 def _why_gone(file: Add, winners: Iterable[Commit]) -> str:

@@ -27,6 +27,7 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     ObjectExistsError,
     ObjectNotFoundError,
+    OneLakeError,
 )
 from airflow_provider_onelake.log.actions import (
     LOG_DIRECTORY,
@@ -50,6 +51,7 @@ from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.clock import Clock
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
@@ -364,6 +366,21 @@ def write_marker(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
     :param outcome: what happened to it: the commit's version and record, or the reason.
     """
     store.put(marker_path(path), json.dumps(outcome).encode())
+
+
+def try_to_mark(log: DeltaLog, path: str, outcome: Mapping[str, Any]) -> None:
+    """Write the marker of what a commit has settled; where the store does not take it, only say so.
+
+    What was committed is in the table, whatever the store says now: a full disk must not make that a failure. The
+    ``txn`` is what counts. The marker only saves reading the log, and lets the buffer's own log be cleaned up earlier.
+
+    :param path: of the buffer or compaction, relative to the table.
+    :param outcome: what happened to it.
+    """
+    try:
+        write_marker(log.store, path, outcome)
+    except OneLakeError as error:
+        logger.warning("%s: the marker of %s was not written: %s", log.table, path, error)
 
 
 def set_aside(store: Store, path: str, reason: str) -> None:

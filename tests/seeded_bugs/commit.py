@@ -89,9 +89,9 @@ BUGS = [
     ),
     Bug(
         "a marker that cannot be written fails a commit that is in the table",
-        "commit.publish",
-        "            except OneLakeError as error:\n                # The rows",
-        "            except StoreUnavailableError as error:\n                # The rows",
+        "staging.buffers",
+        "    except OneLakeError as error:\n",
+        "    except BufferLostError as error:\n",
         ("commit/test_publish.py::test_a_marker_that_could_not_be_written_does_not_undo_the_commit",),
     ),
     Bug(
