@@ -18,7 +18,6 @@ from airflow_provider_onelake.commit.checks import (
     check_winners_known,
     is_done,
     is_in_table,
-    record_of,
     stale_reads,
 )
 from airflow_provider_onelake.commit.conflicts import find_conflicts, serial_order
@@ -34,7 +33,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_staged, writer_directory
-from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published
+from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
 
 
 class Status(StrEnum):

@@ -91,11 +91,21 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, sna
         if marker.get("table") == snapshot.table_id or _is_logged(log, found):
             return found
     commit = commit_that_set(log, identity, generation, snapshot)
-    if commit is None:
-        return None
-    return next(
-        (Publishing(commit.version, writer) for writer in commit.writers if writer.app_id == identity.app_id), None
+    return record_of(identity, [commit]) if commit is not None else None
+
+
+def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
+    """Return the newest record of a writer among some commits, or ``None``.
+
+    :param winners: in the order of versions.
+    """
+    records = (
+        Publishing(winner.version, writer)
+        for winner in reversed(winners)
+        for writer in winner.writers
+        if writer.app_id == identity.app_id
     )
+    return next(records, None)
 
 
 def commit_that_set(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Commit | None:
