@@ -40,12 +40,10 @@ from airflow_provider_onelake.log.actions import (
     dump_actions,
     object_path,
     of_kind,
-    parse_actions,
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
-from airflow_provider_onelake.log.wellformed import check_actions
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.staging.layout import WriterDirectory, json_at, marker_path
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -204,7 +202,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
         data = store.get(f"{path}/{version_path(0)}")
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
-    actions = _actions(data, path, 0)
+    actions = _commit(data, path, 0).actions
     record = record_in(actions)
     if "spec" not in record:
         raise BufferInvalidError(f"{path} is no buffer of this package's; it is left alone.")
@@ -231,14 +229,11 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     return opened
 
 
-def _actions(data: bytes, path: str, version: int) -> list[Action]:
-    where = f"Version {version} of the buffer {path}"
+def _commit(data: bytes, path: str, version: int) -> Commit:
     try:
-        actions = parse_actions(data, where)
-        check_actions(actions, where)
+        return Commit.parse(version, data, f"the buffer {path}")
     except CorruptLogError as error:
         raise BufferInvalidError(f"{error} {_AGAIN}") from error
-    return actions
 
 
 def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: bool = False) -> None:
@@ -281,9 +276,8 @@ def read_buffer(store: Store, path: str) -> Buffer:
         data = store.get(entry)
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
-    actions = _actions(data, path, 1)
-    _check_plain_append(opened, actions)
-    adds = tuple(of_kind(actions, "add"))
+    commit = _commit(data, path, 1)
+    _check_plain_append(opened, commit)
     present = {info.path: info for info in store.list(path)}
     later = sorted(name for name in present if _ENTRY.match(name.removeprefix(f"{path}/")) and name > entry)
     if later:
@@ -294,13 +288,13 @@ def read_buffer(store: Store, path: str) -> Buffer:
             later[0],
         )
     advice = f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
-    oldest = check_files(present, path, adds, f"the buffer {path}", advice)
+    oldest = check_files(present, path, commit.adds, f"the buffer {path}", advice)
     return Buffer(
         **attrs.asdict(opened, recurse=False),
-        adds=adds,
+        adds=tuple(commit.adds),
         finished=finished,
         oldest=oldest,
-        reads_target=_reads_target(actions),
+        reads_target=_reads_target(commit.actions),
     )
 
 
@@ -341,16 +335,16 @@ def _reads_target(actions: list[Action]) -> bool:
     return False
 
 
-def _check_plain_append(buffer: OpenBuffer, actions: list[Action]) -> None:
-    txns = [txn for txn in of_kind(actions, "txn") if txn["appId"] == buffer.spec.attempt and int(txn["version"]) == 1]
+def _check_plain_append(buffer: OpenBuffer, commit: Commit) -> None:
     problems = []
-    if not txns:
+    if commit.txns.get(buffer.spec.attempt) != 1:
         problems.append("it carries no txn of its attempt")
-    problems += [f"it has a {kind} action" for kind in ("remove", "metaData", "protocol") if of_kind(actions, kind)]
-    adds = of_kind(actions, "add")
-    if any(not add.get("dataChange") for add in adds):
+    problems += [
+        f"it has a {kind} action" for kind in ("remove", "metaData", "protocol") if of_kind(commit.actions, kind)
+    ]
+    if any(not add.get("dataChange") for add in commit.adds):
         problems.append("a file is no change of data")
-    if any(add.get("deletionVector") for add in adds):
+    if any(add.get("deletionVector") for add in commit.adds):
         problems.append("a file has a deletion vector")
     if problems:
         raise BufferInvalidError(

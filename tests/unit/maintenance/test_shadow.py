@@ -102,7 +102,10 @@ def _each(actions: list[dict[str, Any]], kind: str, **changes: Any) -> list[dict
     ("spoil", "said"),
     [
         pytest.param(
-            lambda a: [*a, {"metaData": {"id": "x", "schemaString": NO_COLUMNS, "partitionColumns": [], "configuration": {}}}],
+            lambda a: [
+                *a,
+                {"metaData": {"id": "x", "schemaString": NO_COLUMNS, "partitionColumns": [], "configuration": {}}},
+            ],
             "it has a metaData action",
             id="metadata",
         ),
