@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -20,7 +21,7 @@ from airflow_provider_onelake.commit.checks import (
     is_in_table,
     stale_reads,
 )
-from airflow_provider_onelake.commit.conflicts import find_conflicts, serial_order
+from airflow_provider_onelake.commit.conflicts import UNLOGGED, find_conflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
@@ -32,7 +33,7 @@ from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import WriterDirectory, is_staged, writer_directory
+from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
 
 
@@ -372,19 +373,29 @@ class _SameLoad:
         others = {writer.directory: writer for writer in writers if writer.app_id not in own}
         found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
-            publishing = self._publishing(others[directory], snapshot)
+            publishing = self._publishing(others[directory], snapshot, met[directory])
             if publishing is not None and publishing.version <= batch.read_version:
                 found.setdefault(publishing.version, []).append((publishing, met[directory]))
         return [_still_there(version, found[version]) for version in sorted(found)]
 
-    def _publishing(self, writer: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
+    def _publishing(self, writer: WriterIdentity, snapshot: Snapshot, files: Sequence[Add]) -> Publishing | None:
         generation = snapshot.txns[writer.app_id]
         if WriterDirectory.read(self._log.store, writer.directory).generation > generation:
             return None
         key = (writer.app_id, generation)
         if key not in self._known:
-            self._known[key] = find_published(self._log, writer, generation, snapshot)
+            self._known[key] = find_published(self._log, writer, generation, snapshot) or _unlogged(writer, files)
         return self._known[key]
+
+
+def _unlogged(writer: WriterIdentity, files: Sequence[Add]) -> Publishing:
+    """Return the record of a writer whose files are live, though neither a marker nor the log says since when.
+
+    Whoever cleaned up the log has left every commit since the read version, so this one is older.
+    """
+    buffer = attempt_directory(files[0]["path"])
+    finished = datetime.min.replace(tzinfo=UTC)
+    return Publishing(UNLOGGED, PublishedWriter(writer.app_id, writer.key, 0, buffer, finished, None, ""))
 
 
 def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Add]]]) -> Commit:
