@@ -23,7 +23,7 @@ and 6 under the same definition of the table, 10 where the live files are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.batch import Batch
@@ -42,11 +42,7 @@ from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.published import WAYS, Publishing, restored_away
-
-# Operations whose new files hold no rows of the files that they remove.
-_AFRESH = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "RESTORE", "CLONE")
+from airflow_provider_onelake.staging.published import AFRESH, WAYS, record_of, restored_away
 
 
 def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
@@ -101,20 +97,6 @@ def is_done(buffer: Buffer, view: View, log: DeltaLog) -> bool:
         + (f"and {why_not}" if why_not else "so publishing it would repeat rows")
         + f". Nothing was published: {WAYS}."
     )
-
-
-def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
-    """Return the newest record of a writer among some commits, or ``None``.
-
-    :param winners: in the order of versions.
-    """
-    records = (
-        Publishing(winner.version, writer)
-        for winner in reversed(winners)
-        for writer in winner.writers
-        if writer.app_id == identity.app_id
-    )
-    return next(records, None)
 
 
 def check_no_path_twice(buffers: Iterable[Buffer], winners: Iterable[Commit], table: str) -> None:
@@ -227,7 +209,7 @@ def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
     :param directories: of buffers, with a slash at their ends.
     """
     added = {add["path"] for add in commit.adds}
-    moves = bool(added) and not commit.writers and commit.operation not in _AFRESH
+    moves = bool(added) and not commit.writers and commit.operation not in AFRESH
     return next(
         (
             file["path"]

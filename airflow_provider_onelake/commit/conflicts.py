@@ -16,7 +16,7 @@ import attrs
 
 from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.log.actions import Add, DataFile, Remove, object_path
+from airflow_provider_onelake.log.actions import Add, Remove, object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -74,20 +74,13 @@ class Conflict:
             return max((writer.finished, writer.app_id) for writer in self.winner.writers)
         return (self.winner.landed, "") if self.winner.landed is not None else None
 
-    @property
-    def name(self) -> str:
-        """The winner's writers, or else its operation."""
-        return (
-            ", ".join(writer.writer for writer in self.winner.writers) or self.winner.operation or "an unknown writer"
-        )
-
     def place(self, partitioning: Partitioning) -> str:
         """Describe the partition in which the winner changed rows."""
         return "a partition that it does not name" if self.partition is None else partitioning.describe(self.partition)
 
     def describe(self, partitioning: Partitioning) -> str:
         """Describe the conflict in a sentence."""
-        return f"{version_name(self.winner.version)} ({self.name}) changed {self.place(partitioning)}"
+        return f"{version_name(self.winner.version)} ({self.winner.author}) changed {self.place(partitioning)}"
 
 
 def version_name(version: int) -> str:
@@ -260,42 +253,20 @@ def as_text(partition: Partition) -> tuple[str | None, ...]:
     return tuple(None if value is None else str(value) for value in partition)
 
 
-class Origins:
-    """Tells which live files came with winners that count as later than a batch, and which files are older.
+def origins(
+    later: Collection[int], commits: Iterable[Commit], read: Callable[[Mapping[str, str | None]], Partition]
+) -> tuple[set[str], set[str]]:
+    """Tell the files that came with winners that count as later than a batch from older ones.
 
     :param later: versions of the winners that count as later.
     :param commits: every commit since the read version, in the order of versions.
     :param read: returns the partition of a file, from its raw partition values.
+    :returns: the paths, as the store names them, of files with rows of later winners only; and of files into which a
+        compaction put rows of later winners and older ones.
     """
-
-    def __init__(
-        self,
-        later: set[int],
-        commits: Iterable[Commit],
-        read: Callable[[Mapping[str, str | None]], Partition],
-    ) -> None:
-        self._later = later
-        self._read = read
-        self._new: set[str] = set()
-        self._mixed: set[str] = set()
-        for commit in commits:
-            self._take_in(commit)
-
-    def is_new(self, file: DataFile) -> bool:
-        """Say whether a file holds rows of later winners only.
-
-        :param file: a live ``add``.
-        """
-        return object_path(file) in self._new
-
-    def is_mixed(self, file: DataFile) -> bool:
-        """Say whether a compaction put rows of later winners and older ones into one file.
-
-        :param file: a live ``add``.
-        """
-        return object_path(file) in self._mixed
-
-    def _take_in(self, commit: Commit) -> None:
+    new: set[str] = set()
+    mixed: set[str] = set()
+    for commit in commits:
         removed = {object_path(file) for file in commit.removes}
         for add in commit.adds:
             path = object_path(add)
@@ -303,23 +274,19 @@ class Origins:
                 # The commit only gave the file another deletion vector.
                 continue
             if add.get("dataChange", True):
-                self._new.update({path} if commit.version in self._later else ())
-            else:
-                self._compacted(path, self._inputs(commit, add))
-
-    def _inputs(self, commit: Commit, add: Add) -> set[str]:
-        partition = self._read(add["partitionValues"])
-        return {
-            object_path(file)
-            for file in commit.removes
-            if not file.get("partitionValues") or self._read(file["partitionValues"]) == partition
-        }
-
-    def _compacted(self, path: str, inputs: set[str]) -> None:
-        if inputs and inputs <= self._new:
-            self._new.add(path)
-        elif inputs & (self._new | self._mixed):
-            self._mixed.add(path)
+                new.update({path} if commit.version in later else ())
+                continue
+            partition = read(add["partitionValues"])
+            inputs = {
+                object_path(file)
+                for file in commit.removes
+                if not file.get("partitionValues") or read(file["partitionValues"]) == partition
+            }
+            if inputs and inputs <= new:
+                new.add(path)
+            elif inputs & (new | mixed):
+                mixed.add(path)
+    return new, mixed
 
 
 def _order(partition: Partition) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What our log entries say: ``commitInfo``, the entry that publishes a batch, and what a table hands out to it.
 
-A table may hand out an in-commit timestamp to a commit, row ids to its files, and ids to its columns. The first two
-depend on the commit's version, so they are decided anew at every rebase (protocol: rising timestamps, fresh row ids).
+A table may hand out an in-commit timestamp to a commit, and row ids to its files. They depend on the commit's version,
+so they are decided anew at every rebase (protocol: rising timestamps, fresh row ids).
 """
 
 from __future__ import annotations
@@ -9,24 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from random import Random
-from typing import Any, cast
+from typing import cast
 
 import attrs
 
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.batch import Batch, Placed
 from airflow_provider_onelake.commit.policy import Settled
-from airflow_provider_onelake.commit.transaction import random_id
 from airflow_provider_onelake.exceptions import CorruptLogError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, Remove, Txn, total_rows
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
-from airflow_provider_onelake.log.schema import MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.snapshot import ROW_TRACKING_DOMAIN, Snapshot
-from airflow_provider_onelake.log.types import fields_within, struct_of
 from airflow_provider_onelake.storage.clock import milliseconds
-
-MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 # The keys that a remove copies from the live add, unchanged (protocol: verbatim remove).
 _COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
@@ -91,18 +85,16 @@ def build_entry(
         "mode": batch.mode.name,
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
-        "replaces": [] if settled.replaces_nothing else batch.predicates,
+        "replaces": [] if settled.set_aside or settled.superseded else batch.predicates,
         # This write counts just before the winner of that version. Without it, the write counts last.
         **({"before": settled.before} if settled.before is not None else {}),
         "settlements": [settlement.to_json() for settlement in settled.settlements],
     }
-    txns: list[Txn] = [
-        {"appId": buffer.spec.identity.app_id, "version": buffer.spec.generation, "lastUpdated": written}
-        for buffer in batch.buffers
-    ]
     stamped = stamp(info, flat, snapshot, now)
     actions: list[Action] = [{"commitInfo": info}]
-    actions += [{"txn": txn} for txn in txns]
+    for spec in (buffer.spec for buffer in batch.buffers):
+        txn: Txn = {"appId": spec.identity.app_id, "version": spec.generation, "lastUpdated": written}
+        actions.append({"txn": txn})
     actions += stamped
     actions += [{"remove": remove} for remove in removes]
     actions += [{"add": add} for add in flat]
@@ -226,17 +218,3 @@ def _assign_row_ids(adds: Iterable[Add], snapshot: Snapshot) -> list[Action]:
         return []
     configuration = json.dumps({"rowIdHighWaterMark": mark}, separators=(",", ":"))
     return [{"domainMetadata": {"domain": ROW_TRACKING_DOMAIN, "configuration": configuration, "removed": False}}]
-
-
-def map_columns(fields: list[dict[str, Any]], newest: int, random: Random) -> int:
-    """Give columns, and the fields inside them, an id and a physical name each.
-
-    :param fields: as the JSON of a schema has them; changed in place.
-    :param newest: the highest id that the table has given out.
-    :param random: for the names.
-    :returns: the highest id now.
-    """
-    for newest, field in enumerate(fields_within(struct_of(fields)), start=newest + 1):  # noqa: B020
-        name = f"col-{random_id(random)}"
-        field["metadata"] = {**(field.get("metadata") or {}), MAPPING_ID: newest, PHYSICAL_NAME: name}
-    return newest

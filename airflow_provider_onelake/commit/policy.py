@@ -14,7 +14,7 @@ import attrs
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text, replaced_all, version_name
+from airflow_provider_onelake.commit.conflicts import Conflict, Effect, as_text, origins, replaced_all, version_name
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
@@ -60,8 +60,7 @@ class Settlement:
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the settlement for the log and XCom."""
-        values = list(self.values) if self.values is not None else None
-        return {**attrs.asdict(self), "outcome": self.outcome.value, "values": values}
+        return {**attrs.asdict(self), "outcome": self.outcome.value}
 
     def __str__(self) -> str:
         """Say it in a sentence."""
@@ -87,11 +86,6 @@ class Settled:
     kept: set[str] = attrs.field(factory=set)
     before: int | None = None
     settlements: list[Settlement] = attrs.field(factory=list)
-
-    @property
-    def replaces_nothing(self) -> bool:
-        """Whether nothing is replaced after all, in any partition."""
-        return self.set_aside or self.superseded
 
     def yields(self, partition: Partition) -> bool:
         """Say whether the batch changes nothing in a partition.
@@ -147,7 +141,9 @@ class Contest:
     def settlement(self, conflict: Conflict, outcome: Outcome) -> Settlement:
         """Return the record of how a conflict was settled."""
         values = as_text(conflict.partition) if conflict.partition is not None else None
-        return Settlement(conflict.place(self.partitioning), conflict.winner.version, conflict.name, outcome, values)
+        return Settlement(
+            conflict.place(self.partitioning), conflict.winner.version, conflict.winner.author, outcome, values
+        )
 
 
 def settle(contest: Contest, policy: Policy) -> Settled:
@@ -227,14 +223,14 @@ def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later
     :raises ConflictError: a file holds later and older rows, or a write that replaced a partition left old rows there.
     """
     read = read_partition(contest.batch.mode, contest.partitioning)
-    origins = Origins(later, contest.commits, read)
+    new, mixed = origins(later, contest.commits, read)
     for file in contest.removable:
-        if origins.is_mixed(file):
+        if object_path(file) in mixed:
             why = (
                 f", after they had finished; {file['path']} holds its rows and older ones, as they were compacted since"
             )
             raise contest.error(first, why, "")
-        if origins.is_new(file):
+        if object_path(file) in new:
             settled.kept.add(object_path(file))
         elif read(file["partitionValues"]) in settled.yielded:
             why = f", after they had finished, and left older rows there, such as those of {file['path']}"

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.commit.batch import Batch, place
+from airflow_provider_onelake.commit.batch import Batch, place, read_partition
 from airflow_provider_onelake.commit.checks import (
     check_definition,
     check_no_path_twice,
     check_others_rows_apart,
+    check_paths_relative,
     check_winners_known,
     is_done,
     is_in_table,
-    record_of,
     stale_reads,
 )
-from airflow_provider_onelake.commit.conflicts import find_conflicts, serial_order
+from airflow_provider_onelake.commit.conflicts import UNLOGGED, find_conflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
-from airflow_provider_onelake.commit.replaced import Replaced
-from airflow_provider_onelake.commit.same_load import SameLoad
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import (
-    CommitContentionError,
-    ConflictError,
-    OneLakeError,
-    StoreUnavailableError,
-)
-from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, RerunRefusedError
+from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_marker, write_marker
-from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.published import Publishing
-
-logger = logging.getLogger(__name__)
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
+from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
+from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, is_staged, writer_directory
+from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
 
 
 class Status(StrEnum):
@@ -101,36 +95,32 @@ class Committer(Transactions):
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
         :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
         """
-        ended = self.commit(_Publishing(self, buffers, policy, colleagues))
+        ended = self.commit(_Publishing(self, tuple(buffers), policy, tuple(colleagues)))
         if self.observer is not None:
             self.observer(ended)
         return ended
 
 
+@attrs.define(eq=False)
 class _Publishing(Proposal[Publication]):
     """One call of :meth:`Committer.publish`."""
 
-    def __init__(
-        self,
-        committer: Committer,
-        buffers: Sequence[Buffer],
-        policy: Policy | None,
-        colleagues: Iterable[WriterIdentity],
-    ) -> None:
-        self._committer = committer
-        self._log = committer.log
-        self._buffers = tuple(buffers)
-        self._policy = policy
-        self._given = tuple(colleagues)
-        self._colleagues = _directories(self._given)
-        self._markers: dict[str, Mapping[str, Any] | None] = {}
-        self._looked_at = 0
-        self._placed: tuple[Snapshot, Batch] | None = None
-        self._replaced = Replaced(committer)
-        self._same_load = SameLoad(self._log)
-        self._put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
+    _committer: Committer
+    _buffers: tuple[Buffer, ...]
+    _policy: Policy | None
+    _given: tuple[WriterIdentity, ...]
+    _colleagues: tuple[str, ...] = ()
+    _markers: dict[str, Mapping[str, Any] | None] = attrs.field(factory=dict)
+    _looked_at: int = 0
+    _placed: tuple[Snapshot, Batch] | None = None
+    _put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self._log = self._committer.log
+        self._replaced = _Replaced(self._committer)
+        self._same_load = _SameLoad(self._log)
         self.name = f"writers {self._names}"
-        self.read_version = min(buffer.read_version for buffer in buffers)
+        self.read_version = min(buffer.read_version for buffer in self._buffers)
 
     def decide(self, view: View) -> Put | Publication:
         """Run the checks in the order of :mod:`~airflow_provider_onelake.commit.checks`, then build the entry."""
@@ -240,16 +230,13 @@ class _Publishing(Proposal[Publication]):
 
         A rerun replaces an older generation, whenever that one finished (protocol: generation).
         """
-        if self._of_colleague(writer):
+        if writer.buffer.startswith(self._colleagues):
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
 
-    def _of_colleague(self, writer: PublishedWriter) -> bool:
-        return bool(self._colleagues) and writer.buffer.startswith(self._colleagues)
-
     def _is_of_colleagues(self, winner: Commit) -> bool:
-        return bool(winner.writers) and all(self._of_colleague(writer) for writer in winner.writers)
+        return bool(winner.writers) and all(writer.buffer.startswith(self._colleagues) for writer in winner.writers)
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
@@ -272,27 +259,18 @@ class _Publishing(Proposal[Publication]):
         assert self._put is not None
         batch, entry, settlements = self._put
         for record in entry.writers:
-            try:
-                marker = Publishing(version, record).marker(batch.buffers[0].table_id)
-                write_marker(self._log.store, record.buffer, marker)
-            except OneLakeError as error:
-                # The rows are in the table, whatever the store says now: a full disk must not make that a failure. The
-                # txn is what counts; the marker only saves reading the log.
-                logger.warning("%s: the marker of %s was not written: %s", self._log.table, record.buffer, error)
+            marker = Publishing(version, record).marker(batch.buffers[0].table_id)
+            try_to_mark(self._log, record.buffer, marker)
         # The policy may have left out all rows. The commit then has the txns alone.
         nothing_seen = all(record.set_aside for record in entry.writers)
         status = Status.SET_ASIDE if nothing_seen else Status.PUBLISHED
         return Publication(status, version, entry=entry, batch=batch, settlements=settlements, tally=tally)
 
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
+    def give_up(self, tally: Tally) -> Publication:
         """Leave the buffers to a later task.
 
-        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
-        :raises CommitContentionError: the last put met another's commit.
-        :raises StoreUnavailableError: the store did not answer the last put.
+        :raises CommitContentionError: always.
         """
-        if trouble is not None:
-            raise trouble
         raise CommitContentionError(
             f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's "
             f"commit, and the budget of {self._committer.backoff.budget:g} s is used up. Nothing was lost: the buffers "
@@ -302,6 +280,134 @@ class _Publishing(Proposal[Publication]):
     @property
     def _names(self) -> str:
         return ", ".join(repr(buffer.spec.identity.key) for buffer in self._buffers)
+
+
+@attrs.define(eq=False)
+class _Replaced:
+    """The live files that one publication removes, kept up to date from attempt to attempt.
+
+    It replaces files by partition, and files that its writers appended before (protocol: take back whole).
+    """
+
+    _committer: Transactions
+    _live: tuple[tuple[Buffer, ...], LiveFiles] | None = None
+
+    def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[Add]:
+        """Return the raw ``add`` actions of the files that the batch removes, without colleagues' files.
+
+        :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
+        :raises RerunRefusedError: files of the batch were in the table, or the files that it takes back have changed.
+        :raises UnsupportedFeatureError: a file to remove has an absolute path.
+        """
+        if not batch.replaces_anything:
+            if not view.complete:
+                self._check_never_there(batch, view.snapshot)
+            return self._taken_back(batch, view.snapshot)
+        files = self._live_files(batch, view)
+        return [file for file in files if not file["path"].startswith(colleagues)]
+
+    def _taken_back(self, batch: Batch, snapshot: Snapshot) -> list[Add]:
+        """Return what the batch's writers appended in their last generation, where the rerun replaces it."""
+        files: list[Add] = []
+        for spec in (buffer.spec for buffer in batch.buffers):
+            stored = snapshot.txns.get(spec.identity.app_id)
+            if spec.takes_back and stored is not None:
+                files += files_to_take_back(self._committer.log, spec.identity, stored, snapshot)
+        if files and snapshot.append_only:
+            raise RerunRefusedError(
+                f"{self._committer.log.table} is append-only, so what writers {batch.names} appended before is not "
+                "taken back. Nothing was published: on_rerun='append' adds the rows beside it."
+            )
+        if files and self._committer.cross_check is not None:
+            touched = {snapshot.partitioning.partition(file["partitionValues"]) for file in files}
+            self._committer.live_in(snapshot, touched.__contains__)
+        return files
+
+    def _live_files(self, batch: Batch, view: View) -> LiveFiles:
+        snapshot = view.snapshot
+        if self._live is not None and self._live[0] == batch.buffers:
+            files = self._live[1]
+            files.follow(view.winners)
+            return files
+        read = read_partition(batch.mode, snapshot.partitioning)
+        files = self._committer.live_in(snapshot, batch.replaces, read)
+        check_paths_relative(files, self._committer.log.table)
+        self._live = (batch.buffers, files)
+        return files
+
+    def _check_never_there(self, batch: Batch, snapshot: Snapshot) -> None:
+        prefixes = tuple(f"{buffer.path}/" for buffer in batch.buffers)
+        if len(self._committer.log.live_files(lambda add: add["path"].startswith(prefixes), snapshot.version)):
+            raise RerunRefusedError(
+                f"Files of writers {batch.names} are in {self._committer.log.table} already; nothing was published."
+            )
+
+
+@attrs.define(eq=False)
+class _SameLoad:
+    """Finds the commits of a load's other writers, including those that a batch was formed on top of.
+
+    Writers of one load are rivals, whether they ran at the same time or one after another. So the outcome of a policy
+    does not depend on how many of them had a slot.
+    """
+
+    _log: DeltaLog
+    _known: dict[tuple[str, int], Publishing | None] = attrs.field(factory=dict)
+
+    def commits(self, batch: Batch, snapshot: Snapshot, removable: Iterable[Add]) -> list[Commit]:
+        """Return what other writers published before the batch was formed, if the batch would remove it.
+
+        If such a writer is being rerun, its earlier commit does not count: its rerun is the rival.
+
+        :param snapshot: that the commit is decided on.
+        :param removable: the live files that the batch would remove, without those of colleagues.
+        :returns: the writers' commits, in the order of versions, with only the files that are still live.
+        """
+        met: dict[str, list[Add]] = {}
+        for file in removable:
+            if is_staged(file["path"]):
+                met.setdefault(writer_directory(file["path"]), []).append(file)
+        # Skip this where no staged file is removed, as in most overwrites: a table may have many thousands of txns.
+        writers = writers_among(snapshot.txns, batch.buffers[0].spec.identity.load.prefix) if met else ()
+        own = {buffer.spec.identity.app_id for buffer in batch.buffers}
+        others = {writer.directory: writer for writer in writers if writer.app_id not in own}
+        found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
+        for directory in sorted(met.keys() & others.keys()):
+            publishing = self._publishing(others[directory], snapshot, met[directory])
+            if publishing is not None and publishing.version <= batch.read_version:
+                found.setdefault(publishing.version, []).append((publishing, met[directory]))
+        return [_still_there(version, found[version]) for version in sorted(found)]
+
+    def _publishing(self, writer: WriterIdentity, snapshot: Snapshot, files: Sequence[Add]) -> Publishing | None:
+        generation = snapshot.txns[writer.app_id]
+        if WriterDirectory.read(self._log.store, writer.directory).generation > generation:
+            return None
+        key = (writer.app_id, generation)
+        if key not in self._known:
+            self._known[key] = find_published(self._log, writer, generation, snapshot) or _unlogged(writer, files)
+        return self._known[key]
+
+
+def _unlogged(writer: WriterIdentity, files: Sequence[Add]) -> Publishing:
+    """Return the record of a writer whose files are live, though neither a marker nor the log says since when.
+
+    Whoever cleaned up the log has left every commit since the read version, so this one is older.
+    """
+    buffer = attempt_directory(files[0]["path"])
+    finished = datetime.min.replace(tzinfo=UTC)
+    return Publishing(UNLOGGED, PublishedWriter(writer.app_id, writer.key, 0, buffer, finished, None, ""))
+
+
+def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Add]]]) -> Commit:
+    """Return a commit with only its files that are still live, without those that others have replaced since.
+
+    :param version: of the commit.
+    :param published: the records of its writers, each with the files that are live.
+    """
+    writers = [publishing.record.to_json() for publishing, _ in published]
+    adds: list[Action] = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
+    info: CommitInfo = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
+    return Commit(version, [{"commitInfo": info}, *adds])
 
 
 def _directories(identities: Iterable[WriterIdentity]) -> tuple[str, ...]:

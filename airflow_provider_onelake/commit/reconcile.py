@@ -1,21 +1,23 @@
 """Reconcile: publish what is staged, settle conflicts, name who is missing, and check what was committed.
 
-Trino calls this step commit reconciliation. It decides last on a load, and it also runs when writers failed.
+Trino calls this step commit reconciliation. It decides last on a load, and it also runs when writers failed. What it
+did is a :class:`Report`, for the log, XCom, the person who has to act, and the compaction that comes after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
+    MissingWritersError,
     ReconciliationMismatchError,
     RowsRestoredAwayError,
     TableNotFoundError,
@@ -30,6 +32,127 @@ from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import equal_terms
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published, is_scattered
+
+# Partitions go through XCom, which Airflow's database stores, so their number is limited.
+_MOST_PARTITIONS = 1000
+_IN_THE_TABLE = ("published", "already_published", "superseded", "deleted")
+
+
+@attrs.frozen(kw_only=True)
+class WriterOutcome:
+    """What became of one writer.
+
+    :param writer: its key.
+    :param status: ``published`` now or ``already_published``; ``superseded`` where other writes have replaced its
+        rows since, ``deleted`` where another engine's statement took rows of them, ``restored_away`` where the table
+        was taken back to a version before them; ``set_aside`` by the policy; ``missing``, ``held_back`` or ``refused``.
+    :param version: the version of the table in which its rows were published.
+    :param rows_staged: how many rows its buffer has.
+    :param rows_published: how many rows were published in that version.
+    :param rows_outside: how many rows were set aside, as they lie outside of what the writer covers.
+    :param buffer: the buffer's path, relative to the table.
+    :param lost_races: how many puts met another's commit.
+    :param decisions: how its conflicts were settled, a sentence each.
+    :param aftermath: what became of its rows since they were published, a sentence each.
+    :param error: why it was refused.
+    """
+
+    writer: str
+    status: str
+    version: int | None = None
+    rows_staged: int | None = None
+    rows_published: int | None = None
+    rows_outside: int | None = None
+    buffer: str | None = None
+    lost_races: int = 0
+    decisions: tuple[str, ...] = ()
+    aftermath: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    """What a reconciliation did, writer by writer.
+
+    :param load: the load's id.
+    :param table: what messages call the table.
+    :param outcomes: one for every expected writer.
+    :param missing: names of writers without a complete buffer, and of tasks that never named their writer.
+    :param failures: the errors that :meth:`raise_for_failures` raises.
+    """
+
+    load: str
+    table: str
+    outcomes: tuple[WriterOutcome, ...]
+    missing: tuple[str, ...]
+    failures: tuple[TerminalError, ...] = ()
+
+    @property
+    def version(self) -> int | None:
+        """The newest version in which rows of the load were published."""
+        return max((o.version for o in self.outcomes if o.version is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report for XCom."""
+        return {
+            "load": self.load,
+            "table": self.table,
+            "version": self.version,
+            "missing": list(self.missing),
+            # With lists for tuples, as JSON has them: Airflow would wrap a tuple.
+            "writers": [attrs.asdict(outcome) for outcome in self.outcomes],
+        }
+
+    def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:
+        """Return the partitions into which the writers put files, as values by column.
+
+        A compaction after the load looks at these only.
+
+        :param most: how many partitions are named at most.
+        :returns: the values as the log spells them, by the columns' present names; one ``{}`` for a table without
+            partitions. ``None`` stands for all partitions, where there are too many, or where the log no longer says.
+        """
+        split = log.snapshot().partitioning
+        touched: dict[object, dict[str, str | None]] = {}
+        for outcome in self.outcomes:
+            if outcome.version is None or outcome.buffer is None:
+                continue
+            commit = log.commit(outcome.version)
+            if commit is None:
+                return None
+            for add in commit.adds:
+                if add["path"].startswith(f"{outcome.buffer}/"):
+                    values = add["partitionValues"]
+                    named = {name: values.get(split.physical.get(name, name)) for name in split.types}
+                    touched.setdefault(split.partition(values), named)
+        return list(touched.values()) if len(touched) <= most else None
+
+    def raise_for_failures(self) -> None:
+        """Raise what a person has to act on.
+
+        :raises TerminalError: the failure, or one error for several failures.
+        :raises MissingWritersError: writers have no complete buffer.
+        """
+        if len(self.failures) == 1 and not self.missing:
+            raise self.failures[0]
+        messages = [str(failure) for failure in self.failures]
+        if self.missing:
+            expected = {*self.missing, *(outcome.writer for outcome in self.outcomes)}
+            there = [o.writer for o in self.outcomes if o.status in _IN_THE_TABLE]
+            messages.append(
+                f"{len(self.missing)} of {len(expected)} writers of load {self.load} of "
+                f"{self.table} left no complete buffer: {', '.join(self.missing)}. Published: "
+                f"{', '.join(there) or 'none'}. Mend what their own logs say, and clear the missing ones with their "
+                "downstream tasks; the others keep their buffers and do not run Spark again."
+            )
+            messages += [
+                f"What {o.writer} published before, in version {o.version}, is still in the table."
+                for o in self.outcomes
+                if o.status == "missing" and o.version is not None
+            ]
+            raise MissingWritersError(" ".join(messages))
+        if messages:
+            raise TerminalError(" ".join(messages))
 
 
 @attrs.frozen
@@ -82,30 +205,28 @@ def reconcile(
         raise TableNotFoundError(
             f"There is no Delta table at {committer.log.table}: none of the writers got as far as creating it."
         )
-    return _Reconciliation(committer, load, publish, on_conflict, dict(generations or {})).run(
+    return _Reconciliation(committer, committer.log, load, publish, on_conflict, dict(generations or {})).run(
         snapshot, writers, on_missing_writer, tuple(unnamed)
     )
 
 
+@attrs.define(eq=False)
 class _Reconciliation:
-    def __init__(
-        self, committer: Committer, load: Load, publish: PublishMode, policy: Policy, generations: Mapping[str, int]
-    ) -> None:
-        self._committer = committer
-        self._log: DeltaLog = committer.log
-        self._load = load
-        self._publish = publish
-        self._policy = policy
-        self._generations = generations
-        self._outcomes: dict[str, WriterOutcome] = {}
-        self._publishings: dict[str, Publishing] = {}
-        self._failures: list[TerminalError] = []
+    _committer: Committer
+    _log: DeltaLog
+    _load: Load
+    _publish: PublishMode
+    _policy: Policy
+    _generations: Mapping[str, int]
+    _outcomes: dict[str, WriterOutcome] = attrs.field(factory=dict)
+    _publishings: dict[str, Publishing] = attrs.field(factory=dict)
+    _failures: list[TerminalError] = attrs.field(factory=list)
 
     def run(
         self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
     ) -> Report:
         states = [self._look_at(self._load.writer(key), snapshot) for key in dict.fromkeys(writers)]
-        snapshot = self._newest()
+        snapshot = self._log.snapshot()
         missing = [s.identity.key for s in states if s.buffer is None and not s.published]
         for state in states:
             if state.published:
@@ -135,60 +256,57 @@ class _Reconciliation:
     def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
         begun = WriterDirectory.read(self._log.store, identity.directory)
         if begun.generation > self._generations.get(identity.key, begun.generation):
-            return self._superseded(identity, begun.generation)
+            error = ZombieWriterError(
+                f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation "
+                f"{begun.generation}, after {self._generations[identity.key]}), and publishes its rows itself. Nothing "
+                "of it was touched: look at that run."
+            )
+            return self._failed(identity, begun.generation, error)
         if begun.is_published(snapshot.txns.get(identity.app_id)):
             return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
         complete: list[Buffer] = []
-        lost: list[tuple[str, TerminalError]] = []
+        lost: tuple[str, TerminalError] | None = None
         for path in WriterDirectory.read(self._log.store, identity.directory).buffers:
             try:
                 buffer = read_buffer(self._log.store, path)
             except BufferIncompleteError:
                 continue
             except TerminalError as error:
-                lost.append((path, error))
+                lost = path, error
                 continue
             if buffer.spec.generation == begun.generation and read_marker(self._log.store, path) is None:
                 complete.append(buffer)
-        if not complete and begun.is_published((newest := self._newest()).txns.get(identity.app_id)):
+        if not complete and begun.is_published((newest := self._log.snapshot()).txns.get(identity.app_id)):
             # A task that still runs has published and closed the buffer since the snapshot was read.
             return _Staged(identity, newest.txns[identity.app_id], None, published=True)
         complete.sort(key=lambda buffer: buffer.finished)
         if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
-            return self._undecided(identity, begun.generation, complete)
+            # prepare sets buffers of other work aside, but only those that it sees.
+            undecided = ConflictError(
+                f"Two attempts of writer {identity.key!r} of load {self._load.id} staged different work at the same "
+                f"time, in {' and '.join(buffer.path for buffer in complete)}, and nobody can tell which is wanted. "
+                f"Neither was published: clear {complete[0].spec.task or 'its task'}."
+            )
+            return self._failed(identity, begun.generation, undecided, status="refused")
         # A zombie may have completed a second buffer of the same work. The buffer that was complete first counts.
         for extra in complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
         if lost and not complete:
-            path, reason = lost[-1]
-            self._failures.append(reason)
-            self._outcomes[identity.key] = WriterOutcome(
-                writer=identity.key, status="missing", buffer=path, error=str(reason)
-            )
+            return self._failed(identity, begun.generation, lost[1], buffer=lost[0])
         return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)
 
-    def _superseded(self, identity: WriterIdentity, generation: int) -> _Staged:
-        error = ZombieWriterError(
-            f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation {generation}, "
-            f"after {self._generations[identity.key]}), and publishes its rows itself. Nothing of it was touched: "
-            "look at that run."
-        )
+    def _failed(
+        self,
+        identity: WriterIdentity,
+        generation: int,
+        error: TerminalError,
+        status: str = "missing",
+        buffer: str | None = None,
+    ) -> _Staged:
+        """Record why nothing of a writer can be published, and return its state."""
         self._failures.append(error)
-        self._outcomes[identity.key] = WriterOutcome(writer=identity.key, status="missing", error=str(error))
-        return _Staged(identity, generation, None, published=False)
-
-    def _undecided(self, identity: WriterIdentity, generation: int, complete: list[Buffer]) -> _Staged:
-        """Refuse to choose between two attempts that staged different work.
-
-        ``prepare`` sets buffers of other work aside, but only those that it sees.
-        """
-        error = ConflictError(
-            f"Two attempts of writer {identity.key!r} of load {self._load.id} staged different work at the same time, "
-            f"in {' and '.join(buffer.path for buffer in complete)}, and nobody can tell which is wanted. Neither was "
-            f"published: clear {complete[0].spec.task or 'its task'}."
-        )
-        self._failures.append(error)
-        self._outcomes[identity.key] = WriterOutcome(writer=identity.key, status="refused", error=str(error))
+        outcome = WriterOutcome(writer=identity.key, status=status, buffer=buffer, error=str(error))
+        self._outcomes[identity.key] = outcome
         return _Staged(identity, generation, None, published=False)
 
     def _already(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
@@ -208,7 +326,7 @@ class _Reconciliation:
 
     def _tell_aftermath(self, states: list[_Staged]) -> None:
         """Say which published rows are still there, as rows that are gone must not be called published."""
-        snapshot = self._newest()
+        snapshot = self._log.snapshot()
         for state in states:
             outcome, found = self._outcomes[state.identity.key], self._publishings.get(state.identity.key)
             if found is None or outcome.status not in (Status.PUBLISHED, Status.ALREADY):
@@ -243,7 +361,7 @@ class _Reconciliation:
             self._check_colleagues_live(ready, colleagues, snapshot)
         except TerminalError as error:
             # Another reconciliation may have published these buffers since this one read them.
-            newest = self._newest()
+            newest = self._log.snapshot()
             left = [s for s in ready if newest.txns.get(s.identity.app_id) != s.generation]
             for state in ready:
                 if state not in left:
@@ -272,9 +390,6 @@ class _Reconciliation:
                     "writers of the load."
                 )
 
-    def _newest(self) -> Snapshot:
-        return self._log.snapshot()
-
     def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]
         try:
@@ -297,7 +412,7 @@ class _Reconciliation:
             marker = read_marker(self._log.store, state.buffer.path)
             if marker is not None and "version" not in marker:
                 return WriterOutcome(writer=key, status=Status.SET_ASIDE.value)
-            return self._already(state, self._newest())
+            return self._already(state, self._log.snapshot())
         assert publication.version is not None
         self._publishings[key] = Publishing(publication.version, record)
         placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
@@ -335,14 +450,13 @@ def check_committed(log: DeltaLog, publication: Publication) -> None:
             f"Version {publication.version} of {log.table} is gone right after it was committed."
         )
     paths = [add["path"] for add in commit.adds]
-    expected = {record.buffer: record for record in publication.entry.writers}
     problems = []
     if len(set(paths)) != len(paths):
         problems.append("a file is in it twice")
     if len(paths) != publication.entry.files:
         problems.append(f"it has {len(paths)} files instead of {publication.entry.files}")
-    for buffer, record in expected.items():
-        rows = total_rows(add for add in commit.adds if add["path"].startswith(f"{buffer}/"))
+    for record in publication.entry.writers:
+        rows = total_rows(add for add in commit.adds if add["path"].startswith(f"{record.buffer}/"))
         if rows != record.rows:
             problems.append(f"it has {rows} rows of writer {record.writer!r} instead of {record.rows}")
     if problems:

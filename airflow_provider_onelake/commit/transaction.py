@@ -29,7 +29,6 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from airflow_provider_onelake.commit.backoff import Backoff, Waits
 from airflow_provider_onelake.exceptions import LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import Action, dump_actions, version_path
 from airflow_provider_onelake.log.commits import Commit
@@ -46,6 +45,34 @@ AfterCommit = Callable[[Snapshot, int], None]
 _Read = Callable[[Mapping[str, str | None]], Partition]
 
 _T = TypeVar("_T")
+
+
+@attrs.frozen
+class Backoff:
+    """Exponential back-off with full jitter: each wait is drawn between nothing and a bound that doubles.
+
+    Why jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    The bounds are measured (``make bench``): with sixteen committers at once on a local disk they make 1.4 times the
+    commits of bounds of 5 ms and 5 s. Fewer puts meet another's, and an unlucky committer does not wait on when all
+    others are done.
+
+    :param first: bound of the first wait, in seconds.
+    :param longest: bound of every wait, in seconds.
+    :param budget: how long all waits together may be, in seconds.
+    """
+
+    first: float = 0.02
+    longest: float = 1.0
+    budget: float = 600.0
+
+    def wait(self, attempt: int, random: Random) -> float:
+        """Return how long to wait before the next attempt, in seconds.
+
+        :param attempt: number of the attempt that failed, from 1.
+        :param random: where the jitter comes from.
+        """
+        bound: float = min(self.longest, self.first * 2.0 ** min(attempt - 1, 30))
+        return random.uniform(0.0, bound)
 
 
 @attrs.frozen
@@ -118,12 +145,8 @@ class Proposal(ABC, Generic[_T]):
         """
 
     @abstractmethod
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> _T:
-        """Return the result, or raise, where the budget is used up.
-
-        :param trouble: why the store failed in the last attempt; it is then not known whether the commit stands.
-            ``None`` where that attempt lost a race.
-        """
+    def give_up(self, tally: Tally) -> _T:
+        """Return the result, or raise, where the budget is used up and the last put met another's commit."""
 
 
 @attrs.define
@@ -148,6 +171,8 @@ class Transactions:
         :param proposal: to commit.
         :raises TableNotFoundError: there is no table, and the proposal does not create one.
         :raises LogGapError: a version of the log is missing.
+        :raises StoreUnavailableError: the budget is used up, and the store did not answer the last attempt. It is not
+            known whether the commit stands.
         """
         return _Transaction(self, proposal).run()
 
@@ -182,7 +207,7 @@ class _Transaction(Generic[_T]):
         self._snapshot = NO_TABLE
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
-        self._waits = Waits(means.backoff, means.random, self._log.clock)
+        self._waited = 0.0
 
     def run(self) -> _T:
         while True:
@@ -201,13 +226,23 @@ class _Transaction(Generic[_T]):
                     continue
                 if ended is not None:
                     return ended
-            if self._waits.exhausted:
-                return self._proposal.give_up(self._tally(), trouble)
-            self._waits.wait()
+            if self._waited >= self._means.backoff.budget:
+                if trouble is not None:
+                    raise trouble
+                return self._proposal.give_up(self._tally())
+            self._wait()
+
+    def _wait(self) -> None:
+        backoff = self._means.backoff
+        # Attempts are counted, not puts, as a store that does not answer may never let the work come to a put.
+        seconds = backoff.wait(self._lost + self._unanswered, self._means.random)
+        self._waited += max(seconds, backoff.first / 10)
+        self._log.clock.sleep(seconds)
 
     def _attempt(self) -> tuple[int | None, _T | None]:
         """Return the version of our commit, or the result of a proposal without a put; neither after a lost race."""
-        snapshot = self._snapshot = self._newest()
+        newest = self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()
+        snapshot = self._snapshot = newest or NO_TABLE
         self._take_in(snapshot)
         news, self._searched = self._winners[self._searched :], len(self._winners)
         mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
@@ -227,11 +262,6 @@ class _Transaction(Generic[_T]):
             self._rebasing_since = self._rebasing_since or self._log.clock.now()
             return None, None
         return snapshot.version + 1, None
-
-    def _newest(self) -> Snapshot:
-        if self._proposal.creates_table:
-            return self._log.snapshot_or_none() or NO_TABLE
-        return self._log.snapshot()
 
     def _take_in(self, snapshot: Snapshot) -> None:
         if self._seen is None:

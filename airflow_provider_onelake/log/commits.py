@@ -268,6 +268,11 @@ class Commit:
         return {}, ()
 
     @property
+    def author(self) -> str:
+        """Who made the commit, in messages: our writers, or else the operation."""
+        return ", ".join(writer.writer for writer in self.writers) or self.operation or "an unknown writer"
+
+    @property
     def finished(self) -> datetime | None:
         """When the work behind the commit was done: when the last of our buffers was complete, else the commit's time.
 

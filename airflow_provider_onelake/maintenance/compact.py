@@ -7,7 +7,6 @@ commit changed, or a writer needs, is dropped from the compaction.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
@@ -15,10 +14,9 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import LogGapError, OneLakeError, StoreUnavailableError
+from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
@@ -28,10 +26,8 @@ from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import ZORDER_TAG, zorder_tag
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shadow
-from airflow_provider_onelake.staging.buffers import lifetime, write_marker
+from airflow_provider_onelake.staging.buffers import lifetime, try_to_mark
 from airflow_provider_onelake.storage.clock import milliseconds
-
-logger = logging.getLogger(__name__)
 
 POLITE = Backoff(first=0.2, longest=2.0, budget=20.0)
 """Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
@@ -97,23 +93,23 @@ def publish_rewrite(
     return polite.commit(_Compaction(polite, shadow, rewrite, abandoned_after))
 
 
+@attrs.define(eq=False)
 class _Compaction(Proposal[Publication]):
     """One call of :func:`publish_rewrite`."""
 
-    def __init__(
-        self, transactions: Transactions, shadow: Shadow, rewrite: Rewrite, abandoned_after: timedelta | None
-    ) -> None:
-        self._log = transactions.log
-        self._transactions = transactions
-        self._abandoned_after = abandoned_after
-        self._shadow = shadow
-        self._rewrite = rewrite
-        self._groups = {group.partition: group for group in rewrite.groups}
-        self._dropped: list[Dropped] = []
-        self._live: LiveFiles | None = None
-        self._put: tuple[Rewritten, ...] = ()
-        self.name = f"compaction {shadow.path}"
-        self.read_version = shadow.snapshot.version
+    _transactions: Transactions
+    _shadow: Shadow
+    _rewrite: Rewrite
+    _abandoned_after: timedelta | None
+    _dropped: list[Dropped] = attrs.field(factory=list)
+    _live: LiveFiles | None = None
+    _put: tuple[Rewritten, ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        self._log = self._transactions.log
+        self._groups = {group.partition: group for group in self._rewrite.groups}
+        self.name = f"compaction {self._shadow.path}"
+        self.read_version = self._shadow.snapshot.version
 
     def decide(self, view: View) -> Put | Publication:
         """Put the partitions of the rewrite whose files have not changed since."""
@@ -138,17 +134,12 @@ class _Compaction(Proposal[Publication]):
 
         :param version: in which it was published.
         """
-        self._close({"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}})
+        outcome = {"version": version, COMPACTION: {"partitions": [group.name for group in self._put]}}
+        try_to_mark(self._log, self._shadow.path, outcome)
         return Publication(Status.PUBLISHED, version, self._put, tuple(self._dropped), tally)
 
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Publication:
-        """Drop the rewrite: a compaction does not insist.
-
-        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
-        :raises StoreUnavailableError: the store did not answer the last put.
-        """
-        if trouble is not None:
-            raise trouble
+    def give_up(self, tally: Tally) -> Publication:
+        """Drop the rewrite: a compaction does not insist."""
         return self._drop_all(f"{tally.lost_races} puts met another's commit, and a compaction does not insist", tally)
 
     def _unfit(self, snapshot: Snapshot) -> str | None:
@@ -242,15 +233,9 @@ class _Compaction(Proposal[Publication]):
 
     def _drop_all(self, reason: str, tally: Tally) -> Publication:
         self._drop(reason, *list(self._groups))
-        self._close({"reason": "; ".join(dict.fromkeys(dropped.reason for dropped in self._dropped))})
+        reason = "; ".join(dict.fromkeys(dropped.reason for dropped in self._dropped))
+        try_to_mark(self._log, self._shadow.path, {"reason": reason})
         return Publication(Status.DROPPED, None, (), tuple(self._dropped), tally)
-
-    def _close(self, outcome: Mapping[str, Any]) -> None:
-        try:
-            write_marker(self._log.store, self._shadow.path, outcome)
-        except OneLakeError as error:
-            # The marker only lets the shadow's log be cleaned up earlier.
-            logger.warning("%s: the marker of %s was not written: %s", self._log.table, self._shadow.path, error)
 
 
 def _why_gone(file: Add, winners: Iterable[Commit]) -> str:
@@ -258,8 +243,7 @@ def _why_gone(file: Add, winners: Iterable[Commit]) -> str:
         if any(remove["path"] == file["path"] for remove in commit.removes):
             added = {add["path"] for add in commit.adds}
             changed = "gave it another deletion vector" if file["path"] in added else "removed it"
-            who = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown writer"
-            return f"{file['path']} is no longer as it was: version {commit.version} ({who}) {changed}"
+            return f"{file['path']} is no longer as it was: version {commit.version} ({commit.author}) {changed}"
     return f"{file['path']} is no longer in the table as it was"
 
 

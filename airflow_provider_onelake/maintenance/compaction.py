@@ -97,14 +97,12 @@ class Group:
     :param partition: typed.
     :param name: as people write it.
     :param inputs: the raw ``add`` actions.
-    :param expected: how many files the inputs become.
     :param reason: why they are worth rewriting.
     """
 
     partition: Partition
     name: str
     inputs: tuple[Add, ...] = attrs.field(repr=False)
-    expected: int
     reason: str
 
     @property
@@ -203,7 +201,7 @@ def plan(
         unordered = _unordered(free, terms) if is_sorted else None
         inputs, reason = unordered or _small_or_deleted(free, terms, target)
         if inputs:
-            groups.append(Group(partition, name, tuple(inputs), _expected(inputs, target), reason))
+            groups.append(Group(partition, name, tuple(inputs), reason))
         elif free:
             left_out.append(LeftOut(name, len(free), reason))
     return Plan(tuple(groups), tuple(left_out), target, terms.zorder_by)
@@ -299,16 +297,6 @@ def _why_untouched(file: Add, partition: Partition, split: Partitioning) -> str 
     if any(isinstance(value, (FarTime, Unreadable)) for value in partition):
         return "Spark may spell the partition in another way, so a rewrite could move it"
     return None
-
-
-def _expected(files: Iterable[Add], target: int) -> int:
-    """Return how many files Spark makes of these: it fills one file after another, with the smallest first."""
-    bins, room = 0, 0
-    for size in sorted(int(file["size"]) for file in files):
-        if bins == 0 or size > room:
-            bins, room = bins + 1, target
-        room = max(0, room - size)
-    return bins
 
 
 def _bytes_of(files: Iterable[Add]) -> int:

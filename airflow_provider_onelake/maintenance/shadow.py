@@ -10,7 +10,6 @@ from Delta itself, and Spark never touches the shared log (protocol: no Spark co
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -24,7 +23,6 @@ from airflow_provider_onelake.log.actions import (
     Action,
     Add,
     FileKey,
-    Remove,
     dump_actions,
     file_key,
     of_kind,
@@ -32,7 +30,7 @@ from airflow_provider_onelake.log.actions import (
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import COMPACTION
+from airflow_provider_onelake.log.commits import COMPACTION, Commit
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import by_partition
 from airflow_provider_onelake.maintenance.referenced import deletion_vector_path
@@ -99,15 +97,6 @@ class Rewrite:
     tags: Mapping[str, str] = attrs.field(factory=dict)
 
 
-def shadow_path(name: str, attempt: str) -> str:
-    """Return where a compaction has its shadow, relative to the table.
-
-    :param name: of the task, the same for all its attempts.
-    :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
-    """
-    return compaction_path(hashlib.sha256(name.encode()).hexdigest()[:12], attempt)
-
-
 def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, name: str, attempt: str) -> Shadow:
     """Make a shadow of the files that a plan rewrites.
 
@@ -119,7 +108,7 @@ def open_shadow(log: DeltaLog, snapshot: Snapshot, plan: Plan, table_uri: str, n
     :raises ObjectExistsError: the attempt has a shadow already.
     :raises StoreUnavailableError: the store did not answer.
     """
-    path = shadow_path(name, attempt)
+    path = compaction_path(name, attempt)
     inputs = _inputs(plan, table_uri)
     actions = _version_0(snapshot, plan, inputs, name, attempt, milliseconds(log.clock.now()))
     log.store.create(f"{path}/{version_path(0)}", dump_actions(actions))
@@ -142,7 +131,7 @@ def reopen_shadow(
         the terms have changed.
     :raises StoreUnavailableError: the store did not answer.
     """
-    path = shadow_path(name, attempt)
+    path = compaction_path(name, attempt)
     try:
         there = parse_actions(log.store.get(f"{path}/{version_path(0)}"), f"Version 0 of {path}")
     except (ObjectNotFoundError, CorruptLogError):
@@ -209,19 +198,18 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
     :raises BufferLostError: a new file is gone or has another size.
     """
     try:
-        actions = parse_actions(store.get(f"{shadow.path}/{version_path(1)}"), f"Version 1 of {shadow.path}")
+        commit = Commit.parse(1, store.get(f"{shadow.path}/{version_path(1)}"), shadow.path)
     except ObjectNotFoundError:
         return None
     except CorruptLogError as error:
         raise BufferInvalidError(str(error)) from error
-    removes, adds = of_kind(actions, "remove"), of_kind(actions, "add")
-    _check_only_moves(shadow, actions, removes, adds)
+    _check_only_moves(shadow, commit)
     present = {info.path: info for info in store.list(shadow.path)}
     advice = "no row is lost, the table keeps its files as they were."
-    oldest = check_files(present, shadow.path, adds, f"the compaction {shadow.path}", advice)
+    oldest = check_files(present, shadow.path, commit.adds, f"the compaction {shadow.path}", advice)
     split = shadow.snapshot.partitioning
-    old = by_partition((shadow.inputs[file_key(remove)] for remove in removes), split)
-    new = by_partition(adds, split)
+    old = by_partition((shadow.inputs[file_key(remove)] for remove in commit.removes), split)
+    new = by_partition(commit.adds, split)
     groups = []
     for partition in {**old, **new}:
         removed, added = tuple(old.get(partition, ())), tuple(new.get(partition, ()))
@@ -229,23 +217,22 @@ def read_rewrite(store: Store, shadow: Shadow) -> Rewrite | None:
         if before is None or before != after:
             raise _invalid(shadow, f"{split.describe(partition)} had {before} rows and has {after} now")
         groups.append(Rewritten(partition, split.describe(partition), removed, added))
-    infos = of_kind(actions, "commitInfo")
-    return Rewrite(tuple(groups), oldest, (infos[0].get("tags") or {}) if infos else {})
+    return Rewrite(tuple(groups), oldest, commit.info.get("tags") or {})
 
 
-def _check_only_moves(shadow: Shadow, actions: list[Action], removes: list[Remove], adds: list[Add]) -> None:
-    kinds = {kind for action in actions for kind in action}
-    removed = [file_key(remove) for remove in removes]
+def _check_only_moves(shadow: Shadow, commit: Commit) -> None:
+    kinds = {kind for action in commit.actions for kind in action}
+    removed = [file_key(remove) for remove in commit.removes]
     problems = [f"it has a {kind} action" for kind in sorted(kinds - _KINDS)]
     if unknown := [path for path, vector in removed if (path, vector) not in shadow.inputs]:
         problems.append(f"it removes {unknown[0]}, which is none of its files")
-    if len(set(removed)) != len(removed) or len({add["path"] for add in adds}) != len(adds):
+    if len(set(removed)) != len(removed) or len({add["path"] for add in commit.adds}) != len(commit.adds):
         problems.append("a file is in it twice")
-    if any(file.get("dataChange", True) for file in (*removes, *adds)):
+    if commit.data_change:
         problems.append("a file is a change of data")
-    if any(add.get("deletionVector") for add in adds):
+    if any(add.get("deletionVector") for add in commit.adds):
         problems.append("a new file has a deletion vector")
-    if outside := [add["path"] for add in adds if add["path"].startswith("/") or "://" in add["path"]]:
+    if outside := [add["path"] for add in commit.adds if add["path"].startswith("/") or "://" in add["path"]]:
         problems.append(f"{outside[0]} lies outside of it")
     if problems:
         raise _invalid(shadow, "; ".join(problems))

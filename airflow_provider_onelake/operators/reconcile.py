@@ -22,7 +22,7 @@ from airflow_provider_onelake.operators._terms import check_choices, terminal_er
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.commit.report import Report
+    from airflow_provider_onelake.commit.reconcile import Report
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.identity import Load
     from airflow_provider_onelake.staging.orphans import Orphan

@@ -27,6 +27,7 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     ObjectExistsError,
     ObjectNotFoundError,
+    OneLakeError,
 )
 from airflow_provider_onelake.log.actions import (
     LOG_DIRECTORY,
@@ -39,17 +40,16 @@ from airflow_provider_onelake.log.actions import (
     dump_actions,
     object_path,
     of_kind,
-    parse_actions,
     total_rows,
     version_path,
 )
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
-from airflow_provider_onelake.log.wellformed import check_actions
-from airflow_provider_onelake.staging.layout import WriterDirectory, marker_path
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
+from airflow_provider_onelake.staging.layout import WriterDirectory, json_at, marker_path
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.clock import Clock
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
@@ -202,7 +202,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
         data = store.get(f"{path}/{version_path(0)}")
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"There is no buffer at {path}; its writer has not begun.") from error
-    actions = _actions(data, path, 0)
+    actions = _commit(data, path, 0).actions
     record = record_in(actions)
     if "spec" not in record:
         raise BufferInvalidError(f"{path} is no buffer of this package's; it is left alone.")
@@ -229,14 +229,11 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
     return opened
 
 
-def _actions(data: bytes, path: str, version: int) -> list[Action]:
-    where = f"Version {version} of the buffer {path}"
+def _commit(data: bytes, path: str, version: int) -> Commit:
     try:
-        actions = parse_actions(data, where)
-        check_actions(actions, where)
+        return Commit.parse(version, data, f"the buffer {path}")
     except CorruptLogError as error:
         raise BufferInvalidError(f"{error} {_AGAIN}") from error
-    return actions
 
 
 def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: bool = False) -> None:
@@ -279,9 +276,8 @@ def read_buffer(store: Store, path: str) -> Buffer:
         data = store.get(entry)
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
-    actions = _actions(data, path, 1)
-    _check_plain_append(opened, actions)
-    adds = tuple(of_kind(actions, "add"))
+    commit = _commit(data, path, 1)
+    _check_plain_append(opened, commit)
     present = {info.path: info for info in store.list(path)}
     later = sorted(name for name in present if _ENTRY.match(name.removeprefix(f"{path}/")) and name > entry)
     if later:
@@ -292,13 +288,13 @@ def read_buffer(store: Store, path: str) -> Buffer:
             later[0],
         )
     advice = f"stage writer {opened.spec.identity.key!r} again by clearing {opened.spec.task or 'its task'}."
-    oldest = check_files(present, path, adds, f"the buffer {path}", advice)
+    oldest = check_files(present, path, commit.adds, f"the buffer {path}", advice)
     return Buffer(
         **attrs.asdict(opened, recurse=False),
-        adds=adds,
+        adds=tuple(commit.adds),
         finished=finished,
         oldest=oldest,
-        reads_target=_reads_target(actions),
+        reads_target=_reads_target(commit.actions),
     )
 
 
@@ -339,16 +335,16 @@ def _reads_target(actions: list[Action]) -> bool:
     return False
 
 
-def _check_plain_append(buffer: OpenBuffer, actions: list[Action]) -> None:
-    txns = [txn for txn in of_kind(actions, "txn") if txn["appId"] == buffer.spec.attempt and int(txn["version"]) == 1]
+def _check_plain_append(buffer: OpenBuffer, commit: Commit) -> None:
     problems = []
-    if not txns:
+    if commit.txns.get(buffer.spec.attempt) != 1:
         problems.append("it carries no txn of its attempt")
-    problems += [f"it has a {kind} action" for kind in ("remove", "metaData", "protocol") if of_kind(actions, kind)]
-    adds = of_kind(actions, "add")
-    if any(not add.get("dataChange") for add in adds):
+    problems += [
+        f"it has a {kind} action" for kind in ("remove", "metaData", "protocol") if of_kind(commit.actions, kind)
+    ]
+    if any(not add.get("dataChange") for add in commit.adds):
         problems.append("a file is no change of data")
-    if any(add.get("deletionVector") for add in adds):
+    if any(add.get("deletionVector") for add in commit.adds):
         problems.append("a file has a deletion vector")
     if problems:
         raise BufferInvalidError(
@@ -364,6 +360,21 @@ def write_marker(store: Store, path: str, outcome: Mapping[str, Any]) -> None:
     :param outcome: what happened to it: the commit's version and record, or the reason.
     """
     store.put(marker_path(path), json.dumps(outcome).encode())
+
+
+def try_to_mark(log: DeltaLog, path: str, outcome: Mapping[str, Any]) -> None:
+    """Write the marker of what a commit has settled; where the store does not take it, only say so.
+
+    What was committed is in the table, whatever the store says now: a full disk must not make that a failure. The
+    ``txn`` is what counts. The marker only saves reading the log, and lets the buffer's own log be cleaned up earlier.
+
+    :param path: of the buffer or compaction, relative to the table.
+    :param outcome: what happened to it.
+    """
+    try:
+        write_marker(log.store, path, outcome)
+    except OneLakeError as error:
+        logger.warning("%s: the marker of %s was not written: %s", log.table, path, error)
 
 
 def set_aside(store: Store, path: str, reason: str) -> None:
@@ -385,14 +396,10 @@ def read_marker(store: Store, path: str) -> dict[str, Any] | None:
     :param path: of the buffer, relative to the table.
     """
     try:
-        data = store.get(marker_path(path))
+        marker = json_at(store, marker_path(path))
     except ObjectNotFoundError:
         return None
-    try:
-        marker = json.loads(data)
-    except (ValueError, RecursionError):
-        marker = None
-    if isinstance(marker, dict) and _is_readable(marker):
+    if marker and _is_readable(marker):
         return marker
     logger.warning("The marker %s is damaged; its buffer counts as closed, and not as published.", marker_path(path))
     return {"reason": "its marker is damaged"}

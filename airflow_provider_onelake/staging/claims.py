@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -25,7 +25,7 @@ from airflow_provider_onelake.exceptions import (
     ZombieWriterError,
 )
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import WriterDirectory, claim_path
+from airflow_provider_onelake.staging.layout import WriterDirectory, claim_path, json_at
 from airflow_provider_onelake.storage.preflight import prove_create_only
 
 if TYPE_CHECKING:
@@ -95,17 +95,13 @@ class Claim:
     deed: Deed | None
 
 
-def _any_other_task(_: Deed) -> bool:
-    return True
-
-
 def begin(
     log: DeltaLog,
     identity: WriterIdentity,
     deed: Deed,
     *,
     prove: bool = False,
-    is_rival: Callable[[Deed], bool] = _any_other_task,
+    is_rival: Callable[[Deed], bool] = lambda _: True,
 ) -> int:
     """Claim a writer's key for a deed, and return the deed's generation: a new one, or the one that it began before.
 
@@ -215,7 +211,7 @@ def claimant(store: Store, path: str) -> WriterIdentity | None:
     :raises BufferInvalidError: the claim is damaged, so its writer is not known.
     """
     try:
-        app_id = _content(store, path).get("app_id")
+        app_id = json_at(store, path).get("app_id")
     except ObjectNotFoundError:
         return None
     writer = WriterIdentity.from_app_id(app_id) if isinstance(app_id, str) else None
@@ -243,19 +239,10 @@ def _put(log: DeltaLog, identity: WriterIdentity, generation: int, task: str, *,
 def _read(store: Store, path: str, generation: int) -> Claim:
     """Read a claim. A damaged claim still counts by its number, but its task and its deed are not known."""
     try:
-        said = _content(store, path)
+        said = json_at(store, path)
     except ObjectNotFoundError:
         return Claim(generation, "", None)
     if not said:
         logger.warning("The claim %s cannot be read; its number counts all the same", path)
     task = said.get("task")
     return Claim(generation, task if isinstance(task, str) else "", Deed.from_json(said.get("deed")))
-
-
-def _content(store: Store, path: str) -> Mapping[str, Any]:
-    """Return what a claim says, which is nothing where it is damaged."""
-    try:
-        said = json.loads(store.get(path))
-    except (ValueError, RecursionError):
-        said = None
-    return said if isinstance(said, Mapping) else {}

@@ -12,12 +12,14 @@ Every path is relative to the table.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -32,6 +34,18 @@ JOBS = f"{STAGED_DIRECTORY}/jobs"
 
 _CLAIM = re.compile(r"/_claim-(\d+)\.json$")
 _SKIPPED = re.compile(r"/_skipped-(\d+)\.json$")
+
+
+def json_at(store: Store, path: str) -> dict[str, Any]:
+    """Return what a claim or a marker says, which is nothing where it is damaged.
+
+    :raises ObjectNotFoundError: there is none.
+    """
+    try:
+        said = json.loads(store.get(path))
+    except (ValueError, RecursionError):
+        said = None
+    return said if isinstance(said, dict) else {}
 
 
 def claim_path(writer: str, generation: int) -> str:
@@ -58,13 +72,13 @@ def marker_path(buffer: str) -> str:
     return f"{buffer}/{CLOSED}"
 
 
-def compaction_path(digest: str, attempt: str) -> str:
+def compaction_path(name: str, attempt: str) -> str:
     """Return the directory of a compaction's private table.
 
-    :param digest: of the task's name.
-    :param attempt: an id that is new for every try.
+    :param name: of the task, the same for all its attempts.
+    :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
     """
-    return f"{STAGED_DIRECTORY}/compaction-{digest}/{attempt}"
+    return f"{STAGED_DIRECTORY}/compaction-{hashlib.sha256(name.encode()).hexdigest()[:12]}/{attempt}"
 
 
 def is_staged(path: str) -> bool:

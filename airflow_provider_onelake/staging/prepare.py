@@ -72,16 +72,6 @@ class Skip:
 
 
 @attrs.frozen
-class Reuse:
-    """Nothing for Spark to do: a complete buffer is there.
-
-    :param buffer: of an earlier attempt of the same work, or of this attempt where it comes back.
-    """
-
-    buffer: Buffer
-
-
-@attrs.frozen
 class Stage:
     """Spark is to append rows to the buffer.
 
@@ -99,7 +89,7 @@ def prepare(
     evolve: Callable[[Snapshot], Snapshot] | None = None,
     *,
     prove: bool = False,
-) -> Skip | Reuse | Stage:
+) -> Skip | Buffer | Stage:
     """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
 
     An attempt that comes back from the triggerer finds its own buffer, even if its source has changed since. An earlier
@@ -108,7 +98,8 @@ def prepare(
     :param evolve: called before a buffer is opened. It may change the table, and returns the snapshot that the buffer
         becomes the twin of.
     :param prove: whether to prove, with the claim, that the store's create-only put is safe.
-    :returns: what is left to do.
+    :returns: what is left to do. Where a complete buffer is there, of an earlier attempt of the same work or of this
+        attempt where it comes back, that buffer: Spark has nothing to do.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
     :raises InvalidWriteError: the terms do not fit the table.
@@ -132,7 +123,7 @@ def prepare(
     for path in WriterDirectory.read(log.store, spec.identity.directory).buffers:
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
-            return Reuse(buffer)
+            return buffer
     opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock)
     return Stage(opened.path, opened.read_version)
 
@@ -256,7 +247,7 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
         )
 
 
-def _come_back(log: DeltaLog, spec: WriteSpec) -> Reuse | Stage | None:
+def _come_back(log: DeltaLog, spec: WriteSpec) -> Buffer | Stage | None:
     """Return what this attempt still has to do where it comes back, or ``None`` where it begins."""
     try:
         mine = read_open_buffer(log.store, spec.buffer)
@@ -264,7 +255,7 @@ def _come_back(log: DeltaLog, spec: WriteSpec) -> Reuse | Stage | None:
         return None
     check_not_set_aside(log.store, mine)
     try:
-        return Reuse(read_buffer(log.store, mine.path))
+        return read_buffer(log.store, mine.path)
     except BufferIncompleteError:
         return Stage(mine.path, mine.read_version)
 

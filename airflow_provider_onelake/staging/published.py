@@ -43,6 +43,9 @@ REPLACING_TABLE = (
 UNDOING = ("RESTORE", *REPLACING_TABLE)
 """Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
+AFRESH = ("WRITE", *UNDOING)
+"""Operations whose new files hold no rows of the files that they remove."""
+
 _BRINGING_BACK = ("RESTORE", "CLONE")
 """Of these operations, the ones that may bring back rows that an older commit had."""
 
@@ -89,11 +92,21 @@ def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, sna
         if marker.get("table") == snapshot.table_id or _is_logged(log, found):
             return found
     commit = commit_that_set(log, identity, generation, snapshot)
-    if commit is None:
-        return None
-    return next(
-        (Publishing(commit.version, writer) for writer in commit.writers if writer.app_id == identity.app_id), None
+    return record_of(identity, [commit]) if commit is not None else None
+
+
+def record_of(identity: WriterIdentity, winners: Sequence[Commit]) -> Publishing | None:
+    """Return the newest record of a writer among some commits, or ``None``.
+
+    :param winners: in the order of versions.
+    """
+    records = (
+        Publishing(winner.version, writer)
+        for winner in reversed(winners)
+        for writer in winner.writers
+        if writer.app_id == identity.app_id
     )
+    return next(records, None)
 
 
 def commit_that_set(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Commit | None:
@@ -195,9 +208,8 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         holding = (holding - {object_path(file) for file in taken}) | moved | back
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
-            by = ", ".join(writer.writer for writer in commit.writers) or commit.operation or "an unknown operation"
             some = "some of its rows were" if holding else "its rows were"
-            story.append(f"{some} {verb} by {by} in version {commit.version}")
+            story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
     if holding and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
     if original and not holding and fate is Fate.LIVE:
@@ -215,7 +227,7 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
 
 def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> set[str]:
     """Return the files into which a commit wrote rows of the files that it took."""
-    rewrites = not commit.writers and commit.operation not in ("WRITE", *UNDOING)
+    rewrites = not commit.writers and commit.operation not in AFRESH
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
         return set()
     if not all(partitioning.named_by(file) for file in taken):

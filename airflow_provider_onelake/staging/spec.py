@@ -36,10 +36,10 @@ class WriteSpec:
     task: str = ""
     mode: Mode = attrs.field(factory=Append)
     covers: str | None = None
-    rows_outside: RowsOutside = RowsOutside.SET_ASIDE
+    rows_outside: RowsOutside = attrs.field(default=RowsOutside.SET_ASIDE, converter=RowsOutside)
     allow_empty: bool = False
-    on_rerun: OnRerun = attrs.field()
-    publish: PublishMode = PublishMode.EACH
+    on_rerun: OnRerun = attrs.field(converter=OnRerun)
+    publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
     fingerprint: str = ""
 
     @on_rerun.default
@@ -84,10 +84,6 @@ class WriteSpec:
         """
         known = {field.name: value[field.name] for field in attrs.fields(cls)}
         who = dict(known["identity"])
-        known["identity"] = WriterIdentity(
-            load=Load(**{k: v for k, v in who.items() if k != "writer"}), key=who["writer"]
-        )
+        known["identity"] = WriterIdentity(key=who.pop("writer"), load=Load(**who))
         known["mode"] = mode_of(value["mode"], value)
-        for name, kind in (("on_rerun", OnRerun), ("rows_outside", RowsOutside), ("publish", PublishMode)):
-            known[name] = kind(known[name])
         return cls(**known)

@@ -13,8 +13,9 @@ from airflow_provider_onelake.engines.base import OptimizeJob
 from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite, reopen_shadow, shadow_path
+from airflow_provider_onelake.maintenance.shadow import Shadow, open_shadow, read_rewrite, reopen_shadow
 from airflow_provider_onelake.staging.buffers import write_marker
+from airflow_provider_onelake.staging.layout import compaction_path
 from airflow_provider_onelake.work.results import describe_compaction, size
 
 if TYPE_CHECKING:
@@ -98,7 +99,9 @@ class Compaction:
                 logger.info("%s: %s of an earlier try is taken over", self.table, shadow.path)
                 continue
             self.spark.kill_job(self.table, attempt, OptimizeJob.doing)
-            write_marker(log.store, shadow_path(self._name, attempt), {"reason": "another try compacts what pays now"})
+            write_marker(
+                log.store, compaction_path(self._name, attempt), {"reason": "another try compacts what pays now"}
+            )
         return found
 
     def _rewrite(self, snapshot: Snapshot, plan: Plan, begun: Shadow | None) -> Publication | None:

@@ -141,11 +141,9 @@ def describe_compaction(plan: compaction.Plan, publication: compact.Publication 
         **totals,
         "partitions": rows[:_MOST],
         "partitions_compacted": len(rows),
-        "dropped": [{"partition": drop.partition, "reason": drop.reason} for drop in dropped[:_MOST]],
+        "dropped": [attrs.asdict(drop) for drop in dropped[:_MOST]],
         "partitions_dropped": len(dropped),
-        "left_out": [
-            {"partition": left.partition, "files": left.files, "reason": left.reason} for left in plan.left_out[:_MOST]
-        ],
+        "left_out": [attrs.asdict(left) for left in plan.left_out[:_MOST]],
         "partitions_left_out": len({left.partition for left in plan.left_out}),
         "lost_races": publication.tally.lost_races if publication is not None else 0,
     }

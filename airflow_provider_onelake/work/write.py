@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.create import create_table, with_generated
-from airflow_provider_onelake.commit.evolve import add_columns
+from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
-from airflow_provider_onelake.staging.buffers import set_aside
+from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.layout import WriterDirectory
-from airflow_provider_onelake.staging.prepare import Reuse, Skip, check_not_set_aside, complete, prepare
+from airflow_provider_onelake.staging.prepare import Skip, check_not_set_aside, complete, prepare
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.results import Written, partitions_of
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
-    from airflow_provider_onelake.staging.buffers import Buffer
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
@@ -97,8 +95,9 @@ class _Writing:
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
             return Written(skipped=decision)
-        if isinstance(decision, Reuse):
-            buffer = decision.buffer
+        reused = isinstance(decision, Buffer)
+        if isinstance(decision, Buffer):
+            buffer = decision
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, self._key, buffer.path)
             if buffer.spec.attempt == spec.attempt:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
@@ -110,7 +109,6 @@ class _Writing:
             self._warn_of_log_stores(staged)
             buffer = complete(self._log, decision.path, staged.reads_target)
             logger.info("%s: writer %s staged %s rows in %s", table, self._key, buffer.rows, buffer.path)
-        reused = isinstance(decision, Reuse)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
         done = Written(buffer=buffer, partitions=partitions_of(buffer, self._log.snapshot()), reused=reused)

@@ -18,7 +18,7 @@ import attrs
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Barrier
 
-    from airflow_provider_onelake.commit.backoff import Backoff
+    from airflow_provider_onelake.commit.transaction import Backoff
 
 _START_SECONDS = 120
 _COUNTS = ("attempts", "lost_races", "cpu")

@@ -120,7 +120,7 @@ def stage(remote: str, source: Path, table: Path, year: int | None) -> tuple[Buf
     :param year: of shipment; ``None`` for all.
     :returns: the complete buffer, and seconds of every phase.
     """
-    from airflow_provider_onelake.commit.create import create_table
+    from airflow_provider_onelake.commit.definition import create_table
     from airflow_provider_onelake.engines.connect import ConnectEngine
     from airflow_provider_onelake.staging.identity import Load as Group
     from airflow_provider_onelake.staging.prepare import Stage, complete, prepare

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import engine_for

@@ -105,14 +105,14 @@ BUGS = [
     Bug(
         "a version 1 of another attempt's txn counts as the buffer's",
         "staging.buffers",
-        'if txn["appId"] == buffer.spec.attempt and int(txn["version"]) == 1]',
-        'if int(txn["version"]) == 1]',
+        "if commit.txns.get(buffer.spec.attempt) != 1:",
+        "if 1 not in commit.txns.values():",
         ("staging/test_buffers.py::test_version_1_carries_the_attempts_txn",),
     ),
     Bug(
         "a file with a deletion vector is published",
         "staging.buffers",
-        'if any(add.get("deletionVector") for add in adds):',
+        'if any(add.get("deletionVector") for add in commit.adds):',
         "if False:",
         ("staging/test_buffers.py::test_every_file_is_a_change_of_data_without_a_deletion_vector",),
     ),

@@ -16,21 +16,21 @@ from urllib.parse import quote, unquote
 import attrs
 
 from airflow_provider_onelake.choices import PublishMode
-from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication
-from airflow_provider_onelake.commit.reconcile import reconcile
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError, TerminalError, TransientError
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_beside_others
-from airflow_provider_onelake.staging.prepare import Reuse, Skip, complete, prepare
+from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.simulation.airflow import Airflow, TaskInstance
 from tests.simulation.compactor import Compacted, compact
@@ -309,9 +309,9 @@ class Deployment:
             decision = prepare(log, spec)
             if isinstance(decision, Skip):
                 return decision
-            if isinstance(decision, Reuse):
+            if isinstance(decision, Buffer):
                 self.world.counters["buffers reused"] += 1
-                buffer = decision.buffer
+                buffer = decision
             else:
                 self._spark(plan, writer, spec, source)
                 buffer = complete(log, decision.path, reads_target=writer.reads)

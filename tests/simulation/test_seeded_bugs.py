@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_onelake.commit import checks, conflicts, entry, policy, publish, reconcile, transaction
-from airflow_provider_onelake.commit.replaced import Replaced
+from airflow_provider_onelake.commit.publish import _Replaced
 from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import compatibility, partitions, replay
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -39,7 +39,7 @@ BUGS = [
     # The check of paths would refuse a second put of the same buffer.
     pytest.param([NO_TXN_CHECK, NO_PATH_CHECK], "sets the txn|was in the table before|times", id="txn-check-dropped"),
     pytest.param(
-        [Change(Replaced, "_live_files", {"files.follow(view.winners)": "pass"})],
+        [Change(_Replaced, "_live_files", {"files.follow(view.winners)": "pass"})],
         "removes",
         id="winners-remove-ignored",
     ),
@@ -91,7 +91,7 @@ BUGS = [
         id="path-both-added-and-removed-is-refused",
     ),
     pytest.param(
-        [Change(Replaced, "files", {'if not file["path"].startswith(colleagues)': ""})],
+        [Change(_Replaced, "files", {'if not file["path"].startswith(colleagues)': ""})],
         "of a colleague",
         id="colleagues-rows-replaced",
     ),
@@ -148,7 +148,7 @@ BUGS = [
                 _Transaction,
                 "_attempt",
                 {
-                    "self._snapshot = self._newest()": "self._snapshot = self._log._known.snapshot if self._log._known else self._newest()",
+                    "self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()": "self._log._known.snapshot if self._log._known else self._log.snapshot_or_none()",
                     "version_path(snapshot.version + 1)": "version_path(self._log.store.version() + 1)",
                 },
             ),
@@ -257,7 +257,7 @@ BUGS = [
     pytest.param(
         [
             Change(
-                Replaced,
+                _Replaced,
                 "files",
                 {
                     "startswith(colleagues)]": "startswith(colleagues) and not any(file in w.adds for w in view.winners)]"

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot

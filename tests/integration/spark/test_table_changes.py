@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine

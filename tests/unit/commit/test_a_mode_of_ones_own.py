@@ -16,9 +16,9 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
-from airflow_provider_onelake.staging.buffers import read_buffer
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer
 from airflow_provider_onelake.staging.modes import MODES, Mode, OverwritePartitions, mode_of
-from airflow_provider_onelake.staging.prepare import Reuse, Skip, prepare
+from airflow_provider_onelake.staging.prepare import Skip, prepare
 from airflow_provider_onelake.storage.stores import Store
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
@@ -77,7 +77,7 @@ def table_ids(log: DeltaLog) -> list[int]:
 def test_it_is_staged_read_back_and_published(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(mode=SINCE), {"2019-02": [20]})
     assert read_buffer(log.store, buffer.path).spec.mode == SINCE
-    assert isinstance(prepare(log, writer_spec(mode=SINCE, attempt="again")), Reuse)
+    assert isinstance(prepare(log, writer_spec(mode=SINCE, attempt="again")), Buffer)
     assert committer(log).publish([buffer]).status is Status.PUBLISHED
     assert table_ids(log) == [1, 20]
     (commit,) = log.commits_since(1)

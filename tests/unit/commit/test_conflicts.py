@@ -162,17 +162,17 @@ def test_a_winner_of_ours_counts_when_its_last_buffer_finished(log: DeltaLog) ->
     ours = winner({"add": file("2019-01")}, staged={"format": FORMAT, "writers": writers}, timestamp=1_600_000_000_000)
     (conflict,) = found(log, batch(log, **OVERWRITE), ours)
     assert conflict.finished == (FINISHED.replace(hour=1), "y")
-    assert conflict.name == "w, w"
+    assert conflict.winner.author == "w, w"
 
 
 def test_a_foreign_winner_counts_at_its_commit(log: DeltaLog) -> None:
     (conflict,) = found(log, batch(log, **OVERWRITE), winner({"add": file("2019-01")}, timestamp=1_546_300_800_000))
     assert conflict.finished == (FINISHED, "")
-    assert conflict.name == "WRITE"
+    assert conflict.winner.author == "WRITE"
     assert conflict.describe(newest(log).partitioning) == "version 7 (WRITE) changed month=2019-01"
 
 
 def test_a_winner_that_says_nothing_finished_nobody_knows_when(log: DeltaLog) -> None:
     (conflict,) = found(log, batch(log, **OVERWRITE), Commit(7, [{"add": file("2019-01")}]))
     assert conflict.finished is None
-    assert conflict.name == "an unknown writer"
+    assert conflict.winner.author == "an unknown writer"

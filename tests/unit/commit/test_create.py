@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.backoff import Backoff
-from airflow_provider_onelake.commit.create import _NewTable, create_table
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.definition import _NewTable, create_table, with_generated
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.schema import columns
@@ -81,13 +80,14 @@ def test_who_loses_the_last_race_for_the_table_finds_it(log: DeltaLog) -> None:
     """The budget is used up with the put that met another's table."""
     held = LoserHeld(log.store, lambda: create_table(through(log.store, log), SCHEMA, ["month"]))
     late = Transactions(through(held, log), backoff=Backoff(budget=0.0))
-    assert late.commit(_NewTable(late, SCHEMA, ["month"], {})).version == 0
+    assert late.commit(_NewTable(late.log, late.random, SCHEMA, ["month"], {})).version == 0
 
 
 def test_a_partition_column_may_be_generated_by_an_expression(log: DeltaLog) -> None:
-    snapshot = create_table(
-        log, schema(("at", "timestamp"), ("month", "string")), {"month": "date_format(at, 'yyyy-MM')"}
+    described = with_generated(
+        schema(("at", "timestamp"), ("month", "string")), {"month": "date_format(at, 'yyyy-MM')"}
     )
+    snapshot = create_table(log, described, ["month"])
     assert columns(snapshot.metadata)["month"].generation == "date_format(at, 'yyyy-MM')"
     assert list(snapshot.partitioning.types) == ["month"]
     assert "generatedColumns" in snapshot.protocol["writerFeatures"]
@@ -134,7 +134,7 @@ def test_the_protocol_names_what_the_table_uses(log: DeltaLog, made: dict[str, A
     ("described", "by", "reason"),
     [
         (SCHEMA, ["year"], "by 'year': there is no such column among id, month"),
-        (SCHEMA, {"year": "year(at)"}, "by 'year': there is no such column"),
+        (with_generated(SCHEMA, {"year": "year(at)"}), ["year"], "by 'year': there is no such column"),
         (SCHEMA, ["id", "month"], "a column that is no partition column"),
         (SCHEMA, ["month", "month"], "by one column twice"),
         (schema(("id", "long"), ("raw", "binary")), ["raw"], "by 'raw', which is binary"),

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit import evolve
-from airflow_provider_onelake.commit.backoff import Backoff
+from airflow_provider_onelake.commit import definition
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     SchemaMismatchError,
@@ -47,7 +46,7 @@ MAPPED = {"delta.columnMapping.mode": "name"}
 def add_columns(transactions: Transactions, rows_schema_json: str, **terms: Any) -> Snapshot:
     """Add columns as a writer does, which asks what Spark casts."""
     name = transactions.log.table
-    return evolve.add_columns(
+    return definition.add_columns(
         transactions,
         rows_schema_json,
         lambda rows, table, by: fit(rows, table, name, missing_as_null=True, partition_columns=by),

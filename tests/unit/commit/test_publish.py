@@ -17,8 +17,8 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnRerun, Policy
-from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
+from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     BufferDoesNotFitError,

@@ -15,8 +15,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.reconcile import _Reconciliation, check_committed, reconcile
-from airflow_provider_onelake.commit.report import Report
+from airflow_provider_onelake.commit.reconcile import Report, _Reconciliation, check_committed, reconcile
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     ConflictError,

@@ -19,7 +19,7 @@ from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
-from airflow_provider_onelake.staging.prepare import Reuse, Stage, complete, prepare
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.stores import LoserHeld, through
 from tests.support.tables import LOAD, append_files, foreign_append, foreign_commit, ids, make_table, stage, writer_spec
 
@@ -108,7 +108,7 @@ def test_colleagues_of_one_commit_do_not_disturb_each_other(log: DeltaLog) -> No
 def test_a_retry_does_not_reuse_a_buffer_that_is_out_of_date(log: DeltaLog) -> None:
     terms = {"fingerprint": "f"}
     buffer = stage_reading(log, **terms)
-    assert isinstance(prepare(log, writer_spec(attempt="second", **terms)), Reuse)
+    assert isinstance(prepare(log, writer_spec(attempt="second", **terms)), Buffer)
     elsewhere(log)
     task = prepare(log, writer_spec(attempt="third", **terms))
     assert isinstance(task, Stage)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.commit.backoff import Backoff
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit

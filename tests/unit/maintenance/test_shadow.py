@@ -17,7 +17,6 @@ from airflow_provider_onelake.maintenance.shadow import (
     Shadow,
     read_rewrite,
     reopen_shadow,
-    shadow_path,
 )
 from airflow_provider_onelake.staging.buffers import read_open_buffer, write_marker
 from tests.support.shadows import optimize_by_hand, planned, publish, rewritten, shadow_of
@@ -68,12 +67,6 @@ def test_a_shadow_says_whose_it_is_and_is_no_buffer(log: DeltaLog) -> None:
         read_open_buffer(log.store, shadow.path)
 
 
-def test_every_task_has_a_directory_of_its_own_and_every_attempt_one_in_it() -> None:
-    assert shadow_path("a", "1").startswith("staged/compaction-")
-    assert shadow_path("a", "1").rpartition("/")[0] == shadow_path("a", "2").rpartition("/")[0]
-    assert shadow_path("a", "1") != shadow_path("b", "1")
-
-
 def test_a_relative_vector_becomes_absolute_and_an_inline_one_stays(log: DeltaLog) -> None:
     snapshot = log.snapshot()
     first, *_ = log.live_files(lambda add: add["partitionValues"]["month"] == "2019-01", snapshot.version)
@@ -98,6 +91,9 @@ def test_nothing_done_is_nothing_to_publish(log: DeltaLog) -> None:
     assert read_rewrite(log.store, shadow_of(log)) is None
 
 
+NO_COLUMNS = '{"type":"struct","fields":[]}'
+
+
 def _each(actions: list[dict[str, Any]], kind: str, **changes: Any) -> list[dict[str, Any]]:
     return [{kind: {**action[kind], **changes}} if kind in action else action for action in actions]
 
@@ -105,9 +101,21 @@ def _each(actions: list[dict[str, Any]], kind: str, **changes: Any) -> list[dict
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        pytest.param(lambda a: [*a, {"metaData": {"id": "x"}}], "metaData", id="metadata"),
-        pytest.param(lambda a: [*a, {"protocol": {}}], "protocol", id="protocol"),
-        pytest.param(lambda a: [*a, {"cdc": {}}], "cdc", id="change data"),
+        pytest.param(
+            lambda a: [
+                *a,
+                {"metaData": {"id": "x", "schemaString": NO_COLUMNS, "partitionColumns": [], "configuration": {}}},
+            ],
+            "it has a metaData action",
+            id="metadata",
+        ),
+        pytest.param(
+            lambda a: [*a, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}],
+            "it has a protocol action",
+            id="protocol",
+        ),
+        pytest.param(lambda a: [*a, {"cdc": {"path": "c", "size": 1}}], "it has a cdc action", id="change data"),
+        pytest.param(lambda a: [*a, {"remove": {}}], "Version 1 of staged", id="damaged"),
         pytest.param(lambda a: _each(a, "add", dataChange=True), "change of data", id="added rows"),
         pytest.param(lambda a: _each(a, "remove", dataChange=True), "change of data", id="removed rows"),
         pytest.param(lambda a: _each(a, "remove", path="file:///else/where"), "none of its files", id="other file"),
@@ -116,7 +124,11 @@ def _each(actions: list[dict[str, Any]], kind: str, **changes: Any) -> list[dict
             "none of its files",
             id="other vector",
         ),
-        pytest.param(lambda a: _each(a, "add", deletionVector={"cardinality": 0}), "deletion vector", id="vector"),
+        pytest.param(
+            lambda a: _each(a, "add", deletionVector={"storageType": "i", "pathOrInlineDv": "x", "cardinality": 0}),
+            "a new file has a deletion vector",
+            id="vector",
+        ),
         pytest.param(lambda a: _each(a, "add", path="file:///else/where"), "outside", id="outside"),
         pytest.param(lambda a: [*a, a[-1]], "twice", id="twice"),
         pytest.param(lambda a: a[:-1], "has 0 now", id="rows lost"),

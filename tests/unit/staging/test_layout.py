@@ -7,7 +7,7 @@ from pathlib import Path
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.claims import claim
-from airflow_provider_onelake.staging.layout import WriterDirectory
+from airflow_provider_onelake.staging.layout import WriterDirectory, compaction_path
 from airflow_provider_onelake.staging.prepare import Skip, prepare
 from tests.support.tables import LOAD, make_table, stage, writer_spec
 
@@ -25,3 +25,9 @@ def _generation(log: DeltaLog) -> tuple[int, bool]:
     """The newest generation, and whether it counts as published beside the txn of the one before."""
     writer = WriterDirectory.read(log.store, LOAD.writer("w").directory)
     return writer.generation, writer.is_published(writer.generation - 1)
+
+
+def test_every_task_has_a_directory_of_its_own_for_compactions_and_every_attempt_one_in_it() -> None:
+    assert compaction_path("a", "1").startswith("staged/compaction-")
+    assert compaction_path("a", "1").rpartition("/")[0] == compaction_path("a", "2").rpartition("/")[0]
+    assert compaction_path("a", "1") != compaction_path("b", "1")

@@ -36,7 +36,7 @@ from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_as
 from airflow_provider_onelake.staging.claims import Deed, begin
 from airflow_provider_onelake.staging.layout import CLOSED, WriterDirectory
 from airflow_provider_onelake.staging.modes import ReplaceWhere
-from airflow_provider_onelake.staging.prepare import Reuse, Skip, Stage, check_not_set_aside, prepare
+from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, prepare
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.stores import Counted, PassingOn, through
@@ -460,7 +460,7 @@ def test_where_txns_do_not_expire_an_old_run_is_welcome(log: DeltaLog) -> None:
 
 def test_a_complete_buffer_of_the_same_work_is_reused_by_the_next_attempt(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(), {"2019-01": [1]})
-    assert prepare(log, writer_spec()) == Reuse(buffer)
+    assert prepare(log, writer_spec()) == buffer
 
 
 def test_an_incomplete_buffer_is_not_reused(log: DeltaLog) -> None:
@@ -526,7 +526,7 @@ def test_an_attempt_that_comes_back_finds_its_own_buffer_whatever_its_source_say
     again = attrs.evolve(spec, **now)
     assert prepare(log, again) == task
     buffer = finish(log, task, spec, {"2019-01": [1]})
-    assert prepare(log, again) == Reuse(buffer)
+    assert prepare(log, again) == buffer
     assert read_marker(log.store, buffer.path) is None
     Committer(log).publish([buffer])
     skipped = prepare(log, again)
@@ -558,7 +558,7 @@ def test_an_attempt_that_comes_back_to_a_buffer_set_aside_is_told(log: DeltaLog)
 def test_an_unknown_fingerprint_equals_nothing_but_the_attempt_itself(log: DeltaLog) -> None:
     buffer = stage(log, writer_spec(fingerprint="", attempt="a-1"), {"2019-01": [1]})
     assert isinstance(prepare(log, writer_spec(fingerprint="", attempt="a-2")), Stage)
-    assert prepare(log, writer_spec(fingerprint="", attempt="a-1")) == Reuse(buffer)
+    assert prepare(log, writer_spec(fingerprint="", attempt="a-1")) == buffer
 
 
 def test_a_closed_buffer_is_not_reused(log: DeltaLog) -> None:

@@ -12,7 +12,7 @@ from airflow.sdk import Asset, Connection
 from obstore.store import MemoryStore
 
 from airflow_provider_onelake.assets.uris import asset_uri
-from airflow_provider_onelake.commit.create import create_table
+from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import AddressError, UnsupportedStoreError
 from airflow_provider_onelake.log.delta_log import DeltaLog

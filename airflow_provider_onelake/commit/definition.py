@@ -1,7 +1,8 @@
-"""Adding columns to a table: a commit of its own, before the rows that bring them are staged.
+"""What a table's definition becomes: creating a table, and adding columns to one.
 
-Protocol: compatible definition.
+Version 0 is put create-only, so exactly one of many writers makes the table.
 
+Columns are added by a commit of its own, before the rows that bring them are staged (protocol: compatible definition).
 If two buffers added the same column, each would give it another physical name, and one of them would read as NULL. So
 the column is added to the table before any writer stages it, and every twin copies its physical name.
 """
@@ -17,14 +18,18 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from airflow_provider_onelake.commit.entry import MAX_COLUMN_ID, commit_info, map_columns, stamp
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
-from airflow_provider_onelake.exceptions import CommitContentionError, SchemaMismatchError, StoreUnavailableError
-from airflow_provider_onelake.log.actions import Action, Metadata, encode
+import attrs
+
+from airflow_provider_onelake.commit.entry import commit_info, stamp
+from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View, random_id
+from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, SchemaMismatchError
+from airflow_provider_onelake.log.actions import Action, Metadata, Protocol, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.schema import COLLATIONS, MAPPING_ID
-from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.features import check_supported, new_protocol
+from airflow_provider_onelake.log.schema import COLLATIONS, GENERATION, MAPPING_ID, PHYSICAL_NAME
+from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.log.types import fields_within, is_primitive, name_of, sql_name, struct_of, types_within
+from airflow_provider_onelake.storage.clock import milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +38,8 @@ Field = dict[str, Any]
 # Raises ValueError unless rows of one schema can be appended to a table of another; also takes its partition columns.
 Fit = Callable[[dict[str, Any], dict[str, Any], Sequence[str]], object]
 
+_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+
 # The feature that a table's protocol must name before the table may have a column of the type.
 _NEEDED = {"timestamp_ntz": "timestampNtz"}
 # Parquet refuses these characters in names. With column mapping, columns have other names in files.
@@ -40,6 +47,126 @@ _NOT_IN_NAMES = " ,;{}()\n\t="
 _OF_CHANGE_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 
 _ICEBERG = re.compile(r"delta\.enableIcebergCompatV\d+", re.IGNORECASE)
+
+
+def create_table(
+    log: DeltaLog,
+    schema_json: str,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    random: Random | None = None,
+) -> Snapshot:
+    """Create a table unless there is one, and return its newest snapshot.
+
+    :param schema_json: the columns, as Spark writes a schema in JSON; see :func:`with_generated` for generated ones.
+    :param partition_by: names of the partition columns.
+    :param properties: of the table, such as ``delta.deletedFileRetentionDuration``.
+    :param random: for ids.
+    :returns: the newest snapshot, also where another writer made the table.
+    :raises InvalidWriteError: a partition column does not exist or is nested, or there is no other column.
+    :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
+    :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
+    :raises CommitContentionError: others keep creating and dropping the table; calling again carries on.
+    """
+    transactions = Transactions(log, random or Random())  # noqa: S311 - ids, not secrets
+    new = _NewTable(log, transactions.random, schema_json, partition_by, properties or {})
+    return transactions.commit(new)
+
+
+@attrs.define(eq=False)
+class _NewTable(Proposal[Snapshot]):
+    """One call of :func:`create_table`: put version 0, or take the table of another writer that was first."""
+
+    name = "a new table"
+    creates_table = True
+
+    _log: DeltaLog
+    _random: Random
+    _schema_json: str
+    _partition_by: Sequence[str]
+    _properties: Mapping[str, str]
+
+    def decide(self, view: View) -> Put | Snapshot:
+        """Put version 0 where there is no table."""
+        if view.snapshot is not NO_TABLE:
+            return view.snapshot
+        now = self._log.clock.now()
+        protocol, metadata = self._definition(now)
+        parameters = {
+            "isManaged": "false",
+            "description": "",
+            "partitionBy": json.dumps(metadata["partitionColumns"]),
+            "properties": json.dumps(metadata["configuration"]),
+        }
+        info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True)
+        stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
+        return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+
+    def _definition(self, now: datetime) -> tuple[Protocol, Metadata]:
+        """Return the new table's ``protocol`` and ``metaData``, or refuse it."""
+        fields = json.loads(self._schema_json)["fields"]
+        _check_partitioning(fields, self._partition_by, self._log.table)
+        configuration = dict(self._properties)
+        if configuration.get("delta.columnMapping.mode", "").lower() == "name":
+            configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, 0, self._random))
+        metadata: Metadata = {
+            "id": random_id(self._random),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": encode(struct_of(fields)),
+            "partitionColumns": list(self._partition_by),
+            "configuration": configuration,
+            "createdTime": milliseconds(now),
+        }
+        protocol = new_protocol(fields, metadata, self._log.table)
+        check_supported(protocol, metadata, self._log.table)
+        return protocol, metadata
+
+    def committed(self, version: int, tally: Tally) -> None:
+        """Look once more: the table is what stands in the log by then."""
+
+    def give_up(self, tally: Tally) -> Snapshot:
+        """Return the table that another writer has created, or leave the creation to a retry.
+
+        :raises CommitContentionError: another's version 0 was there for the last put, and is gone again.
+        """
+        created = self._log.snapshot_or_none()
+        if created is not None:
+            return created
+        raise CommitContentionError(
+            f"{self._log.table} was not created: {tally.lost_races} of {tally.attempts} puts of its version 0 met "
+            "another's, and now there is no table. Somebody keeps dropping it; a retry carries on."
+        )
+
+
+def with_generated(schema_json: str, generated: Mapping[str, str]) -> str:
+    """Write the expressions that generate columns into a schema, where Delta keeps them.
+
+    :param schema_json: as Spark writes a schema in JSON.
+    :param generated: SQL by column.
+    """
+    schema = json.loads(schema_json)
+    for field in schema["fields"]:
+        field["metadata"] = dict(field.get("metadata") or {})
+        if field["name"] in generated:
+            field["metadata"][GENERATION] = generated[field["name"]]
+    return json.dumps(schema)
+
+
+def _check_partitioning(fields: list[dict[str, Any]], partition_by: Sequence[str], table: str) -> None:
+    types = {field["name"]: field["type"] for field in fields}
+    for name in partition_by:
+        if name not in types:
+            raise InvalidWriteError(
+                f"{table} cannot be partitioned by {name!r}: there is no such column among {', '.join(types)}. Nothing "
+                "was created."
+            )
+        kind = types[name]
+        if not is_primitive(kind) or kind == "binary":
+            raise InvalidWriteError(f"{table} cannot be partitioned by {name!r}, which is {kind}. Nothing was created.")
+    if len(set(partition_by)) != len(partition_by):
+        raise InvalidWriteError(f"{table} cannot be partitioned by one column twice: {', '.join(partition_by)}.")
+    if set(types) == set(partition_by):
+        raise InvalidWriteError(f"{table} needs a column that is no partition column. Nothing was created.")
 
 
 def add_columns(
@@ -65,20 +192,18 @@ def add_columns(
     return transactions.commit(_NewColumns(transactions.log, rows, fit, generated, transactions.random))
 
 
+@attrs.define(eq=False)
 class _NewColumns(Proposal[Snapshot]):
     """One call of :func:`add_columns`. Only the columns of the newest snapshot decide what is left to add."""
 
     name = "new columns"
 
-    def __init__(
-        self, log: DeltaLog, rows: dict[str, Any], fit: Fit, generated: Collection[str], random: Random
-    ) -> None:
-        self._log = log
-        self._rows = rows
-        self._fit = fit
-        self._generated = generated
-        self._random = random
-        self._names = ""
+    _log: DeltaLog
+    _rows: dict[str, Any]
+    _fit: Fit
+    _generated: Collection[str]
+    _random: Random
+    _names: str = ""
 
     def decide(self, view: View) -> Put | Snapshot:
         """Add the columns that the table lacks."""
@@ -99,14 +224,12 @@ class _NewColumns(Proposal[Snapshot]):
         """
         logger.info("%s: version %d adds the columns %s", self._log.table, version, self._names)
 
-    def give_up(self, tally: Tally, trouble: StoreUnavailableError | None) -> Snapshot:
+    def give_up(self, tally: Tally) -> Snapshot:
         """Leave it to a retry.
 
-        :param trouble: why the store failed in the last attempt; ``None`` where that attempt lost a race.
-        :raises CommitContentionError: the last put met another's commit.
-        :raises StoreUnavailableError: the store did not answer the last put.
+        :raises CommitContentionError: always.
         """
-        raise trouble or CommitContentionError(
+        raise CommitContentionError(
             f"{self._log.table}: the columns {self._names} were not added, as {tally.lost_races} of {tally.attempts} "
             "puts met another's commit and the budget is used up. Nothing was changed; a retry carries on."
         )
@@ -195,19 +318,32 @@ def _plain(field: Field) -> Field:
 
 def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, now: datetime) -> list[Action]:
     fields = [_plain(field) for field in new]
-    columns = [{"column": copy.deepcopy(field)} for field in fields]
+    added = encode([{"column": field} for field in fields])
     schema = _schema(snapshot)
     configuration = dict(snapshot.configuration)
     if snapshot.column_mapping != "none":
         ids = [int((field.get("metadata") or {}).get(MAPPING_ID, 0)) for field in fields_within(schema)]
-        highest = max(int(configuration.get(MAX_COLUMN_ID, 0)), *ids, 0)
-        configuration[MAX_COLUMN_ID] = str(map_columns(fields, highest, random))
+        highest = max(int(configuration.get(_MAX_COLUMN_ID, 0)), *ids, 0)
+        configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, highest, random))
     schema["fields"] += fields
     metadata: Metadata = {
         **snapshot.metadata,
         "schemaString": encode(schema),
         "configuration": configuration,
     }
-    added = encode(columns)
     info = commit_info("ADD COLUMNS", {"columns": added}, snapshot, txn_id, now, blind=True)
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
+
+
+def _map_columns(fields: list[dict[str, Any]], newest: int, random: Random) -> int:
+    """Give columns, and the fields inside them, an id and a physical name each.
+
+    :param fields: as the JSON of a schema has them; changed in place.
+    :param newest: the highest id that the table has given out.
+    :param random: for the names.
+    :returns: the highest id now.
+    """
+    for newest, field in enumerate(fields_within(struct_of(fields)), start=newest + 1):  # noqa: B020
+        name = f"col-{random_id(random)}"
+        field["metadata"] = {**(field.get("metadata") or {}), MAPPING_ID: newest, PHYSICAL_NAME: name}
+    return newest
