@@ -54,7 +54,7 @@ class ConnectEngine(SparkEngine):
 
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
     :param timeout: seconds after which a job is stopped. Default: never.
-    :param settings: Spark settings of every job's session. The settings of a job override them. Default: none.
+    :param settings: Spark settings of every job's session, unless a job needs another value. Default: none.
     :param seen: called with every job's session before Spark starts to work. Default: no call.
     :raises InvalidWriteError: ``remote`` is not an address of Spark Connect, or ``timeout`` is not above 0.
     """
@@ -122,7 +122,9 @@ class ConnectEngine(SparkEngine):
             self._check_stopped(what)
             log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
             self._tell_of(running)
-            fields = {**job.as_dict(), "session": {**self._settings, **job.session}}
+            for name, value in self._settings.items():
+                running.session.conf.set(name, value)
+            fields = job.as_dict()
             if fields.get("rows") is not None:
                 fields["rows"] = running.asked.during(fields["rows"])
                 fields["asked"] = partial(running.asked.texts, running.session.client)
