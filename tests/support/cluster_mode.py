@@ -146,7 +146,7 @@ class Pods:
 
 def spool(store: ObjectStore, job: SparkJob, kind: str = "staging") -> JobSpool:
     """A job's."""
-    return JobSpool.of(store, job, kind)
+    return JobSpool.at(store, job.table_uri, job.attempt, kind)
 
 
 def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind: str = "staging") -> JobSpool:

@@ -25,8 +25,7 @@ from airflow_provider_onelake.engines.base import (
     check_timeout,
 )
 from airflow_provider_onelake.engines.errors import ReportedError, translate
-from airflow_provider_onelake.engines.submit.clusters import access_in_cluster, cluster_of
-from airflow_provider_onelake.engines.submit.driver import Driver
+from airflow_provider_onelake.engines.submit.clusters import Driver, access_in_cluster, cluster_of
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, JobResult, dump_job, job_package, load_result
 from airflow_provider_onelake.engines.submit.process import SubmitProcess, locked
 from airflow_provider_onelake.engines.submit.settings import SubmitTarget, check_job, secrets
@@ -83,7 +82,7 @@ class SubmitEngine(SparkEngine):
         for value in secrets(self._access.environment):
             mask_secret(value)
         hook = self._hook()
-        self._where = hook.master
+        self._where = str(hook.resolved["master"])
         self._cluster = cluster_of(hook, target)
         if self._cluster is not None:
             self._access = access_in_cluster(self._access, target.conf)
@@ -193,7 +192,7 @@ class SubmitEngine(SparkEngine):
         """Run a job whose driver runs on the cluster. If this attempt has submitted it before, only wait for it."""
         assert self._cluster is not None
         check_job(job)
-        spool, said = JobSpool.of(self._open_store(), job, kind), None
+        spool, said = JobSpool.at(self._open_store(), job.table_uri, job.attempt, kind), None
         self._cluster.check()
         if kind == ANALYSING and isinstance(job, StageJob):
             found = self._found_by_another_try(kind, job)

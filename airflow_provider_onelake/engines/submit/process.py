@@ -51,7 +51,7 @@ class SubmitProcess:
         """
         from airflow.providers.common.compat.sdk import AirflowException
 
-        env = child_environment(self.hook.binary, environment)
+        env = child_environment(self.hook.resolved["spark_binary"], environment)
         popen: dict[str, Any] = {"env": env, "start_new_session": True, "stdin": subprocess.DEVNULL}
         try:
             self.driver = self.hook.submit(application, **popen)

@@ -122,13 +122,6 @@ class SubmitTarget:
             found[ENVIRONMENT] = ",".join(sorted(access.environment))
         return found
 
-    def all_packages(self, access: SparkAccess) -> list[str]:
-        """Return the Maven coordinates that a job asks for.
-
-        :param access: to the table's store.
-        """
-        return list(self.packages) if self.packages is not None else [delta_package(), *access.packages]
-
     def hook(self, access: SparkAccess, conf: Mapping[str, str] | None = None, **further: Any) -> SubmitHook:
         """Return the Spark provider's hook for one job.
 
@@ -139,12 +132,13 @@ class SubmitTarget:
         """
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+        packages = (delta_package(), *access.packages) if self.packages is None else self.packages
         try:
             hook = SparkSubmitHook(
                 conn_id=self.conn_id,
                 conf={**self.settings(access), **(conf or {})},
                 jars=",".join(self.jars) or None,
-                packages=",".join(self.all_packages(access)) or None,
+                packages=",".join(packages) or None,
                 **further,
             )
         except (NameError, RuntimeError) as error:

@@ -28,7 +28,6 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoun
 from airflow_provider_onelake.staging.layout import JOBS
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.base import SparkJob
     from airflow_provider_onelake.storage.stores import Store
 
 JOB, RESULT, SUBMISSION = "job.json", "result.json", "submission.json"
@@ -50,11 +49,6 @@ class JobSpool:
     store: Store
     path: str
     uri: str
-
-    @classmethod
-    def of(cls, store: Store, job: SparkJob, kind: str) -> JobSpool:
-        """Return the spool of a job."""
-        return cls.at(store, job.table_uri, job.attempt, kind)
 
     @classmethod
     def at(cls, store: Store, table_uri: str, attempt: str, kind: str) -> JobSpool:
