@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from . import processes, report, stack, upkeep
 from .api import ApiError, wait_for
-from .expected import month_files
+from .expected import month_after, month_files
 from .jars import SetUpError
 from .processes import StackError
 from .settings import REPOSITORY, from_environment
@@ -33,8 +33,6 @@ GROUP = "load"
 TABLE = "Tables/trips"
 LAST_MONTH = "2024-12"
 SAMPLE = REPOSITORY / "include" / "data" / "nyc_taxi"
-MODES = ("append", "overwrite_partitions")
-PARTITIONS = ("month", "vendor_id")
 # Compaction sorts files along it, so that a reader of some days skips the rest.
 SORTED_BY = "date_col"
 # Months whose writers run at the same time; with two vendors each, more than the cores of a laptop.
@@ -132,10 +130,6 @@ def _plan(input_: Path | None, lakehouse: Path | None, mode: str, partition_by: 
         raise InputError(f"{directory} holds no file named yellow_tripdata_YYYY-MM.json.gz.")
     if list(files)[-1] > LAST_MONTH:
         raise InputError(f"{directory} has months after {LAST_MONTH}, where the DAG {DAG} ends (its end_date).")
-    if mode not in MODES:
-        raise InputError(f"TABLE_MODE={mode} is unknown; it is one of {', '.join(MODES)}.")
-    if partition_by not in PARTITIONS:
-        raise InputError(f"PARTITION_BY={partition_by} is unknown; it is one of {', '.join(PARTITIONS)}.")
     target = (lakehouse or REPOSITORY / "lakehouse").expanduser().absolute()
     return Plan(files, target, mode, partition_by)
 
@@ -147,7 +141,7 @@ def stretches(months: Iterable[str]) -> list[list[str]]:
     """
     found: list[list[str]] = []
     for month in months:
-        if found and _month(found[-1][-1], 1) == month:
+        if found and month_after(found[-1][-1]) == month:
             found[-1].append(month)
         else:
             found.append([month])
@@ -170,19 +164,16 @@ def backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
     for months in stretches(plan.files):
         _end_earlier(api)
         first, last = (datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in (months[0], months[-1]))
-        started = api.create_backfill(DAG, first, last, max_active_runs=_RUNS_AT_ONCE, reprocess="completed", conf=conf)
+        started = api.create_backfill(
+            DAG, first, last, max_active_runs=_RUNS_AT_ONCE, reprocess_behavior="completed", dag_run_conf=conf
+        )
         states |= _wait(api, started, months)
     return states
 
 
-def _month(month: str, later: int) -> str:
-    number = int(month[:4]) * 12 + int(month[5:]) - 1 + later
-    return f"{number // 12}-{number % 12 + 1:02d}"
-
-
 def _say_gaps(plan: Plan) -> None:
     there = stretches(plan.files)
-    gaps = [(_month(before[-1], 1), _month(after[0], -1)) for before, after in pairwise(there)]
+    gaps = [(month_after(before[-1]), month_after(after[0], -1)) for before, after in pairwise(there)]
     if gaps:
         said = ", ".join(first if first == last else f"{first} to {last}" for first, last in gaps)
         console.print(f"There are no files for {said}: these months are left out.")
