@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobError, SparkJobTimeoutError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -110,7 +110,7 @@ class StageJob(SparkJob):
         view = str(self.source.get("view") or "source")
         if any(name.lower() == view.lower() for name in self.steps):
             raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
-        _check_file_size(self.target_file_size)
+        check_above_0("target_file_size", self.target_file_size, "a size in bytes")
 
 
 @attrs.frozen(kw_only=True)
@@ -132,7 +132,7 @@ class OptimizeJob(SparkJob):
     zorder_by: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        _check_file_size(self.target_file_size)
+        check_above_0("target_file_size", self.target_file_size, "a size in bytes")
 
 
 @attrs.frozen(kw_only=True)
@@ -339,21 +339,28 @@ class SparkEngine(Engine):
         return SparkResult(engine=self.name, **self.run(job.doing, job))
 
 
-def check_timeout(timeout: float | None) -> None:
-    """Refuse a time-out that is not above 0.
+def check_above_0(name: str, value: float | None, what: str) -> None:
+    """Refuse a number that is not above 0.
 
-    :param timeout: seconds; ``None`` for none.
-    :raises InvalidWriteError: the time-out is not above 0.
+    :param value: the number; ``None`` for none.
+    :param what: what the number is, for the message.
+    :raises InvalidWriteError: the number is not above 0.
     """
-    if timeout is not None and timeout <= 0:
-        raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+    if value is not None and value <= 0:
+        raise InvalidWriteError(f"{name}={value!r}: {what}, above 0.")
 
 
-def _check_file_size(target_file_size: int | None) -> None:
-    """Refuse a file size that is not above 0.
+def error_of_end(why: str, what: str, became: str, timeout: float | None) -> OneLakeError:
+    """Return the error of a job that was ended.
 
-    :param target_file_size: bytes; ``None`` for no wish.
-    :raises InvalidWriteError: the size is not above 0.
+    :param why: ``stopped``, by :meth:`Engine.stop`, or ``expired``, by the time-out.
+    :param what: what the job was doing.
+    :param became: what became of its work in Spark.
+    :param timeout: seconds; ``None`` for a job without a time-out.
     """
-    if target_file_size is not None and target_file_size <= 0:
-        raise InvalidWriteError(f"target_file_size={target_file_size!r}: a size in bytes, above 0.")
+    if why == "stopped":
+        return SparkJobError(f"Stopped {what}, as asked. Its Spark work {became}; the table is unchanged.")
+    return SparkJobTimeoutError(
+        f"Stopped {what}: it took longer than {timeout:g} s. Its Spark work {became}; the table is unchanged. "
+        "Raise the time-out, or give the writer fewer rows."
+    )

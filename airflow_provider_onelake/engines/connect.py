@@ -21,14 +21,14 @@ from airflow_provider_onelake.engines.base import (
     SparkJob,
     StageJob,
     Surroundings,
-    check_timeout,
+    check_above_0,
+    error_of_end,
 )
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
     SparkJobError,
-    SparkJobTimeoutError,
     SparkUnavailableError,
 )
 from airflow_provider_onelake.spark_jobs.application import driver_ui, lasting_ui
@@ -72,7 +72,7 @@ class ConnectEngine(SparkEngine):
         url = urlparse(remote)
         if url.scheme != "sc" or not url.hostname:
             raise InvalidWriteError(f"{url.netloc or remote!r} is no address of Spark Connect: 'sc://host:port'.")
-        check_timeout(timeout)
+        check_above_0("timeout", timeout, "seconds")
         self._remote = _encoded(remote)
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
         self._timeout = timeout
@@ -165,13 +165,8 @@ class ConnectEngine(SparkEngine):
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
 
     def _explain(self, error: Exception, running: _Running, what: str) -> OneLakeError:
-        if running.ended == "stopped":
-            return SparkJobError(f"Stopped {what}, as asked. Its Spark work was interrupted; the table is unchanged.")
-        if running.ended == "expired":
-            return SparkJobTimeoutError(
-                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work was interrupted; the table "
-                "is unchanged. Raise the time-out, or give the writer fewer rows."
-            )
+        if running.ended is not None:
+            return error_of_end(running.ended, what, "was interrupted", self._timeout)
         return translate(error, what, self._address)
 
 

@@ -12,8 +12,9 @@ import attrs
 import httpx
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
-from . import processes, report, stack, upkeep
+from . import processes, report, stack
 from .api import ApiError, wait_for
 from .expected import month_after, month_files
 from .jars import SetUpError
@@ -30,6 +31,7 @@ ALL_AGREES, LOAD_FAILED, BAD_INPUT, SET_UP_FAILED = 0, 1, 2, 3
 
 DAG = "nyc_taxi_two_vendors"
 GROUP = "load"
+UPKEEP = "onelake_upkeep"
 TABLE = "Tables/trips"
 LAST_MONTH = "2024-12"
 SAMPLE = REPOSITORY / "include" / "data" / "nyc_taxi"
@@ -105,7 +107,7 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
                 raise StackError(f"the DAG cannot be imported: {'; '.join(broken)}")
             ended = backfill(api, plan)
             # Before the rows are counted: what is compacted must be what was loaded.
-            kept_up = _has_table(plan) and upkeep.run(api, console, TABLE, SORTED_BY)
+            kept_up = _has_table(plan) and _keep_up(api)
             seen_by_spark = report.count_by_spark(stack.connect_server(settings).remote, plan.table)
             verdict = _judge(api, plan, ended, seen_by_spark)
             return verdict if kept_up else max(verdict, LOAD_FAILED)
@@ -216,6 +218,35 @@ def _wait(api: AirflowApi, backfill_id: int, months: list[str]) -> dict[str, str
             return bool(states) and all(state in _ENDED for state in states.values())
 
         wait_for(ended, f"the backfill of {months[0]} to {months[-1]} to end", _TIMEOUT, every=1)
+    return shown
+
+
+def _keep_up(api: AirflowApi) -> bool:
+    """Compact the table along a column, say what a vacuum would take, and return whether that succeeded."""
+    api.unpause(UPKEEP)
+    with console.status("Compacting …"):
+        run_id = api.trigger(UPKEEP, conf={"tables": [TABLE], "zorder_by": SORTED_BY})
+        ended = api.wait_for_run(UPKEEP, run_id, timeout=900)
+    if ended["state"] != "success":
+        console.print(f"[red]The upkeep ended as {ended['state']}.[/]")
+        return False
+    console.print(_compaction(api.xcom(UPKEEP, run_id, "upkeep.optimize", map_index=0)))
+    vacuumed = api.xcom(UPKEEP, run_id, "upkeep.vacuum", map_index=0)
+    console.print(
+        f"A vacuum has {vacuumed['files']} files to delete: nothing goes that was part of the table since "
+        f"{str(vacuumed['before'])[:10]}."
+    )
+    return True
+
+
+def _compaction(told: dict[str, Any]) -> Table:
+    shown = Table("partition", "files before", "after", "bytes before", "after", "why", title="Compaction")
+    for row in told["partitions"]:
+        counts = (row["files_before"], row["files_after"], row["bytes_before"], row["bytes_after"])
+        shown.add_row(row["partition"], *map(str, counts), row["reason"])
+    for row in (*told["left_out"], *told["dropped"]):
+        shown.add_row(row["partition"], str(row.get("files", "")), "", "", "", f"left alone: {row['reason']}")
+    shown.caption = told["summary"]
     return shown
 
 

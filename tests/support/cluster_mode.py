@@ -154,7 +154,7 @@ def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind
     found = spool(store, job, kind)
     assert found.send(kind, job.as_dict(), owner=job.owner)
     if driver is not None:
-        found.remember(driver)
+        found.remember(driver=driver)
     return found
 
 

@@ -363,7 +363,7 @@ class Driver:
         told = None if known else self.spool.driver
         found = known or told or self.cluster.find(self.spool)
         if found is not None and told is None:
-            self.spool.remember(found)
+            self.spool.remember(driver=found)
             log.info("Spark at %s: driver %s", self.where, found)
         return found
 

@@ -22,7 +22,8 @@ from airflow_provider_onelake.engines.base import (
     SparkJob,
     StageJob,
     Surroundings,
-    check_timeout,
+    check_above_0,
+    error_of_end,
 )
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.submit.clusters import Driver, access_in_cluster, cluster_of
@@ -34,7 +35,6 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
     SparkJobError,
-    SparkJobTimeoutError,
     SparkUnavailableError,
     TransientError,
 )
@@ -73,7 +73,7 @@ class SubmitEngine(SparkEngine):
     def __init__(self, target: SubmitTarget, around: Surroundings) -> None:
         from airflow.sdk.log import mask_secret
 
-        check_timeout(around.timeout)
+        check_above_0("timeout", around.timeout, "seconds")
         self._target = target
         self._around = around
         self._timeout = around.timeout
@@ -333,14 +333,7 @@ class SubmitEngine(SparkEngine):
         # Another thread is killing the driver. Wait for it, or this process may exit first.
         self._end_done.wait(2 * _STOP_SECONDS)
         doubt = f"could not be ended for certain and may go on at {self._where}, where a retry finds it"
-        became = doubt if self._may_work_on else "was ended"
-        if self._ended == "stopped":
-            raise SparkJobError(f"Stopped {what}, as asked. Its Spark work {became}; the table is unchanged.")
-        if self._ended == "expired":
-            raise SparkJobTimeoutError(
-                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work {became}; the table is "
-                "unchanged. Raise the time-out, or give the writer fewer rows."
-            )
+        raise error_of_end(self._ended, what, doubt if self._may_work_on else "was ended", self._timeout)
 
     def _explain(self, result: JobResult | None, said: str | None, what: str) -> OneLakeError:
         if result is None or result.error is None:

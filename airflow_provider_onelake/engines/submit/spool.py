@@ -121,9 +121,9 @@ class JobSpool:
         known: str | None = self._submission.get("driver")
         return known or (result.driver if (result := self.result) else None)
 
-    def remember(self, driver: str) -> None:
-        """Write down the id of the job's driver."""
-        self._note(driver=driver)
+    def remember(self, **more: Any) -> None:
+        """Write down more about the submission, such as the id of the job's ``driver``."""
+        self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())
 
     def does_work_of(self, kind: str, fields: Mapping[str, Any]) -> bool:
         """Return whether the job file in the directory is for the same work as a job. One taken back never is."""
@@ -137,7 +137,7 @@ class JobSpool:
         :raises StoreUnavailableError: the store did not answer.
         """
         self.store.delete(f"{self.path}/{JOB}")
-        self._note(withdrawn=True)
+        self.remember(withdrawn=True)
         return self.driver is None
 
     @property
@@ -183,9 +183,6 @@ class JobSpool:
     def _submission(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self._get(SUBMISSION) or b"{}")
         return said
-
-    def _note(self, **more: Any) -> None:
-        self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())
 
     def _get(self, name: str) -> bytes | None:
         try:
