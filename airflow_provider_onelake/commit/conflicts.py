@@ -29,6 +29,8 @@ _LEFT_TO_OTHERS = ("superseded", "set_aside")
 # Operations that leave nothing of what was in the table before. Those that replace the table are seen here only where a
 # RESTORE has brought the old definition back since; else the buffers do not fit the table any more.
 _REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
+UNLOGGED = -1
+"""Stands for the version of a winner that the log has no more."""
 # Tells whether a winner replaced whatever was in a partition; ``None`` where the log does not say.
 _Range = Callable[[Partition], bool | None]
 
@@ -85,7 +87,12 @@ class Conflict:
 
     def describe(self, partitioning: Partitioning) -> str:
         """Describe the conflict in a sentence."""
-        return f"version {self.winner.version} ({self.name}) changed {self.place(partitioning)}"
+        return f"{version_name(self.winner.version)} ({self.name}) changed {self.place(partitioning)}"
+
+
+def version_name(version: int) -> str:
+    """Return what messages call the version of a winner."""
+    return "a version that the log has no more" if version == UNLOGGED else f"version {version}"
 
 
 def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> Iterator[Conflict]:

@@ -14,7 +14,7 @@ import attrs
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text, replaced_all
+from airflow_provider_onelake.commit.conflicts import Conflict, Effect, Origins, as_text, replaced_all, version_name
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
@@ -45,7 +45,7 @@ class Settlement:
     """How one conflict was settled.
 
     :param partition: as people write it.
-    :param winner_version: the version of the commit that landed first.
+    :param winner_version: the version of the commit that landed first; -1 where the log has it no more.
     :param winner: its writers, or its operation.
     :param outcome: ``replaced`` (the batch's rows are seen), ``kept`` (an append that finished later stays beside
         them), ``superseded`` (the winner replaced the partition later) or ``set_aside`` (the batch yields).
@@ -65,7 +65,7 @@ class Settlement:
 
     def __str__(self) -> str:
         """Say it in a sentence."""
-        return f"{self.partition}: version {self.winner_version} ({self.winner}) {_SENTENCES[self.outcome]}"
+        return f"{self.partition}: {version_name(self.winner_version)} ({self.winner}) {_SENTENCES[self.outcome]}"
 
 
 @attrs.define
@@ -211,6 +211,13 @@ def _by_completion(contest: Contest) -> Settled:
             )
         settled.settlements.append(contest.settlement(conflict, outcome))
     _tell_files_apart(contest, settled, first, later)
+    undone = next((c for c in contest.commits if c.version in later and c.operation in UNDOING), None)
+    if undone and (rows - settled.yielded or settled.still_removed(contest.removable, contest.partitioning)):
+        why = (
+            f", after they had finished, and version {undone.version} ({undone.operation}) came after that and would "
+            "have taken their work back"
+        )
+        raise contest.error(first, why, "")
     return settled
 
 

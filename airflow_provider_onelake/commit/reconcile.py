@@ -11,13 +11,11 @@ from datetime import datetime
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
-from airflow_provider_onelake.commit.checks import rewritten_file
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.report import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
-    LogGapError,
     ReconciliationMismatchError,
     RowsRestoredAwayError,
     TableNotFoundError,
@@ -31,7 +29,7 @@ from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_m
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import equal_terms
-from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
+from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published, is_scattered
 
 
 @attrs.frozen
@@ -263,25 +261,16 @@ class _Reconciliation:
             return
         for identity in colleagues:
             stored = snapshot.txns.get(identity.app_id)
-            if stored is not None and self._mixed(identity, stored, snapshot):
+            if stored is None:
+                continue
+            found = find_published(self._log, identity, stored, snapshot)
+            if found is None or is_scattered(self._log, identity, found, snapshot):
                 raise ConflictError(
                     f"Writer {identity.key!r} of load {self._load.id} was published before, and its files were "
                     "rewritten since, so they cannot be told from the rows that "
                     f"{', '.join(repr(s.identity.key) for s in ready)} replace. Nothing was published: clear all "
                     "writers of the load."
                 )
-
-    def _mixed(self, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> bool:
-        found = find_published(self._log, identity, generation, snapshot)
-        if found is None:
-            return True
-        directory = f"{identity.directory}/"
-        try:
-            since = self._log.commits_between(found.version, snapshot.version)
-        except LogGapError:
-            live = self._log.live_files(lambda add: add["path"].startswith(directory), snapshot.version)
-            return total_rows(live) != found.record.rows
-        return any(rewritten_file(commit, (directory,)) for commit in since)
 
     def _newest(self) -> Snapshot:
         return self._log.snapshot()

@@ -6,15 +6,17 @@ not depend on how many of them had a slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
 from airflow_provider_onelake.commit.batch import Batch
+from airflow_provider_onelake.commit.conflicts import UNLOGGED
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
-from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import WriterDirectory, is_staged, writer_directory
+from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, find_published
 
 
@@ -42,7 +44,7 @@ class SameLoad:
         others = {writer.directory: writer for writer in self._others(batch, snapshot)} if met else {}
         found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
-            publishing = self._publishing(others[directory], snapshot)
+            publishing = self._publishing(others[directory], snapshot, met[directory])
             if publishing is not None and publishing.version <= batch.read_version:
                 found.setdefault(publishing.version, []).append((publishing, met[directory]))
         return [_still_there(version, found[version]) for version in sorted(found)]
@@ -52,14 +54,24 @@ class SameLoad:
         own = {buffer.spec.identity.app_id for buffer in batch.buffers}
         return (writer for writer in writers_among(snapshot.txns, load.prefix) if writer.app_id not in own)
 
-    def _publishing(self, writer: WriterIdentity, snapshot: Snapshot) -> Publishing | None:
+    def _publishing(self, writer: WriterIdentity, snapshot: Snapshot, files: Sequence[Add]) -> Publishing | None:
         generation = snapshot.txns[writer.app_id]
         if WriterDirectory.read(self._log.store, writer.directory).generation > generation:
             return None
         key = (writer.app_id, generation)
         if key not in self._known:
-            self._known[key] = find_published(self._log, writer, generation, snapshot)
+            self._known[key] = find_published(self._log, writer, generation, snapshot) or _unlogged(writer, files)
         return self._known[key]
+
+
+def _unlogged(writer: WriterIdentity, files: Sequence[Add]) -> Publishing:
+    """Return the record of a writer whose files are live, though neither a marker nor the log says since when.
+
+    Whoever cleaned up the log has left every commit since the read version, so this one is older.
+    """
+    buffer = attempt_directory(files[0]["path"])
+    finished = datetime.min.replace(tzinfo=UTC)
+    return Publishing(UNLOGGED, PublishedWriter(writer.app_id, writer.key, 0, buffer, finished, None, ""))
 
 
 def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Add]]]) -> Commit:

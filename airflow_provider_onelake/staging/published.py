@@ -14,6 +14,7 @@ from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
 from airflow_provider_onelake.log.actions import Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.staging.buffers import markers
+from airflow_provider_onelake.staging.layout import WriterDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,6 +222,46 @@ def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) 
         return {object_path(add) for add in commit.adds}
     partitions = {partitioning.partition(file["partitionValues"]) for file in taken}
     return {object_path(add) for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions}
+
+
+def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, snapshot: Snapshot) -> bool:
+    """Say whether rows of a writer may be in live files outside of its directory, mixed with rows of others.
+
+    A compaction moves them there, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. The
+    writer's older generations count too: where a newer one was set aside, their rows are still in the table.
+
+    :param found: where the newest generation was published.
+    """
+    directory = f"{identity.directory}/"
+    try:
+        commits = log.commits_between(_before_writer(log, identity, found.version), snapshot.version)
+    except LogGapError:
+        live = log.live_files(lambda add: add["path"].startswith(directory), snapshot.version)
+        return total_rows(live) != found.record.rows
+    ever: set[str] = set()
+    holding: set[str] = set()
+    for commit in commits:
+        taken = [file for file in commit.removes if file["path"].startswith(directory) or object_path(file) in holding]
+        moved = {path for path in _moved(commit, taken, snapshot.partitioning) if not path.startswith(directory)}
+        back = ever & {object_path(add) for add in commit.adds}
+        holding = (holding - {object_path(file) for file in taken}) | moved | back
+        ever |= moved
+    return bool(holding)
+
+
+def _before_writer(log: DeltaLog, identity: WriterIdentity, version: int) -> int:
+    """Return a version that is older than all that a writer published: its first claim came later.
+
+    :param version: in which the writer published something; returned where nobody knows of its claims.
+    """
+    directory = WriterDirectory.read(log.store, identity.directory)
+    began = min((directory.objects[path].modified for path in directory.claims.values()), default=None)
+    while began is not None and version > 0:
+        commit = log.commit(version - 1)
+        if commit is None or commit.landed is None or commit.landed < began:
+            break
+        version -= 1
+    return version - 1 if began is not None else version
 
 
 def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> list[Add]:

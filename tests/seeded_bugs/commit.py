@@ -174,6 +174,25 @@ BUGS = [
     ),
     # -- policy --------------------------------------------------------------------------------------------------------
     Bug(
+        "a write is placed before a RESTORE that found nothing of it",
+        "commit.policy",
+        "if undone and (rows",
+        "if not undone and (rows",
+        (
+            "commit/test_policy.py::test_no_write_is_placed_before_a_restore_that_did_not_meet_it",
+            "commit/test_policy.py::test_a_restore_after_a_winner_that_replaced_all_of_the_batch_takes_nothing_of_it_back",
+        ),
+    ),
+    Bug(
+        "a writer of the load whose marker is lost is no rival once the log was cleaned up",
+        "commit.same_load",
+        "find_published(self._log, writer, generation, snapshot) or _unlogged(writer, files)",
+        "find_published(self._log, writer, generation, snapshot)",
+        (
+            "commit/test_whole_writes.py::test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cleaned_up",
+        ),
+    ),
+    Bug(
         "of two that finished at once either is the earlier",
         "commit.policy",
         "return conflict.finished is not None and conflict.finished < batch.finished",
@@ -338,15 +357,6 @@ BUGS = [
         "colleagues = [state.identity for state in states if state.buffer is None]",
         "colleagues = [state.identity for state in states if state.published]",
         ("commit/test_corner_cases.py::test_together_a_colleague_keeps_its_rows_of_before_while_its_rerun_is_missing",),
-    ),
-    Bug(
-        "a colleague of which one file is left is thought to be whole, where the log is gone",
-        "commit.reconcile",
-        "return total_rows(live) != found.record.rows",
-        "return not len(live)",
-        (
-            "commit/test_corner_cases.py::test_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused",
-        ),
     ),
     Bug(
         "of two complete buffers of a writer the last counts",

@@ -123,8 +123,10 @@ def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
         if epoch != deployment.epoch:
             # Others are no better than we are; what they do to another table is their own.
             continue
+        # A drop waits for an entry that is on its way: else the log of no table would begin with it.
         try:
-            store.create(version_path(state.version + 1), dump_actions(actions))
+            with deployment.uninterrupted():
+                store.create(version_path(state.version + 1), dump_actions(actions))
         except OneLakeError:
             plan = attrs.evolve(plan, thinks=plan.thinks / 2)
             continue

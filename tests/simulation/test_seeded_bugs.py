@@ -112,14 +112,19 @@ BUGS = [
         id="rows-of-a-colleague-whose-rerun-is-missing-replaced",
     ),
     pytest.param(
-        [Change(_Reconciliation, "_mixed", {"return any(": "return False and any("})],
+        [Change(published, "is_scattered", {"return bool(holding)": "return False and bool(holding)"})],
         "of a colleague",
         id="colleagues-rows-in-a-compacted-file-replaced",
     ),
     pytest.param(
-        [Change(reconcile, "rewritten_file", {"moves = bool(added)": "moves = False and bool(added)"})],
+        [Change(published, "_moved", {"rewrites = not": "rewrites = False and not"})],
         "of a colleague",
         id="colleagues-rows-in-an-updated-file-replaced",
+    ),
+    pytest.param(
+        [Change(published, "_before_writer", {"while began is not None": "while False and began is not None"})],
+        "of a colleague",
+        id="colleagues-older-rows-in-a-compacted-file-replaced",
     ),
     pytest.param(
         [Change(entry, "_published", {"if not settled.yields(partition):": "if True:"})],
@@ -343,6 +348,7 @@ SHOWN_BY = {
     "rows-of-a-colleague-whose-rerun-is-missing-replaced": 116,
     "colleagues-rows-in-a-compacted-file-replaced": 212,
     "colleagues-rows-in-an-updated-file-replaced": 212,
+    "colleagues-older-rows-in-a-compacted-file-replaced": 994684266,
     "rerun-yields-to-its-own-older-generation": 965,
     "set-aside-reported-as-published": 493,
     "listing-taken-for-an-instant": 82,

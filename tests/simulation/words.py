@@ -267,8 +267,15 @@ class Words:
         if winner.version <= ground:
             # What a writer was formed on came before it.
             return False
-        since = self._versions.commits[winner.version + 1 : said.newest + 1]
-        return not winner.blind or any(not add.get("dataChange", True) for commit in since for add in commit.adds)
+        since = self._versions.commits[winner.version : said.newest + 1]
+        return not winner.blind or any(
+            # It would have taken back what the writer does before it.
+            commit.info.get("operation") == "RESTORE"
+            # It replaced a partition, but not the rows of its colleagues there, which are older than the writer's.
+            or (commit.ours and commit.together and self._versions.colleagues_rows(commit))
+            or any(not add.get("dataChange", True) for add in commit.adds)
+            for commit in since
+        )
 
     def _check_not_by_compaction(self, said: Said, error: OneLakeError) -> None:
         """No writer fails because a compaction of ours merged files, if it had begun by then and is not published."""

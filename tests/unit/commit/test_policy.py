@@ -51,8 +51,14 @@ def ours(at: datetime, app_id: str) -> Conflict:
     return Conflict(HERE, Commit(7, [{"commitInfo": {"timestamp": 1, "staged": staged}}]), REPLACED)
 
 
-def settled(batch: Batch, policy: Policy, *conflicts: Conflict, live: tuple[dict[str, Any], ...] = ()) -> Settled:
-    winners = {conflict.winner.version: conflict.winner for conflict in conflicts}
+def settled(
+    batch: Batch,
+    policy: Policy,
+    *conflicts: Conflict,
+    live: tuple[dict[str, Any], ...] = (),
+    also: tuple[Commit, ...] = (),
+) -> Settled:
+    winners = {winner.version: winner for winner in (*(conflict.winner for conflict in conflicts), *also)}
     contest = Contest(
         batch=batch,
         conflicts=conflicts,
@@ -114,6 +120,23 @@ def test_nothing_hides_a_later_restore(batch: Batch) -> None:
     restore = Conflict(HERE, Commit(7, [{"commitInfo": {"operation": "RESTORE"}}], modified=LATER), CHANGED)
     with pytest.raises(ConflictError, match=r"version 7 \(RESTORE\)"):
         settled(batch, LAST, restore, met(LATER, REPLACED, HERE, 8), met(LATER, REPLACED, THERE, 8))
+
+
+def test_no_write_is_placed_before_a_restore_that_did_not_meet_it(batch: Batch) -> None:
+    """It would have taken the batch's rows back, though it found nothing there."""
+    restore = Commit(8, [{"commitInfo": {"operation": "RESTORE"}}], modified=LATER)
+    appended = met(LATER, APPENDED)
+    with pytest.raises(ConflictError, match=r"version 8 \(RESTORE\) came after that"):
+        settled(batch, LAST, appended, also=(restore,), live=(file("7-2019-01"),))
+    assert outcomes(settled(batch, LAST, met(EARLIER, APPENDED), also=(restore,))) == ["replaced"]
+
+
+def test_a_restore_after_a_winner_that_replaced_all_of_the_batch_takes_nothing_of_it_back(batch: Batch) -> None:
+    restore = Commit(9, [{"commitInfo": {"operation": "RESTORE"}}], modified=LATER)
+    replaced = met(LATER, REPLACED), met(LATER, REPLACED, THERE, 8)
+    assert outcomes(settled(batch, LAST, *replaced, also=(restore,))) == ["superseded"] * 2
+    with pytest.raises(ConflictError, match=r"version 9 \(RESTORE\) came after that"):
+        settled(batch, LAST, *replaced, also=(restore,), live=(file("old", ("2019-03",)),))
 
 
 def test_what_counts_after_a_later_winner_is_later_too_whenever_it_finished(batch: Batch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
@@ -71,6 +72,25 @@ def statuses(report: Report) -> dict[str, str]:
 
 def table_ids(log: DeltaLog) -> list[int]:
     return ids(Path(log.table))
+
+
+def first_writer_is_in_the_way(log: DeltaLog) -> None:
+    """Both writers run again, another engine appends and compacts meanwhile, and the policy sets both aside."""
+    for key, number in (("a", 20), ("b", 21)):
+        staged(log, key, number, generation=2, **OVERWRITE)
+    foreign_append(log, {"2019-01": [12]})
+    DeltaTable(log.table).optimize.compact()
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER, on_conflict=Policy.FIRST_WRITER_WINS)
+    assert set(statuses(report).values()) == {"set_aside"}
+
+
+def merge_one(log: DeltaLog, version: int = 1) -> None:
+    """Another engine's compaction writes the one file of a version anew."""
+    (add,) = log.live_files(lambda _: True, version)
+    log.store.put("month=2019-01/merged.parquet", log.store.get(add["path"]))
+    gone = {**add, "dataChange": False, "deletionTimestamp": 1}
+    merged = {**add, "path": "month=2019-01/merged.parquet", "dataChange": False}
+    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"remove": gone}, {"add": merged}])
 
 
 def newest(log: DeltaLog) -> int:
@@ -361,11 +381,7 @@ def test_together_a_writer_that_comes_late_joins_its_colleagues(log: DeltaLog) -
 def test_together_a_colleague_whose_files_were_merged_since_makes_the_late_one_refused(log: DeltaLog) -> None:
     staged(log, "a", 10, **OVERWRITE)
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
-    (add,) = log.live_files(lambda _: True, 1)
-    log.store.put("month=2019-01/merged.parquet", log.store.get(add["path"]))
-    gone = {**add, "dataChange": False, "deletionTimestamp": 1}
-    merged = {**add, "path": "month=2019-01/merged.parquet", "dataChange": False}
-    foreign_commit(log, [{"commitInfo": {"operation": "OPTIMIZE"}}, {"remove": gone}, {"add": merged}])
+    merge_one(log)
     staged(log, "b", 11, **OVERWRITE)
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
     assert statuses(report) == {"a": "already_published", "b": "refused"}
@@ -389,6 +405,43 @@ def test_together_a_colleague_whose_rows_were_updated_since_makes_the_late_one_r
     with pytest.raises(ConflictError, match=r"'b'.* rewritten since"):
         report.raise_for_failures()
     assert table_ids(log) == [10, 11]
+
+
+def test_together_the_rows_of_a_colleagues_older_generation_stay_where_its_rerun_was_set_aside(log: DeltaLog) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    staged(log, "b", 11, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    first_writer_is_in_the_way(log)
+    staged(log, "b", 21, generation=3, **OVERWRITE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "set_aside", "b": "refused"}
+    with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
+        report.raise_for_failures()
+    assert table_ids(log) == [10, 11, 12]
+
+
+def test_together_a_colleague_whose_merged_rows_were_deleted_is_in_nobodys_way(log: DeltaLog) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    merge_one(log)
+    DeltaTable(log.table).delete("id = 10")
+    staged(log, "b", 11, **OVERWRITE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "deleted", "b": "published"}
+    assert table_ids(log) == [11]
+
+
+def test_together_merged_rows_of_a_colleague_that_a_restore_brought_back_are_in_the_way_again(log: DeltaLog) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    merge_one(log)
+    table = DeltaTable(log.table)
+    table.delete("id = 10")
+    table.restore(2)  # as it was after the compaction
+    staged(log, "b", 11, **OVERWRITE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report)["b"] == "refused"
+    assert table_ids(log) == [10]
 
 
 def test_together_what_another_reconciliation_published_meanwhile_is_not_refused(

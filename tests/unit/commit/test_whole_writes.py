@@ -25,6 +25,7 @@ from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
 from tests.support.stores import through
 from tests.support.tables import (
@@ -345,13 +346,21 @@ def test_the_last_writer_of_a_load_says_whom_it_replaced_and_the_replaced_one_by
     assert (again.status, again.aftermath) == ("superseded", first.aftermath)
 
 
-def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cleaned_up(log: DeltaLog) -> None:
-    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})])
+@pytest.mark.parametrize("marker", ["written", "lost in a crash"])
+def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cleaned_up(
+    log: DeltaLog, marker: str
+) -> None:
+    first = stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})
+    committer(log).publish([first])
+    if marker != "written":
+        log.store.delete(marker_path(first.path))
     DeltaTable(log.table).create_checkpoint()
     for version in range(3):
         log.store.delete(version_path(version))
     b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
-    assert committer(log).publish([b]).status is Status.CONFLICTED
+    version = "version 2" if marker == "written" else "a version that the log has no more"
+    left = committer(log).publish([b])
+    assert (left.status, left.conflicts) == (Status.CONFLICTED, (f"{version} (a) changed month=p1",))
     assert statuses(settle(log, "a", "b", policy=Policy.FIRST_WRITER_WINS))["b"] == "set_aside"
     assert table_ids(log) == [3, 10]
 
