@@ -38,7 +38,7 @@ from airflow_provider_onelake.spark_jobs.stage import FunctionFailedError, NoRow
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _DEFAULT_PORT = 15002
 _CONNECT_SECONDS = 4
@@ -94,7 +94,7 @@ class ConnectEngine(SparkEngine):
         running = self._running
         if running is None:
             return
-        log.info("Stopping Spark session %s at %s", running.session_id, self._address)
+        logger.info("Stopping Spark session %s at %s", running.session_id, self._address)
         running.end("stopped")
         # Use a thread: this may be a signal handler that interrupted the main thread inside gRPC, with a lock held.
         threading.Thread(target=running.interrupt, name="stop-spark", daemon=True).start()
@@ -120,7 +120,7 @@ class ConnectEngine(SparkEngine):
                 timer.daemon = True
                 timer.start()
             self._check_stopped(what)
-            log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
+            logger.info("Spark session %s at %s: %s", running.session_id, self._address, what)
             self._tell_of(running)
             for name, value in self._settings.items():
                 running.session.conf.set(name, value)
@@ -154,7 +154,7 @@ class ConnectEngine(SparkEngine):
             settings: Mapping[str, str] = running.session.conf.getAll
         except Exception as error:
             # If Spark is in trouble, the job that follows fails with a better message.
-            log.debug("Spark session %s does not say where its UI is", running.session_id, exc_info=error)
+            logger.debug("Spark session %s does not say where its UI is", running.session_id, exc_info=error)
             return
         base = lasting_ui(settings) or driver_ui(settings)
         page = f"{base.rstrip('/')}/connect/session/?id={running.session_id}" if base else None
@@ -245,7 +245,7 @@ class _Running:
                 break
             except Exception as error:
                 # An operation that is just starting cannot be released yet, so try again after a second.
-                log.warning("Spark session %s: could not be stopped yet: %s", self.session_id, error)
+                logger.warning("Spark session %s: could not be stopped yet: %s", self.session_id, error)
                 if self._finished.wait(1):
                     break
         self.interrupted.set()

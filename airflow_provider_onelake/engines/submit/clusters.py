@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.spool import JobSpool
     from airflow_provider_onelake.storage.spark import SparkAccess
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _POD = "spark.kubernetes.driver.pod.name"
 _TAGS = "spark.yarn.tags"
 _HTTP_SECONDS = 15
 # Seconds to connect, and seconds to read.
 _YARN_SECONDS = (5, 30)
+# A submission that is older, and whose driver has no id yet, is given up.
+_UNSEEN_SECONDS = 180
 _OVER = ("FINISHED", "FAILED", "KILLED")
 _HTTP_ERROR, _HTTP_NOT_FOUND = 400, 404
 
@@ -364,7 +366,7 @@ class Driver:
         found = known or told or self.cluster.find(self.spool)
         if found is not None and told is None:
             self.spool.remember(driver=found)
-            log.info("Spark at %s: driver %s", self.where, found)
+            logger.info("Spark at %s: driver %s", self.where, found)
         return found
 
     def at_work(self) -> bool:
@@ -387,7 +389,7 @@ class Driver:
         driver = self.learn()
         if driver is not None:
             return self.cluster.is_over(driver)
-        return (self.spool.withdrawn or self.spool.unseen) and self.give_up()
+        return (self.spool.withdrawn or self.spool.age > _UNSEEN_SECONDS) and self.give_up()
 
     def give_up(self) -> bool:
         """Take the driver's job file back, so that the driver does nothing if it still starts.
@@ -397,7 +399,7 @@ class Driver:
         """
         given_up = self.spool.withdraw()
         if given_up:
-            log.warning(
+            logger.warning(
                 "Spark at %s: nobody has heard of the driver of attempt %s. Should it still start, it finds no job "
                 "file and does nothing",
                 self.where,
@@ -417,13 +419,13 @@ class Driver:
                 step()
             except OneLakeError as error:
                 done = False
-                log.warning("A driver at %s could not be killed: %s", self.where, error)
+                logger.warning("A driver at %s could not be killed: %s", self.where, error)
         return done
 
     def _kill(self) -> None:
         driver = self.learn()
         if driver is not None:
-            log.info("Killing driver %s at %s", driver, self.where)
+            logger.info("Killing driver %s at %s", driver, self.where)
             self.cluster.kill(driver)
 
 
@@ -434,7 +436,7 @@ def access_in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAcce
     :param conf: settings of the Spark connection. Its settings for signing in count first.
     """
     if access.environment:
-        log.warning(
+        logger.warning(
             "Not sent to the cluster, as a command line is for everybody to read: %s. Give driver and executors these "
             "variables there, or an identity of their own by `conf` in the extra of the Spark connection.",
             ", ".join(sorted(access.environment)),

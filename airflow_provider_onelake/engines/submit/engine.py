@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.hook import SubmitHook
     from airflow_provider_onelake.storage.stores import Store
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 _SLOWER = 1.2
@@ -135,7 +135,7 @@ class SubmitEngine(SparkEngine):
 
     def _kill_driver(self, spool: JobSpool, doing: str) -> None:
         with self._attending(spool, doing) as driver:
-            log.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
+            logger.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
             driver.kill()
             if spool.driver is not None:
                 # Wait until the driver is gone, because the order to kill it may have got lost.
@@ -145,7 +145,7 @@ class SubmitEngine(SparkEngine):
     def _attending(self, spool: JobSpool, doing: str) -> Iterator[Driver]:
         assert self._cluster is not None
         what = f"waiting for the driver that attempt {spool.attempt} left at work ({doing}), in {spool.uri}"
-        log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
+        logger.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
         self._driver = Driver(self._cluster, spool, self._where)
         yield self._driver
         self._raise_if_ended(what)
@@ -163,7 +163,7 @@ class SubmitEngine(SparkEngine):
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
         if isinstance(job, StageJob) and job.rows is not None:
             raise InvalidWriteError(ONLY_CONNECT)
-        log.info("Spark at %s: %s", self._where, what)
+        logger.info("Spark at %s: %s", self._where, what)
         with self._limited():
             result, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
             if result is not None and result.returned is not None:
@@ -220,7 +220,7 @@ class SubmitEngine(SparkEngine):
         try:
             return driver.learn() is None and driver.give_up()
         except TransientError as error:
-            log.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
+            logger.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
             return False
 
     def _found_by_another_try(self, kind: str, job: StageJob) -> JobResult | None:
@@ -279,7 +279,7 @@ class SubmitEngine(SparkEngine):
                 missed = 0
             except TransientError as error:
                 missed += 1
-                log.warning("Spark at %s: its driver cannot be asked (%d): %s", self._where, missed, error)
+                logger.warning("Spark at %s: its driver cannot be asked (%d): %s", self._where, missed, error)
                 if missed > _PATIENCE:
                     raise SparkUnavailableError(
                         f"Spark at {self._where} cannot be asked for the driver any more. It goes on there, and a "
@@ -314,7 +314,7 @@ class SubmitEngine(SparkEngine):
         self._wake.set()
         process, driver = self._process, self._driver
         if process is not None:
-            log.info("Stopping spark-submit for %s", self._where)
+            logger.info("Stopping spark-submit for %s", self._where)
             process.stop()
         if driver is not None:
             # Use a thread: this may be a signal handler, and the cluster may not answer.

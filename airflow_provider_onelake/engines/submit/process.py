@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import signal
 import subprocess
@@ -19,8 +18,6 @@ from airflow_provider_onelake.exceptions import SparkSetUpError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.hook import SubmitHook
-
-log = logging.getLogger(__name__)
 
 _TERM_SECONDS = 5
 _KILL_SECONDS = 3

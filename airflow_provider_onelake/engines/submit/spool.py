@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 JOB, RESULT, SUBMISSION = "job.json", "result.json", "submission.json"
 
-_UNSEEN_SECONDS = 180
 # The fields of a job that differ between two tries of the same work.
 _OF_A_TRY = ("attempt", "buffer_uri")
 
@@ -160,11 +159,6 @@ class JobSpool:
         """Seconds since the submission."""
         modified = self.store.head(f"{self.path}/{SUBMISSION}").modified
         return (datetime.now(UTC) - modified).total_seconds()
-
-    @property
-    def unseen(self) -> bool:
-        """Whether the submission is so old that a driver without an id is given up."""
-        return self.age > _UNSEEN_SECONDS
 
     def clear(self) -> None:
         """Remove the directory, as far as possible. VACUUM removes what is left."""
