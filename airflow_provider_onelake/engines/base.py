@@ -8,14 +8,12 @@ Do not import pyspark here: Airflow imports this module when it parses a DAG, in
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.spark_jobs import optimize, stage, vacuum
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobError, SparkJobTimeoutError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -39,26 +37,17 @@ class SparkJob:
 
     :param table_uri: the address of the job's table for Spark.
     :param attempt: id of the attempt. Spark's own records name the job by it.
-    :param session: further settings of the Spark session. Default: none.
     :param label: the task's name, for people who look at Spark's UI. Default: empty.
     :param owner: names the task in its run: equal for all its tries, and different for all other tasks. A later try
         finds a driver in cluster mode by it. Default: empty, so that no try finds the driver.
-    :raises InvalidWriteError: ``session`` has a setting that the job needs for itself.
     """
 
     doing: ClassVar[str]
-    reserved: ClassVar[Collection[str]]
 
     table_uri: str
     attempt: str
-    session: Mapping[str, str] = attrs.field(factory=dict)
     label: str = ""
     owner: str = ""
-
-    def __attrs_post_init__(self) -> None:
-        # Spark's settings are case-sensitive, so this comparison is case-sensitive too.
-        if taken := sorted(set(self.session) & set(self.reserved)):
-            raise InvalidWriteError(f"{', '.join(taken)}: {self.doing} needs this setting for itself; leave it out.")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the job's fields as ``spark_jobs`` reads them."""
@@ -94,11 +83,10 @@ class StageJob(SparkJob):
         Default: unknown.
     :param preflight: whether to check first that Spark has what the job needs, before Spark reads the source. Default:
         yes.
-    :raises InvalidWriteError: a field contradicts another, or a setting is one that staging needs for itself.
+    :raises InvalidWriteError: a field contradicts another, or the size is not above 0.
     """
 
     doing: ClassVar[str] = "staging"
-    reserved: ClassVar[Collection[str]] = stage.RESERVED_SETTINGS
 
     source: Mapping[str, Any]
     rows: Callable[[Any], Any] | None = attrs.field(default=None, repr=False)
@@ -114,7 +102,6 @@ class StageJob(SparkJob):
     preflight: bool = True
 
     def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
         kind = self.source.get("kind")
         if kind not in ("sql", "files", "function"):
             raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files' or 'function'.")
@@ -123,24 +110,7 @@ class StageJob(SparkJob):
         view = str(self.source.get("view") or "source")
         if any(name.lower() == view.lower() for name in self.steps):
             raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
-        _check_file_size(self.target_file_size)
-
-    def to_json(self) -> str:
-        """Return the job as JSON, in which steps keep their order.
-
-        :raises InvalidWriteError: a function makes the rows. It runs in the task, and cannot be sent to Spark as JSON.
-        """
-        if self.rows is not None:
-            raise InvalidWriteError(ONLY_CONNECT)
-        return json.dumps(self.as_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> StageJob:
-        """Return the job that :meth:`to_json` wrote.
-
-        :param text: JSON.
-        """
-        return cls(**json.loads(text))
+        check_above_0("target_file_size", self.target_file_size, "a size in bytes")
 
 
 @attrs.frozen(kw_only=True)
@@ -152,23 +122,17 @@ class OptimizeJob(SparkJob):
     :param shadow_uri: the shadow's address for Spark.
     :param target_file_size: the size of the new files in bytes.
     :param zorder_by: columns of Z-order. Default: none. A clustered table sorts itself.
-    :raises InvalidWriteError: the size is not above 0, or ``session`` has a setting that compaction needs for itself.
+    :raises InvalidWriteError: the size is not above 0.
     """
 
     doing: ClassVar[str] = "compacting"
-    reserved: ClassVar[Collection[str]] = optimize.RESERVED_SETTINGS
 
     shadow_uri: str
     target_file_size: int
     zorder_by: tuple[str, ...] = ()
 
     def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
-        _check_file_size(self.target_file_size)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the job's fields as ``spark_jobs`` reads them."""
-        return {**super().as_dict(), "zorder_by": list(self.zorder_by)}
+        check_above_0("target_file_size", self.target_file_size, "a size in bytes")
 
 
 @attrs.frozen(kw_only=True)
@@ -181,11 +145,9 @@ class VacuumJob(SparkJob):
         ``path`` (relative to the table), ``length``, ``isDir`` and ``modificationTime``.
     :param log_entries: whether Spark records the VACUUM in the table's log. Only say yes where Spark's commit is safe
         with several drivers (protocol: no Spark commit to the shared log). Default: no.
-    :raises InvalidWriteError: ``session`` has a setting that VACUUM needs for itself.
     """
 
     doing: ClassVar[str] = "vacuuming"
-    reserved: ClassVar[Collection[str]] = vacuum.RESERVED_SETTINGS
 
     inventory_uri: str
     log_entries: bool = False
@@ -205,20 +167,6 @@ class SparkResult:
     application_id: str | None = None
     session_id: str | None = None
     ui: str | None = None
-
-
-@attrs.frozen
-class Analysis:
-    """What a job would write.
-
-    :param schema_json: schema of the rows with the generated columns, as Spark's JSON.
-    :param input_files: the files that the source reads, as far as Spark knows them.
-    :param reads_target: whether the job reads the table that it writes to (protocol: reads its target).
-    """
-
-    schema_json: str
-    input_files: list[str] = attrs.field(repr=False)
-    reads_target: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -280,10 +228,10 @@ class Engine(Protocol):
         :raises InvalidWriteError: the connection is malformed.
         """
 
-    def analyze(self, job: StageJob) -> Analysis:
-        """Return what the job would write, without writing it.
+    def analyze(self, job: StageJob) -> str:
+        """Return the schema of what the job would write, as Spark's JSON, without writing it.
 
-        :param job: its ``buffer_uri`` is not used.
+        :param job: its ``buffer_uri`` is not used. The schema has its generated columns.
         :raises OneLakeError: as for :meth:`stage`.
         """
 
@@ -372,10 +320,9 @@ class SparkEngine(Engine):
         """
         raise NotImplementedError
 
-    def analyze(self, job: StageJob) -> Analysis:
-        """Return what the job would write; see :meth:`Engine.analyze`."""
-        found = self.run(ANALYSING, job)
-        return Analysis(found["schema_json"], found["input_files"], found["reads_target"])
+    def analyze(self, job: StageJob) -> str:
+        """Return the schema of what the job would write; see :meth:`Engine.analyze`."""
+        return str(self.run(ANALYSING, job)["schema_json"])
 
     def stage(self, job: StageJob) -> StageResult:
         """Append the job's rows to its buffer; see :meth:`Engine.stage`."""
@@ -392,21 +339,28 @@ class SparkEngine(Engine):
         return SparkResult(engine=self.name, **self.run(job.doing, job))
 
 
-def check_timeout(timeout: float | None) -> None:
-    """Refuse a time-out that is not above 0.
+def check_above_0(name: str, value: float | None, what: str) -> None:
+    """Refuse a number that is not above 0.
 
-    :param timeout: seconds; ``None`` for none.
-    :raises InvalidWriteError: the time-out is not above 0.
+    :param value: the number; ``None`` for none.
+    :param what: what the number is, for the message.
+    :raises InvalidWriteError: the number is not above 0.
     """
-    if timeout is not None and timeout <= 0:
-        raise InvalidWriteError(f"timeout={timeout!r}: seconds, above 0.")
+    if value is not None and value <= 0:
+        raise InvalidWriteError(f"{name}={value!r}: {what}, above 0.")
 
 
-def _check_file_size(target_file_size: int | None) -> None:
-    """Refuse a file size that is not above 0.
+def error_of_end(why: str, what: str, became: str, timeout: float | None) -> OneLakeError:
+    """Return the error of a job that was ended.
 
-    :param target_file_size: bytes; ``None`` for no wish.
-    :raises InvalidWriteError: the size is not above 0.
+    :param why: ``stopped``, by :meth:`Engine.stop`, or ``expired``, by the time-out.
+    :param what: what the job was doing.
+    :param became: what became of its work in Spark.
+    :param timeout: seconds; ``None`` for a job without a time-out.
     """
-    if target_file_size is not None and target_file_size <= 0:
-        raise InvalidWriteError(f"target_file_size={target_file_size!r}: a size in bytes, above 0.")
+    if why == "stopped":
+        return SparkJobError(f"Stopped {what}, as asked. Its Spark work {became}; the table is unchanged.")
+    return SparkJobTimeoutError(
+        f"Stopped {what}: it took longer than {timeout:g} s. Its Spark work {became}; the table is unchanged. "
+        "Raise the time-out, or give the writer fewer rows."
+    )

@@ -21,14 +21,14 @@ from airflow_provider_onelake.engines.base import (
     SparkJob,
     StageJob,
     Surroundings,
-    check_timeout,
+    check_above_0,
+    error_of_end,
 )
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
 from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
     SparkJobError,
-    SparkJobTimeoutError,
     SparkUnavailableError,
 )
 from airflow_provider_onelake.spark_jobs.application import driver_ui, lasting_ui
@@ -38,7 +38,7 @@ from airflow_provider_onelake.spark_jobs.stage import FunctionFailedError, NoRow
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _DEFAULT_PORT = 15002
 _CONNECT_SECONDS = 4
@@ -54,7 +54,7 @@ class ConnectEngine(SparkEngine):
 
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
     :param timeout: seconds after which a job is stopped. Default: never.
-    :param settings: Spark settings of every job's session. The settings of a job override them. Default: none.
+    :param settings: Spark settings of every job's session, unless a job needs another value. Default: none.
     :param seen: called with every job's session before Spark starts to work. Default: no call.
     :raises InvalidWriteError: ``remote`` is not an address of Spark Connect, or ``timeout`` is not above 0.
     """
@@ -72,7 +72,7 @@ class ConnectEngine(SparkEngine):
         url = urlparse(remote)
         if url.scheme != "sc" or not url.hostname:
             raise InvalidWriteError(f"{url.netloc or remote!r} is no address of Spark Connect: 'sc://host:port'.")
-        check_timeout(timeout)
+        check_above_0("timeout", timeout, "seconds")
         self._remote = _encoded(remote)
         self._address = f"sc://{url.hostname}:{url.port or _DEFAULT_PORT}"  # without the token, for messages
         self._timeout = timeout
@@ -94,7 +94,7 @@ class ConnectEngine(SparkEngine):
         running = self._running
         if running is None:
             return
-        log.info("Stopping Spark session %s at %s", running.session_id, self._address)
+        logger.info("Stopping Spark session %s at %s", running.session_id, self._address)
         running.end("stopped")
         # Use a thread: this may be a signal handler that interrupted the main thread inside gRPC, with a lock held.
         threading.Thread(target=running.interrupt, name="stop-spark", daemon=True).start()
@@ -120,9 +120,11 @@ class ConnectEngine(SparkEngine):
                 timer.daemon = True
                 timer.start()
             self._check_stopped(what)
-            log.info("Spark session %s at %s: %s", running.session_id, self._address, what)
+            logger.info("Spark session %s at %s: %s", running.session_id, self._address, what)
             self._tell_of(running)
-            fields = {**job.as_dict(), "session": {**self._settings, **job.session}}
+            for name, value in self._settings.items():
+                running.session.conf.set(name, value)
+            fields = job.as_dict()
             if fields.get("rows") is not None:
                 fields["rows"] = running.asked.during(fields["rows"])
                 fields["asked"] = partial(running.asked.texts, running.session.client)
@@ -152,7 +154,7 @@ class ConnectEngine(SparkEngine):
             settings: Mapping[str, str] = running.session.conf.getAll
         except Exception as error:
             # If Spark is in trouble, the job that follows fails with a better message.
-            log.debug("Spark session %s does not say where its UI is", running.session_id, exc_info=error)
+            logger.debug("Spark session %s does not say where its UI is", running.session_id, exc_info=error)
             return
         base = lasting_ui(settings) or driver_ui(settings)
         page = f"{base.rstrip('/')}/connect/session/?id={running.session_id}" if base else None
@@ -163,13 +165,8 @@ class ConnectEngine(SparkEngine):
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
 
     def _explain(self, error: Exception, running: _Running, what: str) -> OneLakeError:
-        if running.ended == "stopped":
-            return SparkJobError(f"Stopped {what}, as asked. Its Spark work was interrupted; the table is unchanged.")
-        if running.ended == "expired":
-            return SparkJobTimeoutError(
-                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work was interrupted; the table "
-                "is unchanged. Raise the time-out, or give the writer fewer rows."
-            )
+        if running.ended is not None:
+            return error_of_end(running.ended, what, "was interrupted", self._timeout)
         return translate(error, what, self._address)
 
 
@@ -248,7 +245,7 @@ class _Running:
                 break
             except Exception as error:
                 # An operation that is just starting cannot be released yet, so try again after a second.
-                log.warning("Spark session %s: could not be stopped yet: %s", self.session_id, error)
+                logger.warning("Spark session %s: could not be stopped yet: %s", self.session_id, error)
                 if self._finished.wait(1):
                     break
         self.interrupted.set()

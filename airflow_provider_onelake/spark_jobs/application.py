@@ -1,4 +1,4 @@
-"""Which application of Spark a job runs in, and where people look at it."""
+"""The application of Spark that a job runs in: its session's settings, and where people look at it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["application", "driver_ui", "lasting_ui"]
-
 # What YARN gives a driver, so that its UI is reached through the resource manager: there too when it has ended.
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
+
+
+def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
+    """Set what a job needs, whatever its session had before.
+
+    :param spark: session of the job's own.
+    """
+    for name, value in settings.items():
+        spark.conf.set(name, value)
 
 
 def application(spark: SparkSession) -> dict[str, Any]:

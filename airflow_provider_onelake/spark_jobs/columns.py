@@ -144,7 +144,14 @@ def lossless(given: JsonType, wanted: JsonType) -> bool:
     if _same(given, wanted) or given == "void":
         return True
     if isinstance(given, dict) and isinstance(wanted, dict):
-        return _lossless_nested(given, wanted)
+        inner, outer = _parts(given), _parts(wanted)
+        # Spark casts structs by position, so the names must stand in the same order.
+        alike = given["type"] == wanted["type"] and [name for name, _ in inner] == [name for name, _ in outer]
+        return (
+            alike
+            and bool(inner)
+            and all(lossless(one, other) for (_, one), (_, other) in zip(inner, outer, strict=True))
+        )
     if not isinstance(given, str) or not isinstance(wanted, str):
         return False
     target = _DECIMAL.fullmatch(wanted)
@@ -155,20 +162,13 @@ def lossless(given: JsonType, wanted: JsonType) -> bool:
     return wanted in _WIDER.get(given, ())
 
 
-def _lossless_nested(given: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    if given["type"] != wanted["type"]:
-        return False
-    if given["type"] == "array":
-        return lossless(given["elementType"], wanted["elementType"])
-    if given["type"] == "map":
-        return lossless(given["keyType"], wanted["keyType"]) and lossless(given["valueType"], wanted["valueType"])
-    if given["type"] == "struct":
-        # Spark casts structs by position, so the names must stand in the same order.
-        inner, outer = given["fields"], wanted["fields"]
-        return [field["name"].lower() for field in inner] == [field["name"].lower() for field in outer] and all(
-            lossless(one["type"], other["type"]) for one, other in zip(inner, outer, strict=True)
-        )
-    return False
+def _parts(kind: JsonType) -> list[tuple[str, JsonType]]:
+    """Return the types inside a struct, an array or a map, with their names; empty for any other type."""
+    if isinstance(kind, str):
+        return []
+    if kind["type"] == "struct":
+        return [(field["name"].lower(), field["type"]) for field in kind["fields"]]
+    return [(name, kind[name]) for name in ("elementType", "keyType", "valueType") if name in kind]
 
 
 def _whole_digits(name: str) -> int | None:
@@ -183,20 +183,12 @@ def _same(one: JsonType, other: JsonType) -> bool:
 
 
 def _bare(kind: JsonType) -> Any:
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "array":
-        return ("array", _bare(kind["elementType"]))
-    if kind["type"] == "map":
-        return ("map", _bare(kind["keyType"]), _bare(kind["valueType"]))
-    if kind["type"] == "struct":
-        return ("struct", *((field["name"].lower(), _bare(field["type"])) for field in kind["fields"]))
-    return kind
+    parts = _parts(kind)
+    return (kind["type"], *((name, _bare(part)) for name, part in parts)) if isinstance(kind, dict) and parts else kind
 
 
 def _has_void(kind: JsonType) -> bool:
-    bare = _bare(kind)
-    return bare == "void" or (isinstance(bare, tuple) and "'void'" in repr(bare))
+    return kind == "void" or any(_has_void(part) for _, part in _parts(kind))
 
 
 def ddl(kind: JsonType) -> str:

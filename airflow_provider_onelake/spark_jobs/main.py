@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["ALIVE", "CONNECT_VARIABLES", "ENVIRONMENT", "FORMAT", "JOBS", "main"]
-
 FORMAT = 1
 """Of jobs and results. Both are written and read by one version of the package, so another one is an accident."""
 

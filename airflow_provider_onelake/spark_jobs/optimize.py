@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.application import application
+from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
-
-__all__ = ["RESERVED_SETTINGS", "optimize"]
 
 _MIN_FILE_SIZE = "spark.databricks.delta.optimize.minFileSize"
 _MAX_FILE_SIZE = "spark.databricks.delta.optimize.maxFileSize"
@@ -34,9 +32,6 @@ _FIXED = {
     "spark.databricks.delta.optimize.maxDeletedRowsRatio": "0.0",
 }
 
-RESERVED_SETTINGS = (*_FIXED, _MIN_FILE_SIZE, _MAX_FILE_SIZE, _BATCH_SIZE)
-"""Settings of a compacting session that a job cannot change."""
-
 
 def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Rewrite a shadow's files, as its version 1.
@@ -47,19 +42,13 @@ def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: fields of ``engines.base.OptimizeJob``.
     :returns: ``application_id`` and ``ui``.
     """
-    _configure(spark, job)
+    size = str(job["target_file_size"])
+    configure(spark, {**_FIXED, _MIN_FILE_SIZE: size, _MAX_FILE_SIZE: size})
+    # With a batch size, OPTIMIZE makes several commits, and we would publish only the first one.
+    spark.conf.unset(_BATCH_SIZE)
     shadow = f"delta.{quoted(job['shadow_uri'])}"
     newest = spark.sql(f"DESCRIBE HISTORY {shadow} LIMIT 1").collect()[0]["version"]
     if newest == 0:
         columns = ", ".join(quoted(name) for name in job.get("zorder_by") or ())
         spark.sql(f"OPTIMIZE {shadow}" + (f" ZORDER BY ({columns})" if columns else "")).collect()
     return application(spark)
-
-
-def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
-    size = str(job["target_file_size"])
-    settings = {**(job.get("session") or {}), **_FIXED, _MIN_FILE_SIZE: size, _MAX_FILE_SIZE: size}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    # With a batch size, OPTIMIZE makes several commits, and we would publish only the first one.
-    spark.conf.unset(_BATCH_SIZE)

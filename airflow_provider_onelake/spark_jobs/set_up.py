@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["SparkIsNotSetUpError", "check_delta", "check_store", "seen"]
-
 _BY_SETTINGS = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _NOTHING_THERE = ("PATH_NOT_FOUND",)
 _NO_DELTA = ("DATA_SOURCE_NOT_FOUND", "DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG")

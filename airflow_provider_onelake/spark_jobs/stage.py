@@ -9,25 +9,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.application import application
-from airflow_provider_onelake.spark_jobs.columns import RowsDoNotFitError, check_creatable, fit, nullable, quoted
+from airflow_provider_onelake.spark_jobs.application import application, configure
+from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
-from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError, check_delta, check_store, seen
+from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_store, seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = [
-    "RESERVED_SETTINGS",
-    "FunctionFailedError",
-    "NoRowsError",
-    "RowsDoNotFitError",
-    "SparkIsNotSetUpError",
-    "analyze",
-    "stage",
-]
 
 _MEBIBYTE = 1 << 20
 
@@ -40,7 +30,7 @@ class NoRowsError(TypeError):
     """The function that makes the rows returned something else."""
 
 
-RESERVED_SETTINGS = {
+_FIXED = {
     # One instant has one spelling, as a partition value too (protocol: typed partition values).
     "spark.sql.session.timeZone": "UTC",
     "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
@@ -57,7 +47,6 @@ RESERVED_SETTINGS = {
     # Plans are searched for paths; by default Spark cuts them after 100 characters.
     "spark.sql.maxMetadataStringLength": "100000",
 }
-"""Settings of a staging session that a job cannot change."""
 
 _AUTHORS = (TypeError, ValueError, LookupError, AttributeError, NotImplementedError)
 
@@ -71,10 +60,8 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     Spark reads files where it must infer their schema.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.StageJob``. With a ``schema``, the source is not looked at. Where a function
-        makes the rows, ``asked`` tells what it had Spark execute meanwhile.
-    :returns: ``schema_json`` (of the rows with the generated columns, nullable unless a ``schema`` says otherwise),
-        ``input_files``, ``reads_target``.
+    :param job: fields of ``engines.base.StageJob``. With a ``schema``, the source is not looked at.
+    :returns: ``schema_json`` (of the rows with the generated columns, nullable unless a ``schema`` says otherwise).
     :raises RowsDoNotFitError: no table can be made from the rows, unless they are for one that is there and evolves.
     """
     if job.get("preflight"):
@@ -84,18 +71,12 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     if job.get("schema"):
         given = json.loads(_with_generated(spark.createDataFrame([], job["schema"]), job).schema.json())
         check_creatable(given)
-        return {"schema_json": json.dumps(given), "input_files": [], "reads_target": False}
-    view = _views(spark, job)
-    rows = _with_generated(spark.table(quoted(view)), job)
+        return {"schema_json": json.dumps(given)}
+    rows = _with_generated(spark.table(quoted(_views(spark, job))), job)
     schema = json.loads(rows.schema.json())
     if not job.get("evolves"):
         check_creatable(schema)
-    files = list(rows.inputFiles())
-    return {
-        "schema_json": json.dumps(nullable(schema)),
-        "input_files": files,
-        "reads_target": _reads_target(spark, job, view, files),
-    }
+    return {"schema_json": json.dumps(nullable(schema))}
 
 
 def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +87,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     empty). The version's ``userMetadata`` says whether the job read its target (protocol: reads its target).
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.StageJob``.
+    :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
+        execute meanwhile.
     :returns: ``reads_target``, ``application_id``, ``ui``, and ``log_stores``: what a preflight read of Delta's
         settings.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
@@ -144,13 +126,11 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:
-    settings = {**(job.get("session") or {}), **RESERVED_SETTINGS}
-    size = job.get("target_file_size")
-    if size:
+    configure(spark, _FIXED)
+    if size := job.get("target_file_size"):
         # Delta counts in whole mebibytes, of rows before they are compressed.
-        settings["spark.databricks.delta.optimizeWrite.binSize"] = f"{max(1, round(size / _MEBIBYTE))}m"
-    for key, value in settings.items():
-        spark.conf.set(key, value)
+        bin_size = f"{max(1, round(size / _MEBIBYTE))}m"
+        configure(spark, {"spark.databricks.delta.optimizeWrite.binSize": bin_size})
 
 
 def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
@@ -206,8 +186,7 @@ def _made(spark: SparkSession, job: Mapping[str, Any]) -> DataFrame:
             raise
         raise FunctionFailedError from error
     # The function may have changed the session's settings. Set ours again, because the rows are read and written later.
-    for key, value in RESERVED_SETTINGS.items():
-        spark.conf.set(key, value)
+    configure(spark, _FIXED)
     if not isinstance(rows, DataFrame):
         kind = f"{type(rows).__module__}.{type(rows).__qualname__}".removeprefix("builtins.")
         raise NoRowsError(

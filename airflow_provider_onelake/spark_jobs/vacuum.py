@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.spark_jobs.application import application
+from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
-
-__all__ = ["RESERVED_SETTINGS", "vacuum"]
 
 _LOGGING = "spark.databricks.delta.vacuum.logging.enabled"
 
@@ -26,9 +24,6 @@ _FIXED = {
     # Otherwise the driver deletes one file after another.
     "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
 }
-
-RESERVED_SETTINGS = (*_FIXED, _LOGGING)
-"""Settings of a vacuuming session that a job cannot change."""
 
 
 def vacuum(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -40,9 +35,7 @@ def vacuum(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """
     # Logging makes two commits, which are safe only on stores with a conditional rename or put (protocol: no Spark
     # commit to the shared log).
-    settings = {**(job.get("session") or {}), **_FIXED, _LOGGING: str(bool(job.get("log_entries"))).lower()}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
+    configure(spark, {**_FIXED, _LOGGING: str(bool(job.get("log_entries"))).lower()})
     table = f"delta.{quoted(job['table_uri'])}"
     # The inventory must name files as Delta itself spells the table's directory: not percent-encoded, with a scheme.
     base = str(spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"]).rstrip("/")

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import attrs
 import httpx
 
 from airflow_provider_onelake.exceptions import AddressError, ObjectNotFoundError
@@ -31,6 +32,7 @@ _LEAST_LIFE = timedelta(minutes=5)
 _ABSENT = 404
 
 
+@attrs.define(slots=False, eq=False, repr=False)
 class BlobDeletes:
     """Deletes objects below a directory of a container, by the Blob API and a bearer token.
 
@@ -41,15 +43,12 @@ class BlobDeletes:
     :param silence: seconds without any data after which a request counts as unanswered.
     """
 
-    def __init__(
-        self, directory: str, provider: Callable[[], Any], name: str, *, patience: float, silence: float
-    ) -> None:
-        self._directory = directory
-        self._provider = provider
-        self._name = name
-        self._patience = patience
-        self._silence = silence
-        self._given: dict[str, Any] = {}
+    _directory: str
+    _provider: Callable[[], Any]
+    _name: str
+    _patience: float = attrs.field(kw_only=True)
+    _silence: float = attrs.field(kw_only=True)
+    _given: dict[str, Any] = attrs.field(factory=dict, init=False)
 
     def __call__(self, path: str) -> None:
         """Delete an object; it is no error if there is none.

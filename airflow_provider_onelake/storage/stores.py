@@ -6,25 +6,24 @@ Every path is relative to the table's directory, with ``/`` between segments and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from airflow_provider_onelake.exceptions import (
-    ObjectExistsError,
-    ObjectNotFoundError,
-    StoreUnavailableError,
-)
+from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
 from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ClientConfig, RetryConfig
     from obstore.store import ObjectStore as ObstoreStore
 
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.errors import Doing
 
 
 @attrs.frozen
@@ -146,6 +145,7 @@ def deltalake_retries(patience: float) -> dict[str, str]:
     }
 
 
+@attrs.define(slots=False, eq=False, repr=False)
 class ObjectStore:
     """A :class:`Store` of any kind that obstore speaks to.
 
@@ -156,19 +156,11 @@ class ObjectStore:
     :param deleting: deletes an object, for a store that refuses obstore's way to delete. Default: obstore deletes.
     """
 
-    def __init__(
-        self,
-        store: ObstoreStore,
-        name: str,
-        creating: ObstoreStore | None = None,
-        patience: float = 0.0,
-        deleting: Callable[[str], None] | None = None,
-    ) -> None:
-        self._store = store
-        self._name = name
-        self._creating = store if creating is None else creating
-        self._patience = patience
-        self._deleting = deleting
+    _store: ObstoreStore
+    _name: str
+    _creating: ObstoreStore = attrs.field(default=attrs.Factory(lambda self: self._store, takes_self=True))
+    _patience: float = 0.0
+    _deleting: Callable[[str], None] | None = None
 
     @classmethod
     def remote(
@@ -198,22 +190,13 @@ class ObjectStore:
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
-        import obstore
-
-        try:
-            return bytes(obstore.get(self._store, path).bytes())
-        except Exception as error:
-            raise as_store_error(error, path, self._name) from error
+        with self._explaining(path):
+            return bytes(self._store.get(path).bytes())
 
     def head(self, path: str) -> ObjectInfo:
         """See :meth:`Store.head`."""
-        import obstore
-
-        try:
-            meta = obstore.head(self._store, path)
-        except Exception as error:
-            raise as_store_error(error, path, self._name) from error
-        return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
+        with self._explaining(path):
+            return _info(self._store.head(path))
 
     def create(self, path: str, data: bytes) -> None:
         """See :meth:`Store.create`.
@@ -225,57 +208,50 @@ class ObjectStore:
         for attempt in tries(self._patience):
             with attempt:
                 try:
-                    self._put(self._creating, path, data, mode="create")
+                    with self._explaining(path, "write"):
+                        self._creating.put(path, data, mode="create", use_multipart=False)
                 except ObjectExistsError:
                     if attempt.retry_state.attempt_number == 1 or not self._holds(path, data):
                         raise
 
     def put(self, path: str, data: bytes) -> None:
         """See :meth:`Store.put`."""
-        self._put(self._store, path, data, mode="overwrite")
+        with self._explaining(path, "write"):
+            self._store.put(path, data, mode="overwrite", use_multipart=False)
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """See :meth:`Store.list`."""
-        import obstore
-
-        try:
-            found = [
-                ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
-                for chunk in obstore.list(self._store, prefix, offset=start_after, chunk_size=1000)
-                for meta in chunk
-            ]
-        except Exception as error:
-            raise as_store_error(error, prefix, self._name, "list") from error
+        with self._explaining(prefix, "list"):
+            chunks = self._store.list(prefix, offset=start_after, chunk_size=1000)
+            found = [_info(meta) for chunk in chunks for meta in chunk]
         # Local disks list in any order; object stores list in the order of the paths already.
         yield from sorted(found, key=lambda info: info.path)
 
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`."""
         if self._deleting is not None:
-            return self._deleting(path)
-        import obstore
-
-        try:
-            obstore.delete(self._store, path)
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise as_store_error(error, path, self._name, "delete") from error
-        return None
-
-    def _put(self, store: ObstoreStore, path: str, data: bytes, *, mode: Literal["create", "overwrite"]) -> None:
-        import obstore
-
-        try:
-            obstore.put(store, path, data, mode=mode, use_multipart=False)
-        except Exception as error:
-            raise as_store_error(error, path, self._name, "write") from error
+            self._deleting(path)
+            return
+        with self._explaining(path, "delete"), suppress(FileNotFoundError):
+            self._store.delete(path)
 
     def _holds(self, path: str, data: bytes) -> bool:
         try:
             return self.get(path) == data
         except ObjectNotFoundError:
             return False
+
+    @contextmanager
+    def _explaining(self, path: str, doing: Doing = "read") -> Iterator[None]:
+        """Raise obstore's errors as this package's."""
+        try:
+            yield
+        except Exception as error:
+            raise as_store_error(error, path, self._name, doing) from error
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], meta["last_modified"])
 
 
 def open_store(address: TableAddress, credentials: Credentials | None = None, patience: float | None = None) -> Store:

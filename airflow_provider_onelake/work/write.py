@@ -123,7 +123,7 @@ class _Writing:
         columns = self._terms.partition_columns or []
         job = self._job(self._first, creates=True)
         try:
-            analysis = self._spark.engine().analyze(job)
+            schema_json = self._spark.engine().analyze(job)
         except SparkQueryError as error:
             # Look at Spark's own words only: our prefix always contains the table's path.
             said = str(error).partition("Spark said: ")[2]
@@ -134,7 +134,7 @@ class _Writing:
                 "`schema`, the columns to create it with."
             ) from error
         self._spark.check_not_stopped()
-        schema = with_generated(analysis.schema_json, self._terms.generated)
+        schema = with_generated(schema_json, self._terms.generated)
         snapshot = create_table(self._log, schema, columns, self._terms.table_properties)
         logger.info(
             "%s: partitioned by %s, at version %d", self._table, ", ".join(columns) or "nothing", snapshot.version
@@ -151,11 +151,11 @@ class _Writing:
 
     def _add_columns(self, spec: WriteSpec) -> Snapshot:
         """Add the columns that only the rows have to the table, before the buffer copies the table's definition."""
-        analysis = self._spark.engine().analyze(self._job(spec, evolves=True))
+        schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
         return add_columns(
             self._table.committer(),
-            analysis.schema_json,
+            schema_json,
             lambda rows, table, by: fit(rows, table, str(self._table), missing_as_null=True, partition_columns=by),
             generated=self._terms.generated,
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import urllib.error
-import urllib.request
 from email.utils import formatdate
+
+import httpx
 
 ACCOUNT = "onelake"
 """Azurite's account: the one that OneLake's addresses name."""
@@ -26,17 +26,14 @@ def make_container(account_endpoint: str, account_key: str, name: str) -> None:
         ["PUT", *[""] * 11, f"x-ms-date:{date}\nx-ms-version:2023-11-03", f"/{ACCOUNT}/{ACCOUNT}/{name}"]
     )
     digest = hmac.digest(base64.b64decode(account_key), f"{signed}\nrestype:container".encode(), hashlib.sha256)
-    request = urllib.request.Request(  # noqa: S310 - http, to an emulator
+    answer = httpx.put(
         f"{account_endpoint}/{name}?restype=container",
-        method="PUT",
         headers={
             "x-ms-date": date,
             "x-ms-version": "2023-11-03",
             "Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}",
         },
+        timeout=10,
     )
-    try:
-        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
-    except urllib.error.HTTPError as error:
-        if error.code != 409:
-            raise RuntimeError(f"Azurite made no container {name}: {error.code} {error.read()!r}") from error
+    if answer.is_error and answer.status_code != httpx.codes.CONFLICT:
+        raise RuntimeError(f"Azurite made no container {name}: {answer.status_code} {answer.text!r}")

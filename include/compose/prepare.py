@@ -14,7 +14,7 @@ from airflow_provider_onelake.storage.azure import AzureCredentials
 from airflow_provider_onelake.storage.s3 import S3Credentials
 from include.compose.containers import make_container
 from include.local.bootstrap import migrate, set_up
-from include.local.settings import TRIPS_POOL
+from include.local.settings import TRIPS_POOL, USER, write_atomically
 
 
 def make_room(conn_id: str) -> str:
@@ -53,8 +53,7 @@ def write_password(file: Path, password: str) -> None:
     :param file: its path.
     :param password: in plain text, as Airflow wants it.
     """
-    with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as out:
-        json.dump({"admin": password}, out)
+    write_atomically(file, json.dumps({USER: password}), mode=0o600)
 
 
 def main() -> None:

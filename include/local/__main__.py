@@ -6,7 +6,7 @@ import shutil
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import httpx
 import typer
@@ -95,8 +95,8 @@ def status() -> None:
 def demo(
     input: Annotated[Path | None, typer.Option(help="Directory with yellow_tripdata_YYYY-MM.json.gz.")] = None,  # noqa: A002
     lakehouse: Annotated[Path | None, typer.Option(help="Directory that gets Tables/trips.")] = None,
-    table_mode: Annotated[str, typer.Option(help="append or overwrite_partitions.")] = "append",
-    partition_by: Annotated[str, typer.Option(help="month or vendor_id.")] = "month",
+    table_mode: Annotated[Literal["append", "overwrite_partitions"], typer.Option(help="Of the writers.")] = "append",
+    partition_by: Annotated[Literal["month", "vendor_id"], typer.Option(help="Of the table.")] = "month",
 ) -> None:
     """Load every month with both vendors' writers at once, and show that each row is there once."""
     from .demo import run

@@ -11,7 +11,7 @@ import httpx
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -111,49 +111,24 @@ class AirflowApi:
         """Return the DAG files that cannot be imported: ``filename`` and ``stack_trace``."""
         return list(self.pages("importErrors", "import_errors"))
 
-    def test_connection(self, conn_id: str) -> Json:
-        """Return what the UI's Test button says: ``status`` and ``message``."""
-        fields = self.get(f"connections/{quote(conn_id)}")
-        fields.pop("team_name", None)
-        answer: Json = self.request("POST", "connections/test", json={**fields, "connection_id": conn_id})
-        return answer
-
     # -- DAGs and runs ---------------------------------------------------------------------------------------------
 
     def dags(self) -> list[Json]:
         """Return the DAGs that are known now."""
         return list(self.pages("dags", "dags", exclude_stale=True))
 
-    def pause(self, dag_id: str, *, paused: bool = True) -> None:
-        """Let no further run of a DAG start."""
-        self.request("PATCH", f"dags/{quote(dag_id)}", params={"update_mask": "is_paused"}, json={"is_paused": paused})
-
     def unpause(self, dag_id: str) -> None:
         """Let a DAG's runs start: those of a paused one stay queued."""
-        self.pause(dag_id, paused=False)
+        self.request("PATCH", f"dags/{quote(dag_id)}", params={"update_mask": "is_paused"}, json={"is_paused": False})
 
-    def trigger(
-        self,
-        dag_id: str,
-        *,
-        logical_date: datetime | None = None,
-        data_interval: tuple[datetime | None, datetime | None] = (None, None),
-        conf: Json | None = None,
-        run_id: str | None = None,
-        partition_key: str | None = None,
-    ) -> str:
+    def trigger(self, dag_id: str, **fields: Any) -> str:
         """Start a run by hand.
 
         :param dag_id: the DAG.
-        :param logical_date: of the run; none by default.
-        :param data_interval: first moment and the one after the last; default: what the timetable infers.
-        :param conf: values of the DAG's params.
-        :param run_id: default: chosen by Airflow.
-        :param partition_key: for a partitioned timetable.
+        :param fields: of the API's body, such as ``conf``, ``logical_date``, ``dag_run_id``, ``partition_key``.
         :returns: the run's id.
         """
-        body = {"logical_date": logical_date, "conf": conf or {}, "dag_run_id": run_id, "partition_key": partition_key}
-        body |= {"data_interval_start": data_interval[0], "data_interval_end": data_interval[1]}
+        body = {"logical_date": None, **fields}
         return str(self.request("POST", f"dags/{quote(dag_id)}/dagRuns", json=body)["dag_run_id"])
 
     def run(self, dag_id: str, run_id: str) -> Json:
@@ -183,26 +158,6 @@ class AirflowApi:
             tasks = self.task_instances(dag_id, run_id)
             states = {f"{task['task_id']}[{task['map_index']}]": task["state"] for task in tasks}
             raise WaitTimeoutError(f"{error} States of its tasks: {states}") from None
-
-    def clear(
-        self,
-        dag_id: str,
-        run_id: str,
-        task_ids: Sequence[str | tuple[str, int]] | None = None,
-        *,
-        downstream: bool = True,
-    ) -> list[Json]:
-        """Clear task instances so that they run again, and return them.
-
-        :param dag_id: the DAG.
-        :param run_id: the run.
-        :param task_ids: task ids, or task id and map index; default: all that failed.
-        :param downstream: whether what comes after them is cleared too.
-        """
-        body: Json = {"dry_run": False, "dag_run_id": run_id, "include_downstream": downstream, "reset_dag_runs": True}
-        body |= {"only_failed": True} if task_ids is None else {"only_failed": False, "task_ids": list(task_ids)}
-        answer = self.request("POST", f"dags/{quote(dag_id)}/clearTaskInstances", json=body)
-        return list(answer["task_instances"])
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
@@ -244,36 +199,17 @@ class AirflowApi:
 
     # -- backfills -------------------------------------------------------------------------------------------------
 
-    def create_backfill(
-        self,
-        dag_id: str,
-        first: datetime,
-        last: datetime,
-        *,
-        max_active_runs: int = 10,
-        reprocess: str = "none",
-        backwards: bool = False,
-        conf: Json | None = None,
-    ) -> int:
+    def create_backfill(self, dag_id: str, first: datetime, last: datetime, **fields: Any) -> int:
         """Start a backfill, by the call that the UI's dialog makes, and return its id.
 
         :param dag_id: the DAG; its schedule must be periodic.
         :param first: first logical date.
         :param last: last logical date.
-        :param max_active_runs: runs at once; the DAG's own limit does not count.
-        :param reprocess: what to do with runs that exist: ``none``, ``failed`` or ``completed``.
-        :param backwards: latest first.
-        :param conf: values of the DAG's params.
+        :param fields: further ones of the API's body: ``dag_run_conf``, ``max_active_runs`` (the DAG's own limit does
+            not count), ``reprocess_behavior`` (of runs that exist: ``none``, ``failed`` or ``completed``),
+            ``run_backwards``.
         """
-        body = {
-            "dag_id": dag_id,
-            "from_date": first,
-            "to_date": last,
-            "max_active_runs": max_active_runs,
-            "reprocess_behavior": reprocess,
-            "run_backwards": backwards,
-            "dag_run_conf": conf or {},
-        }
+        body = {"dag_id": dag_id, "from_date": first, "to_date": last, "dag_run_conf": {}, **fields}
         return int(self.request("POST", "backfills", json=body)["id"])
 
     def backfill(self, backfill_id: int) -> Json:

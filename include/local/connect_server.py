@@ -7,7 +7,9 @@ import socket
 import sys
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import attrs
 
 from . import jars
 
@@ -53,6 +55,7 @@ _FAIR_POOLS = """<?xml version="1.0"?>
 """
 
 
+@attrs.define(slots=False, eq=False)
 class ConnectServer:
     """One Spark Connect server.
 
@@ -65,26 +68,18 @@ class ConnectServer:
     :param settings: further Spark settings, which win over the ones here.
     """
 
-    def __init__(
-        self,
-        state: Path,
-        *,
-        port: int,
-        ui_port: int,
-        cores: int = 2,
-        memory: str = "2g",
-        jar_files: Sequence[Path] = (),
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        self.state = state.absolute()
-        self.port = port
-        self.ui_port = ui_port
-        self.cores = cores
-        self.memory = memory
+    state: Path
+    port: int = attrs.field(kw_only=True)
+    ui_port: int = attrs.field(kw_only=True)
+    cores: int = attrs.field(default=2, kw_only=True)
+    memory: str = attrs.field(default="2g", kw_only=True)
+    jar_files: Sequence[Path] = attrs.field(default=(), kw_only=True)
+    settings: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        self.state = self.state.absolute()
         self.event_log_dir = self.state / "spark-events"
-        self.log_file = self.state / "logs" / f"spark-connect-{port}.log"
-        self._jar_files = jar_files
-        self._settings = dict(settings or {})
+        self.log_file = self.state / "logs" / f"spark-connect-{self.port}.log"
 
     @property
     def remote(self) -> str:
@@ -110,11 +105,11 @@ class ConnectServer:
             "spark.sql.warehouse.dir": (self.state / "spark-warehouse").as_uri(),
             "spark.local.dir": str(self.state / "spark-tmp"),
             "spark.scheduler.allocation.file": pools.as_uri(),
-            **self._settings,
+            **self.settings,
         }
         command = [str(jars.spark_home() / "bin" / "spark-submit")]
         command += ["--master", f"local[{self.cores}]", "--driver-memory", self.memory]
-        command += ["--name", f"Spark Connect server on {self.port}", "--jars", ",".join(map(str, self._jar_files))]
+        command += ["--name", f"Spark Connect server on {self.port}", "--jars", ",".join(map(str, self.jar_files))]
         for key, value in settings.items():
             command += ["--conf", f"{key}={value}"]
         return [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
@@ -136,31 +131,13 @@ class ConnectServer:
 
     def healthy(self) -> bool:
         """Whether clients can connect and Spark's status answers, within about two seconds."""
+        if not listens(self.port):
+            return False
         try:
-            return listens(self.port) and bool(self.status("applications", timeout=2))
+            with urllib.request.urlopen(f"{self.ui_url}/api/v1/applications", timeout=2) as answer:  # noqa: S310
+                return bool(json.load(answer))
         except (OSError, ValueError):
             return False
-
-    def status(self, path: str, timeout: float = 10) -> Any:
-        """Return what Spark's status API says.
-
-        :param path: below ``/api/v1/``; ``{app}`` stands for the id of the running application.
-        :param timeout: seconds.
-        :returns: the decoded JSON.
-        :raises OSError: nobody answers.
-        """
-        if "{app}" in path:
-            path = path.replace("{app}", self.status("applications", timeout)[0]["id"])
-        with urllib.request.urlopen(f"{self.ui_url}/api/v1/{path}", timeout=timeout) as answer:  # noqa: S310
-            return json.load(answer)
-
-    def jobs(self, status: str | None = None) -> list[dict[str, Any]]:
-        """Return the Spark jobs of the running application, with their tags.
-
-        :param status: only those: ``running``, ``succeeded``, ``failed`` or ``unknown``.
-        """
-        answer: list[dict[str, Any]] = self.status("applications/{app}/jobs" + (f"?status={status}" if status else ""))
-        return answer
 
 
 def listens(port: int) -> bool:

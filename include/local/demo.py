@@ -12,10 +12,11 @@ import attrs
 import httpx
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
-from . import processes, report, stack, upkeep
+from . import processes, report, stack
 from .api import ApiError, wait_for
-from .expected import month_files
+from .expected import month_after, month_files
 from .jars import SetUpError
 from .processes import StackError
 from .settings import REPOSITORY, from_environment
@@ -30,11 +31,10 @@ ALL_AGREES, LOAD_FAILED, BAD_INPUT, SET_UP_FAILED = 0, 1, 2, 3
 
 DAG = "nyc_taxi_two_vendors"
 GROUP = "load"
+UPKEEP = "onelake_upkeep"
 TABLE = "Tables/trips"
 LAST_MONTH = "2024-12"
 SAMPLE = REPOSITORY / "include" / "data" / "nyc_taxi"
-MODES = ("append", "overwrite_partitions")
-PARTITIONS = ("month", "vendor_id")
 # Compaction sorts files along it, so that a reader of some days skips the rest.
 SORTED_BY = "date_col"
 # Months whose writers run at the same time; with two vendors each, more than the cores of a laptop.
@@ -107,7 +107,7 @@ def run(*, input: Path | None, lakehouse: Path | None, table_mode: str, partitio
                 raise StackError(f"the DAG cannot be imported: {'; '.join(broken)}")
             ended = backfill(api, plan)
             # Before the rows are counted: what is compacted must be what was loaded.
-            kept_up = _has_table(plan) and upkeep.run(api, console, TABLE, SORTED_BY)
+            kept_up = _has_table(plan) and _keep_up(api)
             seen_by_spark = report.count_by_spark(stack.connect_server(settings).remote, plan.table)
             verdict = _judge(api, plan, ended, seen_by_spark)
             return verdict if kept_up else max(verdict, LOAD_FAILED)
@@ -132,10 +132,6 @@ def _plan(input_: Path | None, lakehouse: Path | None, mode: str, partition_by: 
         raise InputError(f"{directory} holds no file named yellow_tripdata_YYYY-MM.json.gz.")
     if list(files)[-1] > LAST_MONTH:
         raise InputError(f"{directory} has months after {LAST_MONTH}, where the DAG {DAG} ends (its end_date).")
-    if mode not in MODES:
-        raise InputError(f"TABLE_MODE={mode} is unknown; it is one of {', '.join(MODES)}.")
-    if partition_by not in PARTITIONS:
-        raise InputError(f"PARTITION_BY={partition_by} is unknown; it is one of {', '.join(PARTITIONS)}.")
     target = (lakehouse or REPOSITORY / "lakehouse").expanduser().absolute()
     return Plan(files, target, mode, partition_by)
 
@@ -147,7 +143,7 @@ def stretches(months: Iterable[str]) -> list[list[str]]:
     """
     found: list[list[str]] = []
     for month in months:
-        if found and _month(found[-1][-1], 1) == month:
+        if found and month_after(found[-1][-1]) == month:
             found[-1].append(month)
         else:
             found.append([month])
@@ -170,19 +166,16 @@ def backfill(api: AirflowApi, plan: Plan) -> dict[str, str]:
     for months in stretches(plan.files):
         _end_earlier(api)
         first, last = (datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in (months[0], months[-1]))
-        started = api.create_backfill(DAG, first, last, max_active_runs=_RUNS_AT_ONCE, reprocess="completed", conf=conf)
+        started = api.create_backfill(
+            DAG, first, last, max_active_runs=_RUNS_AT_ONCE, reprocess_behavior="completed", dag_run_conf=conf
+        )
         states |= _wait(api, started, months)
     return states
 
 
-def _month(month: str, later: int) -> str:
-    number = int(month[:4]) * 12 + int(month[5:]) - 1 + later
-    return f"{number // 12}-{number % 12 + 1:02d}"
-
-
 def _say_gaps(plan: Plan) -> None:
     there = stretches(plan.files)
-    gaps = [(_month(before[-1], 1), _month(after[0], -1)) for before, after in pairwise(there)]
+    gaps = [(month_after(before[-1]), month_after(after[0], -1)) for before, after in pairwise(there)]
     if gaps:
         said = ", ".join(first if first == last else f"{first} to {last}" for first, last in gaps)
         console.print(f"There are no files for {said}: these months are left out.")
@@ -225,6 +218,35 @@ def _wait(api: AirflowApi, backfill_id: int, months: list[str]) -> dict[str, str
             return bool(states) and all(state in _ENDED for state in states.values())
 
         wait_for(ended, f"the backfill of {months[0]} to {months[-1]} to end", _TIMEOUT, every=1)
+    return shown
+
+
+def _keep_up(api: AirflowApi) -> bool:
+    """Compact the table along a column, say what a vacuum would take, and return whether that succeeded."""
+    api.unpause(UPKEEP)
+    with console.status("Compacting …"):
+        run_id = api.trigger(UPKEEP, conf={"tables": [TABLE], "zorder_by": SORTED_BY})
+        ended = api.wait_for_run(UPKEEP, run_id, timeout=900)
+    if ended["state"] != "success":
+        console.print(f"[red]The upkeep ended as {ended['state']}.[/]")
+        return False
+    console.print(_compaction(api.xcom(UPKEEP, run_id, "upkeep.optimize", map_index=0)))
+    vacuumed = api.xcom(UPKEEP, run_id, "upkeep.vacuum", map_index=0)
+    console.print(
+        f"A vacuum has {vacuumed['files']} files to delete: nothing goes that was part of the table since "
+        f"{str(vacuumed['before'])[:10]}."
+    )
+    return True
+
+
+def _compaction(told: dict[str, Any]) -> Table:
+    shown = Table("partition", "files before", "after", "bytes before", "after", "why", title="Compaction")
+    for row in told["partitions"]:
+        counts = (row["files_before"], row["files_after"], row["bytes_before"], row["bytes_after"])
+        shown.add_row(row["partition"], *map(str, counts), row["reason"])
+    for row in (*told["left_out"], *told["dropped"]):
+        shown.add_row(row["partition"], str(row.get("files", "")), "", "", "", f"left alone: {row['reason']}")
+    shown.caption = told["summary"]
     return shown
 
 

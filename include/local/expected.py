@@ -67,6 +67,16 @@ def month_files(directory: Path) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def month_after(month: str, later: int = 1) -> str:
+    """Return the month that comes so many months later.
+
+    :param month: ``YYYY-MM``.
+    :param later: how many; below 0 for an earlier one.
+    """
+    number = int(month[:4]) * 12 + int(month[5:]) - 1 + later
+    return f"{number // 12}-{number % 12 + 1:02d}"
+
+
 def read_trips(files: dict[str, Path]) -> list[Trip]:
     """Return the two vendors' trips of all files.
 

@@ -13,7 +13,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.storage.stores import open_store
 
-from .expected import KEY, Row, expected_append, expected_overwrite, finished_writers, read_trips
+from .expected import KEY, Row, expected_append, expected_overwrite, finished_writers, month_after, read_trips
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,13 +143,8 @@ def _found(plan: Plan) -> tuple[Counter[Row], int]:
     )
     rows = zip(*(table.column(name).to_pylist() for name in KEY), strict=True)
     # A run stamps its rows with the end of its data interval: the first of the month after the one that it loads.
-    stamps = {f"{_next_month(month)}010000" for month in plan.files}
+    stamps = {f"{month_after(month)}-010000".replace("-", "") for month in plan.files}
     found = Counter(
         row for row, stamp in zip(rows, table.column("version").to_pylist(), strict=True) if stamp in stamps
     )
     return found, table.num_rows - found.total()
-
-
-def _next_month(month: str) -> str:
-    year, number = int(month[:4]), int(month[5:])
-    return f"{year + number // 12}{number % 12 + 1:02d}"

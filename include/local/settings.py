@@ -53,10 +53,9 @@ class Ports:
     trigger_logs: int = 8794
 
 
-def _secret(size: int, *, padded: bool = False) -> Any:
-    """Return a field that is made at random, in base64, and is not shown by accident."""
-    end = "=" * (-size % 3) if padded else ""
-    return attrs.field(factory=lambda: secrets.token_urlsafe(size) + end, repr=False)
+def _secret(size: int) -> Any:
+    """Return a field that is made at random, in base64 with its padding, and is not shown by accident."""
+    return attrs.field(factory=lambda: secrets.token_urlsafe(size) + "=" * (-size % 3), repr=False)
 
 
 @attrs.frozen
@@ -72,7 +71,7 @@ class Secrets:
 
     password: str = _secret(9)
     database: str = _secret(18)
-    fernet: str = _secret(32, padded=True)
+    fernet: str = _secret(32)
     jwt: str = _secret(48)
     session: str = _secret(32)
 

@@ -163,11 +163,10 @@ def _start_airflow(settings: Settings, tell: Callable[[str], None], server: Conn
         again = datetime.now(UTC)
         _run(settings, _AIRFLOW[-1])
         _wait(settings, tell, "Airflow's scheduler", lambda: _healthy(api, ("scheduler",), again))
-        missing: list[str] = []
         try:
-            _wait(settings, tell, "the DAGs to be parsed", lambda: _parsed(settings, api, missing), _PARSE_SECONDS)
+            _wait(settings, tell, "the DAGs to be parsed", lambda: not _unparsed(settings, api), _PARSE_SECONDS)
         except WaitTimeoutError:
-            tell(f"No DAG was found in {', '.join(missing)}")
+            tell(f"No DAG was found in {', '.join(_unparsed(settings, api))}")
 
 
 def _wait(
@@ -187,13 +186,12 @@ def _wait(
     wait_for(is_ready, what, timeout, every=0.25)
 
 
-def _parsed(settings: Settings, api: AirflowApi, missing: list[str]) -> bool:
-    """Whether every DAG file has been parsed; the others are put into ``missing``."""
+def _unparsed(settings: Settings, api: AirflowApi) -> list[str]:
+    """Return the DAG files that have not been parsed yet."""
     seen = {str(dag["relative_fileloc"]) for dag in api.dags()} | {error["filename"] for error in api.import_errors()}
-    missing[:] = sorted(
+    return sorted(
         file for folder in settings.dag_folders for file in _dag_files(folder) if not {file, f"{folder}/{file}"} & seen
     )
-    return not missing
 
 
 def _healthy(api: AirflowApi, parts: tuple[str, ...], began: datetime) -> bool:

@@ -132,8 +132,7 @@ def stage(remote: str, source: Path, table: Path, year: int | None) -> tuple[Buf
     engine = ConnectEngine(remote)
     attempt = str(uuid.uuid4())
     if log.snapshot_or_none() is None:
-        analysis = engine.analyze(write_job(source, table, year, None, attempt))
-        create_table(log, analysis.schema_json, [PARTITION])
+        create_table(log, engine.analyze(write_job(source, table, year, None, attempt)), [PARTITION])
     created = time.monotonic()
     identity = Group("bench", "lineitem", "load", "2026-01-01").writer(f"year-{year}")
     decision = prepare(log, WriteSpec(identity=identity, attempt=attempt))

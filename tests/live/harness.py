@@ -16,12 +16,12 @@ from include.local import postgres, processes, stack
 from include.local.api import ApiError, wait_for
 from include.local.jars import SetUpError
 from include.local.settings import REPOSITORY, Settings, from_environment, known_ports
+from tests.support.spark import Server
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from include.local.api import AirflowApi
-    from include.local.connect_server import ConnectServer
 
 # Stops a stack when a process is gone, however that ended. It ends with the stack, of which it is no part.
 _GUARD = """
@@ -52,7 +52,7 @@ class LiveStack:
         self.settings = settings
         self.ports = known_ports(settings)
         self.api: AirflowApi = stack.open_api(settings)
-        self.connect_server: ConnectServer = stack.connect_server(settings)
+        self.connect_server = Server(settings.state, port=self.ports.connect, ui_port=self.ports.spark_ui)
         self.lakehouse = settings.lakehouse
         self.logs = settings.logs
         self.dags = settings.more_dags[-1]
@@ -135,7 +135,7 @@ class LiveStack:
 
     def run_dag(self, dag_id: str, timeout: float = 300, **trigger: object) -> dict[str, object]:
         """Start a run by hand, wait until it has ended, and return it."""
-        run_id = self.api.trigger(dag_id, **trigger)  # type: ignore[arg-type]
+        run_id = self.api.trigger(dag_id, **trigger)
         return self.api.wait_for_run(dag_id, run_id, timeout)
 
 

@@ -116,6 +116,12 @@ class HeldLoad:
         index = WRITERS.index(writer) if writer else -1
         return [str(one["state"]) for one in self.api.tries(self.dag_id, self.run_id, task_id, index)]
 
+    def clear(self, task_id: str, writer: str) -> None:
+        """Clear a task and those after it, so that they run again."""
+        body = {"dry_run": False, "dag_run_id": self.run_id, "include_downstream": True, "reset_dag_runs": True}
+        body |= {"only_failed": False, "task_ids": [(task_id, WRITERS.index(writer))]}
+        self.api.request("POST", f"dags/{self.dag_id}/clearTaskInstances", json=body)
+
     def result(self, writer: str) -> dict[str, Any]:
         """What a writer left in XCom."""
         found: dict[str, Any] = self.api.xcom(self.dag_id, self.run_id, WRITE, map_index=WRITERS.index(writer))

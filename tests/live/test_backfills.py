@@ -49,7 +49,7 @@ class Backfills:
         api.unpause(self.dag_id)
         params = {"input": str(self.input), "table": f"Tables/{self.table.name}", **how.pop("params", {})}
         dates = [datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) for month in self.months]
-        backfill = api.create_backfill(self.dag_id, *dates, max_active_runs=1, conf=params, **how)
+        backfill = api.create_backfill(self.dag_id, *dates, max_active_runs=1, dag_run_conf=params, **how)
 
         def all_ended() -> list[dict[str, Any]] | None:
             runs = [run for run in api.runs(self.dag_id) if (run["conf"] or {}) == params and run["end_date"]]
@@ -79,14 +79,14 @@ def test_a_partition_that_is_backfilled_again_follows_on_rerun(live_stack: LiveS
     backfills = Backfills(live_stack, BY_PARTITION, tmp_path, table, ("2019-01", "2019-02"))
     backfills.give(10, 20)
 
-    first = backfills.run(backwards=True, params={"on_rerun": "append"})
+    first = backfills.run(run_backwards=True, params={"on_rerun": "append"})
     assert [run["partition_key"] for run in first] == ["2019-02", "2019-01"]
     assert {run["state"] for run in first} == {"success"}
     assert backfills.counts() == {1: 30, 2: 30}
     assert len(log_of(table)) == 1 + 4
 
     # Airflow makes other runs of the same partitions; to the table they are the same.
-    skipped = backfills.run(reprocess="completed", params={"on_rerun": "skip"})
+    skipped = backfills.run(reprocess_behavior="completed", params={"on_rerun": "skip"})
     assert not {run["dag_run_id"] for run in skipped} & {run["dag_run_id"] for run in first}
     assert backfills.statuses(skipped) == {"skipped"}
     assert backfills.counts() == {1: 30, 2: 30}
@@ -94,7 +94,7 @@ def test_a_partition_that_is_backfilled_again_follows_on_rerun(live_stack: LiveS
 
     # The source has changed meanwhile: what was appended is taken back.
     backfills.give(10, 25)
-    replaced = backfills.run(reprocess="completed", backwards=True, params={"on_rerun": "replace"})
+    replaced = backfills.run(reprocess_behavior="completed", run_backwards=True, params={"on_rerun": "replace"})
     assert [run["partition_key"] for run in replaced] == ["2019-02", "2019-01"]
     assert backfills.statuses(replaced) == {"published"}
     assert backfills.counts() == {1: 35, 2: 35}
@@ -118,11 +118,11 @@ def test_a_data_interval_that_is_backfilled_again_is_the_same_run(live_stack: Li
     # Months that no other test of this DAG has runs of.
     backfills = Backfills(live_stack, BY_INTERVAL, tmp_path, table, ("2019-09", "2019-10"))
     backfills.give(10, 20)
-    first = backfills.run(backwards=True)
+    first = backfills.run(run_backwards=True)
     assert [run["logical_date"][:7] for run in first] == ["2019-10", "2019-09"]
     assert backfills.counts() == {1: 30, 2: 30}
 
-    again = backfills.run(reprocess="completed")
+    again = backfills.run(reprocess_behavior="completed")
     assert {run["dag_run_id"] for run in again} == {run["dag_run_id"] for run in first}
     assert backfills.statuses(again) == {"skipped"}
     assert backfills.counts() == {1: 30, 2: 30}

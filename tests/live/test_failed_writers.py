@@ -37,7 +37,7 @@ def test_a_failed_writer_makes_the_run_red_and_clearing_it_heals(
     assert jobs
 
     load.give()
-    load.api.clear(load.dag_id, load.run_id, [(WRITE, 1)])
+    load.clear(WRITE, "vendor-2")
 
     assert load.end() == "success"
     assert load.rows() == ROWS

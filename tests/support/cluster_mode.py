@@ -146,7 +146,7 @@ class Pods:
 
 def spool(store: ObjectStore, job: SparkJob, kind: str = "staging") -> JobSpool:
     """A job's."""
-    return JobSpool.of(store, job, kind)
+    return JobSpool.at(store, job.table_uri, job.attempt, kind)
 
 
 def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind: str = "staging") -> JobSpool:
@@ -154,7 +154,7 @@ def submitted(store: ObjectStore, job: SparkJob, driver: str | None = None, kind
     found = spool(store, job, kind)
     assert found.send(kind, job.as_dict(), owner=job.owner)
     if driver is not None:
-        found.remember(driver)
+        found.remember(driver=driver)
     return found
 
 

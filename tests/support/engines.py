@@ -11,7 +11,7 @@ import attrs
 import pytest
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines.base import Analysis, Engine, StageJob, StageResult
+from airflow_provider_onelake.engines.base import Engine, StageJob, StageResult
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.tables import SCHEMA, append_files
@@ -40,9 +40,9 @@ class FakeEngine(Engine):
     schema: str = SCHEMA
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
 
-    def analyze(self, job: StageJob) -> Analysis:
+    def analyze(self, job: StageJob) -> str:
         self.analyzed.append(job)
-        return Analysis(self.schema, [], reads_target=self.reads_target)
+        return self.schema
 
     def stage(self, job: StageJob) -> StageResult:
         self.staged.append(job)

@@ -6,6 +6,7 @@ The buffers are written by hand, so that what Spark does is tested without the c
 from __future__ import annotations
 
 import json
+import urllib.request
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -100,7 +101,7 @@ def make_job(target: Target, source: Mapping[str, Any], **fields: Any) -> StageJ
 
 
 class Server(ConnectServer, ServerProcess):
-    """The server, with what its event logs tell. A test that kills it starts it again."""
+    """The server, with what its status and its event logs tell. A test that kills it starts it again."""
 
     def start(self) -> None:
         for port, name in ((self.port, "Spark Connect"), (self.ui_port, "Spark's UI")):
@@ -120,6 +121,27 @@ class Server(ConnectServer, ServerProcess):
     def applications(self) -> list[str]:
         """Ids of the applications that ran on this server."""
         return event_log.applications(self.event_log_dir)
+
+    def status(self, path: str, timeout: float = 10) -> Any:
+        """Return what Spark's status API says.
+
+        :param path: below ``/api/v1/``; ``{app}`` stands for the id of the running application.
+        :param timeout: seconds.
+        :returns: the decoded JSON.
+        :raises OSError: nobody answers.
+        """
+        if "{app}" in path:
+            path = path.replace("{app}", self.status("applications", timeout)[0]["id"])
+        with urllib.request.urlopen(f"{self.ui_url}/api/v1/{path}", timeout=timeout) as answer:
+            return json.load(answer)
+
+    def jobs(self, status: str | None = None) -> list[dict[str, Any]]:
+        """Return the Spark jobs of the running application, with their tags.
+
+        :param status: only those: ``running``, ``succeeded``, ``failed`` or ``unknown``.
+        """
+        answer: list[dict[str, Any]] = self.status("applications/{app}/jobs" + (f"?status={status}" if status else ""))
+        return answer
 
     def active_tasks(self) -> int:
         """Tasks that Spark executes now, by its own status."""

@@ -1,4 +1,4 @@
-"""Cluster mode: how each kind of cluster takes a job, and how it answers questions about the job's driver.
+"""Cluster mode: how each kind of cluster takes a job, and how a job's driver is found, asked, given up and killed.
 
 If a submitter dies, it may never have learnt its driver's id. The driver is then found by a name that was chosen before
 the submission: a tag on YARN, a pod's name on Kubernetes. A standalone master knows no such name. There the driver
@@ -17,7 +17,7 @@ import attrs
 
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, job_package
 from airflow_provider_onelake.engines.submit.spool import JOB, RESULT
-from airflow_provider_onelake.exceptions import InvalidWriteError, SparkSetUpError, SparkUnavailableError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkSetUpError, SparkUnavailableError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.hook import SubmitHook
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.spool import JobSpool
     from airflow_provider_onelake.storage.spark import SparkAccess
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _POD = "spark.kubernetes.driver.pod.name"
 _TAGS = "spark.yarn.tags"
 _HTTP_SECONDS = 15
 # Seconds to connect, and seconds to read.
 _YARN_SECONDS = (5, 30)
+# A submission that is older, and whose driver has no id yet, is given up.
+_UNSEEN_SECONDS = 180
 _OVER = ("FINISHED", "FAILED", "KILLED")
 _HTTP_ERROR, _HTTP_NOT_FOUND = 400, 404
 
@@ -325,18 +327,106 @@ def cluster_of(hook: SubmitHook, target: SubmitTarget) -> Cluster | None:
 
     :raises InvalidWriteError: the connection's master has no cluster mode.
     """
-    if not hook.in_cluster_mode:
+    resolved = hook.resolved
+    if resolved["deploy_mode"] != "cluster":
         return None
-    if hook.rest_endpoint:
-        return Standalone(hook.rest_endpoint)
-    if hook.master.startswith("yarn"):
-        return Yarn(target.resource_manager, hook.has_keytab, target.conf.get(_TAGS, ""))
-    if hook.master.startswith("k8s://"):
-        return Kubernetes(hook.namespace)
+    if resolved["rest_endpoint"]:
+        return Standalone(resolved["rest_endpoint"])
+    if resolved["master"].startswith("yarn"):
+        return Yarn(
+            target.resource_manager, bool(resolved["keytab"] and resolved["principal"]), target.conf.get(_TAGS, "")
+        )
+    if resolved["master"].startswith("k8s://"):
+        return Kubernetes(resolved["namespace"] or None)
     raise InvalidWriteError(
-        f"The master {hook.master} has no cluster deploy mode that this version can follow (several standalone "
+        f"The master {resolved['master']} has no cluster deploy mode that this version can follow (several standalone "
         "masters, a local one): leave 'deploy-mode' out of the connection, or say client. Nothing was staged."
     )
+
+
+@attrs.frozen
+class Driver:
+    """A job's driver, whether or not its id is known yet.
+
+    :param where: the master, for the log.
+    """
+
+    cluster: Cluster
+    spool: JobSpool
+    where: str
+
+    def learn(self, known: str | None = None) -> str | None:
+        """Return the driver's id: from the submission, from the spool, or from the cluster.
+
+        :param known: the id that the submission returned. Default: none.
+        :returns: the id; ``None`` while it is unknown.
+        :raises SparkUnavailableError: the cluster does not answer.
+        """
+        told = None if known else self.spool.driver
+        found = known or told or self.cluster.find(self.spool)
+        if found is not None and told is None:
+            self.spool.remember(driver=found)
+            logger.info("Spark at %s: driver %s", self.where, found)
+        return found
+
+    def at_work(self) -> bool:
+        """Return whether a driver that is not over has a known id and has written no result and no error yet.
+
+        :raises StoreUnavailableError: the store did not answer.
+        """
+        result = self.spool.result
+        return (result is None or not result.is_final) and self.spool.driver is not None
+
+    def is_over(self) -> bool:
+        """Return whether the driver has ended, or is given up and will do nothing.
+
+        :raises TransientError: the store or the cluster does not answer.
+        """
+        result = self.spool.result
+        # A result ends the wait. An error does not, because the cluster may start a failed driver again.
+        if result is not None and result.returned is not None:
+            return True
+        driver = self.learn()
+        if driver is not None:
+            return self.cluster.is_over(driver)
+        return (self.spool.withdrawn or self.spool.age > _UNSEEN_SECONDS) and self.give_up()
+
+    def give_up(self) -> bool:
+        """Take the driver's job file back, so that the driver does nothing if it still starts.
+
+        :returns: whether the driver had not started.
+        :raises StoreUnavailableError: the store did not answer.
+        """
+        given_up = self.spool.withdraw()
+        if given_up:
+            logger.warning(
+                "Spark at %s: nobody has heard of the driver of attempt %s. Should it still start, it finds no job "
+                "file and does nothing",
+                self.where,
+                self.spool.attempt,
+            )
+        return given_up
+
+    def kill(self) -> bool:
+        """Try to end the driver, also if it has not started yet.
+
+        :returns: whether the store and the cluster took the order. If not, the driver may go on.
+        """
+        done = True
+        # Take the job file back first: a driver that the cluster starts late, or again, then finds nothing to do.
+        for step in (self.spool.withdraw, self._kill):
+            try:
+                step()
+            except OneLakeError as error:
+                done = False
+                logger.warning("A driver at %s could not be killed: %s", self.where, error)
+        return done
+
+    def _kill(self) -> None:
+        driver = self.learn()
+        if driver is not None:
+            logger.info("Killing driver %s at %s", driver, self.where)
+            self.cluster.kill(driver)
 
 
 def access_in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAccess:
@@ -346,7 +436,7 @@ def access_in_cluster(access: SparkAccess, conf: Mapping[str, str]) -> SparkAcce
     :param conf: settings of the Spark connection. Its settings for signing in count first.
     """
     if access.environment:
-        log.warning(
+        logger.warning(
             "Not sent to the cluster, as a command line is for everybody to read: %s. Give driver and executors these "
             "variables there, or an identity of their own by `conf` in the extra of the Spark connection.",
             ", ".join(sorted(access.environment)),

@@ -22,11 +22,11 @@ from airflow_provider_onelake.engines.base import (
     SparkJob,
     StageJob,
     Surroundings,
-    check_timeout,
+    check_above_0,
+    error_of_end,
 )
 from airflow_provider_onelake.engines.errors import ReportedError, translate
-from airflow_provider_onelake.engines.submit.clusters import access_in_cluster, cluster_of
-from airflow_provider_onelake.engines.submit.driver import Driver
+from airflow_provider_onelake.engines.submit.clusters import Driver, access_in_cluster, cluster_of
 from airflow_provider_onelake.engines.submit.package import MAIN_FILE, JobResult, dump_job, job_package, load_result
 from airflow_provider_onelake.engines.submit.process import SubmitProcess, locked
 from airflow_provider_onelake.engines.submit.settings import SubmitTarget, check_job, secrets
@@ -35,7 +35,6 @@ from airflow_provider_onelake.exceptions import (
     InvalidWriteError,
     OneLakeError,
     SparkJobError,
-    SparkJobTimeoutError,
     SparkUnavailableError,
     TransientError,
 )
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.hook import SubmitHook
     from airflow_provider_onelake.storage.stores import Store
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
 _SLOWER = 1.2
@@ -74,7 +73,7 @@ class SubmitEngine(SparkEngine):
     def __init__(self, target: SubmitTarget, around: Surroundings) -> None:
         from airflow.sdk.log import mask_secret
 
-        check_timeout(around.timeout)
+        check_above_0("timeout", around.timeout, "seconds")
         self._target = target
         self._around = around
         self._timeout = around.timeout
@@ -83,7 +82,7 @@ class SubmitEngine(SparkEngine):
         for value in secrets(self._access.environment):
             mask_secret(value)
         hook = self._hook()
-        self._where = hook.master
+        self._where = str(hook.resolved["master"])
         self._cluster = cluster_of(hook, target)
         if self._cluster is not None:
             self._access = access_in_cluster(self._access, target.conf)
@@ -136,7 +135,7 @@ class SubmitEngine(SparkEngine):
 
     def _kill_driver(self, spool: JobSpool, doing: str) -> None:
         with self._attending(spool, doing) as driver:
-            log.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
+            logger.info("Spark at %s: the driver is killed: nobody wants it any more", self._where)
             driver.kill()
             if spool.driver is not None:
                 # Wait until the driver is gone, because the order to kill it may have got lost.
@@ -146,7 +145,7 @@ class SubmitEngine(SparkEngine):
     def _attending(self, spool: JobSpool, doing: str) -> Iterator[Driver]:
         assert self._cluster is not None
         what = f"waiting for the driver that attempt {spool.attempt} left at work ({doing}), in {spool.uri}"
-        log.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
+        logger.info("Spark at %s: %s; nothing is submitted meanwhile", self._where, what)
         self._driver = Driver(self._cluster, spool, self._where)
         yield self._driver
         self._raise_if_ended(what)
@@ -164,7 +163,7 @@ class SubmitEngine(SparkEngine):
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
         if isinstance(job, StageJob) and job.rows is not None:
             raise InvalidWriteError(ONLY_CONNECT)
-        log.info("Spark at %s: %s", self._where, what)
+        logger.info("Spark at %s: %s", self._where, what)
         with self._limited():
             result, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
             if result is not None and result.returned is not None:
@@ -193,7 +192,7 @@ class SubmitEngine(SparkEngine):
         """Run a job whose driver runs on the cluster. If this attempt has submitted it before, only wait for it."""
         assert self._cluster is not None
         check_job(job)
-        spool, said = JobSpool.of(self._open_store(), job, kind), None
+        spool, said = JobSpool.at(self._open_store(), job.table_uri, job.attempt, kind), None
         self._cluster.check()
         if kind == ANALYSING and isinstance(job, StageJob):
             found = self._found_by_another_try(kind, job)
@@ -221,7 +220,7 @@ class SubmitEngine(SparkEngine):
         try:
             return driver.learn() is None and driver.give_up()
         except TransientError as error:
-            log.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
+            logger.warning("Spark at %s: whether there is a driver is not known yet: %s", self._where, error)
             return False
 
     def _found_by_another_try(self, kind: str, job: StageJob) -> JobResult | None:
@@ -280,7 +279,7 @@ class SubmitEngine(SparkEngine):
                 missed = 0
             except TransientError as error:
                 missed += 1
-                log.warning("Spark at %s: its driver cannot be asked (%d): %s", self._where, missed, error)
+                logger.warning("Spark at %s: its driver cannot be asked (%d): %s", self._where, missed, error)
                 if missed > _PATIENCE:
                     raise SparkUnavailableError(
                         f"Spark at {self._where} cannot be asked for the driver any more. It goes on there, and a "
@@ -315,7 +314,7 @@ class SubmitEngine(SparkEngine):
         self._wake.set()
         process, driver = self._process, self._driver
         if process is not None:
-            log.info("Stopping spark-submit for %s", self._where)
+            logger.info("Stopping spark-submit for %s", self._where)
             process.stop()
         if driver is not None:
             # Use a thread: this may be a signal handler, and the cluster may not answer.
@@ -334,14 +333,7 @@ class SubmitEngine(SparkEngine):
         # Another thread is killing the driver. Wait for it, or this process may exit first.
         self._end_done.wait(2 * _STOP_SECONDS)
         doubt = f"could not be ended for certain and may go on at {self._where}, where a retry finds it"
-        became = doubt if self._may_work_on else "was ended"
-        if self._ended == "stopped":
-            raise SparkJobError(f"Stopped {what}, as asked. Its Spark work {became}; the table is unchanged.")
-        if self._ended == "expired":
-            raise SparkJobTimeoutError(
-                f"Stopped {what}: it took longer than {self._timeout:g} s. Its Spark work {became}; the table is "
-                "unchanged. Raise the time-out, or give the writer fewer rows."
-            )
+        raise error_of_end(self._ended, what, doubt if self._may_work_on else "was ended", self._timeout)
 
     def _explain(self, result: JobResult | None, said: str | None, what: str) -> OneLakeError:
         if result is None or result.error is None:

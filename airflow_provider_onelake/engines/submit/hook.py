@@ -8,6 +8,7 @@ provider without them fails with a clear message.
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -35,39 +36,14 @@ class SubmitHook:
 
     def __attrs_post_init__(self) -> None:
         _ = self.process
-        resolved = self._private("_connection")
-        if missing := [name for name in _RESOLVED if name not in resolved]:
+        if missing := [name for name in _RESOLVED if name not in self.resolved]:
             raise _unknown(f"_connection[{missing[0]!r}]")
 
     @property
-    def master(self) -> str:
-        """The master that ``spark-submit`` is given."""
-        return str(self._resolved("master"))
-
-    @property
-    def in_cluster_mode(self) -> bool:
-        """Whether the driver runs on the cluster."""
-        return bool(self._resolved("deploy_mode") == "cluster")
-
-    @property
-    def namespace(self) -> str | None:
-        """The namespace of pods on Kubernetes."""
-        return self._resolved("namespace") or None
-
-    @property
-    def rest_endpoint(self) -> str | None:
-        """The address of a standalone master's REST server, in cluster mode."""
-        return self._resolved("rest_endpoint") or None
-
-    @property
-    def binary(self) -> str:
-        """The script that submits."""
-        return str(self._resolved("spark_binary"))
-
-    @property
-    def has_keytab(self) -> bool:
-        """Whether the connection signs in by Kerberos."""
-        return bool(self._resolved("keytab") and self._resolved("principal"))
+    def resolved(self) -> Mapping[str, Any]:
+        """The connection as the provider understands it: ``master``, ``deploy_mode``, ``spark_binary`` and others."""
+        found: Mapping[str, Any] = self._private("_connection")
+        return found
 
     @property
     def process(self) -> Any:
@@ -84,9 +60,6 @@ class SubmitHook:
         """
         driver: str | None = self.wrapped.submit(application, **popen)
         return driver
-
-    def _resolved(self, name: str) -> Any:
-        return self._private("_connection")[name]
 
     def _private(self, name: str) -> Any:
         try:

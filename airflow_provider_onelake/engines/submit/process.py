@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import signal
 import subprocess
@@ -19,8 +18,6 @@ from airflow_provider_onelake.exceptions import SparkSetUpError
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.engines.submit.hook import SubmitHook
-
-log = logging.getLogger(__name__)
 
 _TERM_SECONDS = 5
 _KILL_SECONDS = 3
@@ -51,7 +48,7 @@ class SubmitProcess:
         """
         from airflow.providers.common.compat.sdk import AirflowException
 
-        env = child_environment(self.hook.binary, environment)
+        env = child_environment(self.hook.resolved["spark_binary"], environment)
         popen: dict[str, Any] = {"env": env, "start_new_session": True, "stdin": subprocess.DEVNULL}
         try:
             self.driver = self.hook.submit(application, **popen)

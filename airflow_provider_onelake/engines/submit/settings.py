@@ -122,13 +122,6 @@ class SubmitTarget:
             found[ENVIRONMENT] = ",".join(sorted(access.environment))
         return found
 
-    def all_packages(self, access: SparkAccess) -> list[str]:
-        """Return the Maven coordinates that a job asks for.
-
-        :param access: to the table's store.
-        """
-        return list(self.packages) if self.packages is not None else [delta_package(), *access.packages]
-
     def hook(self, access: SparkAccess, conf: Mapping[str, str] | None = None, **further: Any) -> SubmitHook:
         """Return the Spark provider's hook for one job.
 
@@ -139,12 +132,13 @@ class SubmitTarget:
         """
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+        packages = (delta_package(), *access.packages) if self.packages is None else self.packages
         try:
             hook = SparkSubmitHook(
                 conn_id=self.conn_id,
                 conf={**self.settings(access), **(conf or {})},
                 jars=",".join(self.jars) or None,
-                packages=",".join(self.all_packages(access)) or None,
+                packages=",".join(packages) or None,
                 **further,
             )
         except (NameError, RuntimeError) as error:
@@ -189,12 +183,12 @@ def secrets(environment: Mapping[str, str]) -> list[str]:
 def check_job(job: SparkJob) -> None:
     """Refuse a secret in a job in cluster mode, because every reader of the table can read its ``job.json``.
 
-    :raises InvalidWriteError: an option of the job's source, or a setting of its session, looks like a secret.
+    :raises InvalidWriteError: an option of the job's source looks like a secret.
     """
     options = job.as_dict().get("source", {}).get("options") or {}
-    if found := _telling({**job.session, **{str(name): str(value) for name, value in options.items()}}):
+    if found := _telling({str(name): str(value) for name, value in options.items()}):
         raise InvalidWriteError(
-            f"{', '.join(found)} among the options of the source or the settings of the session looks like a secret. "
+            f"{', '.join(found)} among the options of the source looks like a secret. "
             "In cluster mode a job lies in the table's store while it runs, for everybody who reads the table. Give it "
             "to the Spark of the cluster (spark-defaults.conf, its environment), or use the client deploy mode "
             "or Spark Connect. Nothing was staged."

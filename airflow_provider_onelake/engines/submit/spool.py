@@ -28,12 +28,10 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoun
 from airflow_provider_onelake.staging.layout import JOBS
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.engines.base import SparkJob
     from airflow_provider_onelake.storage.stores import Store
 
 JOB, RESULT, SUBMISSION = "job.json", "result.json", "submission.json"
 
-_UNSEEN_SECONDS = 180
 # The fields of a job that differ between two tries of the same work.
 _OF_A_TRY = ("attempt", "buffer_uri")
 
@@ -50,11 +48,6 @@ class JobSpool:
     store: Store
     path: str
     uri: str
-
-    @classmethod
-    def of(cls, store: Store, job: SparkJob, kind: str) -> JobSpool:
-        """Return the spool of a job."""
-        return cls.at(store, job.table_uri, job.attempt, kind)
 
     @classmethod
     def at(cls, store: Store, table_uri: str, attempt: str, kind: str) -> JobSpool:
@@ -127,9 +120,9 @@ class JobSpool:
         known: str | None = self._submission.get("driver")
         return known or (result.driver if (result := self.result) else None)
 
-    def remember(self, driver: str) -> None:
-        """Write down the id of the job's driver."""
-        self._note(driver=driver)
+    def remember(self, **more: Any) -> None:
+        """Write down more about the submission, such as the id of the job's ``driver``."""
+        self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())
 
     def does_work_of(self, kind: str, fields: Mapping[str, Any]) -> bool:
         """Return whether the job file in the directory is for the same work as a job. One taken back never is."""
@@ -143,7 +136,7 @@ class JobSpool:
         :raises StoreUnavailableError: the store did not answer.
         """
         self.store.delete(f"{self.path}/{JOB}")
-        self._note(withdrawn=True)
+        self.remember(withdrawn=True)
         return self.driver is None
 
     @property
@@ -167,11 +160,6 @@ class JobSpool:
         modified = self.store.head(f"{self.path}/{SUBMISSION}").modified
         return (datetime.now(UTC) - modified).total_seconds()
 
-    @property
-    def unseen(self) -> bool:
-        """Whether the submission is so old that a driver without an id is given up."""
-        return self.age > _UNSEEN_SECONDS
-
     def clear(self) -> None:
         """Remove the directory, as far as possible. VACUUM removes what is left."""
         with contextlib.suppress(Exception):
@@ -189,9 +177,6 @@ class JobSpool:
     def _submission(self) -> dict[str, Any]:
         said: dict[str, Any] = json.loads(self._get(SUBMISSION) or b"{}")
         return said
-
-    def _note(self, **more: Any) -> None:
-        self.store.put(f"{self.path}/{SUBMISSION}", json.dumps({**self._submission, **more}).encode())
 
     def _get(self, name: str) -> bytes | None:
         try:

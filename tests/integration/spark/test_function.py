@@ -53,7 +53,7 @@ def test_steps_read_them(engine: ConnectEngine, target: Target) -> None:
 
 
 def test_what_a_table_would_be_is_found_without_staging(engine: ConnectEngine, target: Target) -> None:
-    assert '"name": "id"' in engine.analyze(job_of(target, three)).schema_json
+    assert '"name": "id"' in engine.analyze(job_of(target, three))
     assert target.versions == [0]
 
 

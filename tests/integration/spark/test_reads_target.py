@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,8 @@ from deltalake import write_deltalake
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.spark_jobs import stage
+from airflow_provider_onelake.spark_jobs.main import JOBS
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.spark import Server, Target, field, sql_job
@@ -42,7 +45,17 @@ def lake(tmp_path_factory: pytest.TempPathFactory, connect_server: Server) -> It
 
 
 def reads(engine: ConnectEngine, lake: Path, source: dict[str, Any], table: str = "trips", **fields: Any) -> bool:
-    return engine.analyze(StageJob(source=source, table_uri=str(lake / table), attempt="a", **fields)).reads_target
+    """Ask as staging does, but of a query whose rows need not fit any buffer."""
+
+    def ask(spark: Any, job: Mapping[str, Any]) -> dict[str, Any]:
+        stage._configure(spark, job)
+        view = stage._views(spark, job)
+        return {"reads": stage._reads_target(spark, job, view, list(spark.table(view).inputFiles()))}
+
+    with mock.patch.dict(JOBS, asking=ask):
+        return bool(
+            engine.run("asking", StageJob(source=source, table_uri=str(lake / table), attempt="a", **fields))["reads"]
+        )
 
 
 @pytest.mark.parametrize(

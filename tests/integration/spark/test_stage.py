@@ -271,7 +271,7 @@ def test_a_buffer_without_version_0_is_not_made_into_a_table(engine: ConnectEngi
 # -- analysis ------------------------------------------------------------------------------------------------------
 
 
-def test_analysis_gives_the_schema_with_generated_columns_and_the_input(engine: ConnectEngine, taxi: Path) -> None:
+def test_analysis_gives_the_schema_with_generated_columns(engine: ConnectEngine, taxi: Path) -> None:
     job = StageJob(
         source=trips(taxi),
         table_uri="/nowhere/trips",
@@ -279,13 +279,10 @@ def test_analysis_gives_the_schema_with_generated_columns_and_the_input(engine: 
         steps=STEPS,
         generated={"month": "date_format(date_col, 'yyyy-MM')"},
     )
-    found = engine.analyze(job)
-    kinds = {column["name"]: column["type"] for column in json.loads(found.schema_json)["fields"]}
+    kinds = {column["name"]: column["type"] for column in json.loads(engine.analyze(job))["fields"]}
     assert kinds["vendor_id"] == "long"
     assert kinds["date_col"] == "timestamp"
     assert kinds["month"] == "string"
-    assert [Path(file).name for file in found.input_files] == [JANUARY]
-    assert not found.reads_target
 
 
 def test_no_table_is_made_from_a_column_without_a_type(engine: ConnectEngine) -> None:
@@ -296,7 +293,7 @@ def test_no_table_is_made_from_a_column_without_a_type(engine: ConnectEngine) ->
 
 def analysed(engine: ConnectEngine, query: str, **fields: Any) -> list[dict[str, Any]]:
     job = StageJob(source={"kind": "sql", "query": query}, table_uri="/nowhere/t", attempt="a", **fields)
-    found: list[dict[str, Any]] = json.loads(engine.analyze(job).schema_json)["fields"]
+    found: list[dict[str, Any]] = json.loads(engine.analyze(job))["fields"]
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -120,12 +121,12 @@ def test_an_error_of_a_driver_on_the_cluster_comes_back_typed(
 
 
 WRITER = """
-import sys
+import json, sys
 from obstore.store import LocalStore
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.hooks.spark import engine_for
 from airflow_provider_onelake.storage.stores import ObjectStore
-job = StageJob.from_json(sys.argv[1])
+job = StageJob(**json.loads(sys.argv[1]))
 engine_for("submit", store=lambda: ObjectStore(LocalStore(prefix=job.table_uri), "t")).stage(job)
 """
 
@@ -136,7 +137,7 @@ def test_a_driver_outlives_a_worker_of_airflow_that_was_killed_and_is_submitted_
     engine = new_cluster_mode()
     job = sql_job(target, SLOW)
     drivers, applications = cluster.drivers(), cluster.applications()
-    with subprocess.Popen([sys.executable, "-c", WRITER, job.to_json()], stdout=subprocess.DEVNULL) as task:
+    with subprocess.Popen([sys.executable, "-c", WRITER, json.dumps(job.as_dict())], stdout=subprocess.DEVNULL) as task:
         until(lambda: list(target.buffer.glob("*.parquet")))
         os.kill(task.pid, signal.SIGKILL)
     assert target.versions == [0]

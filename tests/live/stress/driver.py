@@ -152,7 +152,7 @@ class Stress:
             slot = str(number % 3)
             policy = POLICIES[(number + list(_AT_ONCE).index(dag_id)) % len(POLICIES)]
             conf |= {"table": CONTESTED_TABLE, "slot": slot, "policy": policy}
-        run_id = self.stack.api.trigger(dag_id, conf=conf, run_id=load)
+        run_id = self.stack.api.trigger(dag_id, conf=conf, dag_run_id=load)
         self.runs[dag_id].append(run_id)
         self._active[dag_id].add(run_id)
         if dag_id in (EACH, TOGETHER, *RIVAL_DAGS):
@@ -164,7 +164,7 @@ class Stress:
         months = [datetime(2019 + n // 12, n % 12 + 1, 1, tzinfo=UTC) for n in (first, first + self.months - 1)]
         self.backfills.append(
             self.stack.api.create_backfill(
-                EACH, *months, max_active_runs=2, conf={"table": TABLE, "load": "", "slot": "1"}
+                EACH, *months, max_active_runs=2, dag_run_conf={"table": TABLE, "load": "", "slot": "1"}
             )
         )
 

@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.decorators.write import onelake_write_task
 from airflow_provider_onelake.engines.base import (
-    Analysis,
     Engine,
     OptimizeJob,
     SparkResult,
@@ -46,8 +45,8 @@ class ArrowEngine(Engine):
     def of(cls, connection: Any, around: Surroundings) -> ArrowEngine:
         return cls(connection.host)
 
-    def analyze(self, job: StageJob) -> Analysis:
-        return Analysis(json.dumps(SCHEMA), input_files=[], reads_target=False)
+    def analyze(self, job: StageJob) -> str:
+        return json.dumps(SCHEMA)
 
     def stage(self, job: StageJob) -> StageResult:
         assert job.buffer_uri is not None

@@ -13,6 +13,7 @@ from include.local import __main__ as cli
 from include.local import processes, stack
 from include.local.api import AirflowApi, WaitTimeoutError
 from include.local.become import MARK
+from include.local.demo import BAD_INPUT
 from include.local.jars import SetUpError
 from include.local.processes import Command, StackError
 from include.local.settings import Settings
@@ -183,3 +184,13 @@ def test_clean_leaves_a_stack_that_runs_alone(settings, shell, one_process):
     assert done.exit_code == 1
     assert "make down" in done.output
     assert processes.leader(settings.state) is not None
+
+
+@pytest.mark.parametrize(
+    ("option", "choices"),
+    [("--table-mode", ("append", "overwrite_partitions")), ("--partition-by", ("month", "vendor_id"))],
+)
+def test_the_demo_names_the_choices_that_there_are(option, choices):
+    done = CliRunner().invoke(cli.app, ["demo", option, "another"], env={"COLUMNS": "200"})
+    assert done.exit_code == BAD_INPUT
+    assert all(choice in done.output for choice in (option, "another", *choices))

@@ -150,6 +150,9 @@ class _Refusing:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
+    def put(self, *_: object, **__: object) -> None:
+        raise self.error
+
 
 @pytest.mark.parametrize(
     ("number", "expected"),
@@ -163,17 +166,11 @@ class _Refusing:
         pytest.param(errno.EIO, StoreUnavailableError, id="anything else"),
     ],
 )
-def test_what_the_operating_system_says_becomes_a_named_error(
-    number: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_operating_system_says_becomes_a_named_error(number: int, expected: type[Exception]) -> None:
     text = f"Generic LocalFileSystem error: Unable to copy data to file: said (os error {number})"
-
-    def refuse(*_: object, **__: object) -> None:
-        raise obstore_errors.GenericError(text)
-
-    monkeypatch.setattr("obstore.put", refuse)
+    refusing = _Refusing(obstore_errors.GenericError(text))
     with pytest.raises(expected, match="a/b"):
-        ObjectStore(_Refusing(ValueError()), "the table").create("a/b", b"")  # type: ignore[arg-type]
+        ObjectStore(refusing, "the table").create("a/b", b"")  # type: ignore[arg-type]
 
 
 def test_opening_makes_the_directory(tmp_path: Path) -> None:

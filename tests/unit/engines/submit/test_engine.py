@@ -90,7 +90,7 @@ def test_a_job_is_one_zip_one_script_and_one_plan(submit: FakeSubmit, connect: C
     assert call["plan"] == {
         "format": 1,
         "kind": "staging",
-        "job": json.loads(job(label="load.write vendor-1").to_json()),
+        "job": json.loads(json.dumps(job(label="load.write vendor-1").as_dict())),
     }
     assert not Path(argv[-1]).parent.exists()
 
@@ -137,8 +137,8 @@ def test_without_jars_delta_and_what_the_store_needs_are_fetched(
 
 def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
     engine = connect("local[1]", None)
-    submit.does("say(result={'schema_json': '{}', 'input_files': ['f'], 'reads_target': True})")
-    assert engine.analyze(job(buffer_uri=None)).input_files == ["f"]
+    submit.does("say(result={'schema_json': '{}'})")
+    assert engine.analyze(job(buffer_uri=None)) == "{}"
     submit.does("say(result={'application_id': 'app-2'})")
     optimize = OptimizeJob(table_uri="/t", attempt="a", shadow_uri="/t/s", target_file_size=1)
     assert engine.optimize(optimize).application_id == "app-2"
@@ -147,7 +147,7 @@ def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Callable[...,
 
 
 def test_a_function_does_not_travel(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
-    with pytest.raises(InvalidWriteError, match="needs a connection of the type 'spark_connect'"):
+    with pytest.raises(InvalidWriteError, match=r"'spark_connect'.*OneLakeWriteOperator\(source=…, steps="):
         connect().stage(job(source={"kind": "function"}, rows=lambda spark: spark.range(1)))
     assert submit.calls == []
 

@@ -26,9 +26,10 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SparkSubmitHook]:
 def test_the_installed_provider_says_where_a_connection_leads(connect: Callable[..., SparkSubmitHook]) -> None:
     extra = {"deploy-mode": "cluster", "rest-port": "6067", "rest-scheme": "https", "spark-binary": "spark3-submit"}
     found = SubmitHook(connect("spark://m:7077", **extra))
-    assert (found.master, found.in_cluster_mode, found.binary) == ("spark://m:7077", True, "spark3-submit")
-    assert found.rest_endpoint == "https://m:6067"
-    assert (found.namespace, found.has_keytab, found.process) == (None, False, None)
+    said = [found.resolved[name] for name in ("master", "deploy_mode", "spark_binary", "rest_endpoint")]
+    assert said == ["spark://m:7077", "cluster", "spark3-submit", "https://m:6067"]
+    assert not any(found.resolved[name] for name in ("namespace", "keytab", "principal"))
+    assert found.process is None
 
 
 def test_the_installed_provider_takes_what_cluster_mode_asks_of_it() -> None:
