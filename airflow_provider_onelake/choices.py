@@ -12,8 +12,8 @@ class PublishMode(StrEnum):
     TOGETHER = "together"
 
 
-class RowsOutside(StrEnum):
-    """What happens to rows outside what a writer covers."""
+class OnUnexpectedRows(StrEnum):
+    """What happens to rows outside of the partitions that are expected of a writer."""
 
     SET_ASIDE = "set_aside"
     REFUSE = "refuse"

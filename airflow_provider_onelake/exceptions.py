@@ -141,8 +141,8 @@ class BufferInvalidError(TerminalError):
     """A buffer holds something that an ordinary append does not leave behind (protocol: exactly version 1)."""
 
 
-class RowsOutsideError(TerminalError):
-    """A writer produced rows outside what it promised to cover, and ``rows_outside`` is ``refuse``."""
+class UnexpectedRowsError(TerminalError):
+    """A writer produced rows outside of its ``expected_partitions``, and ``on_unexpected_rows`` is ``refuse``."""
 
 
 class SchemaMismatchError(TerminalError):

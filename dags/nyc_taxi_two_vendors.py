@@ -42,7 +42,8 @@ replaces what it wrote. A *new* run of a month that was loaded before is another
 to repeat a month, clear its run.
 
 **Strays.** A few trips lie outside their file's month. An append keeps them. In an overwrite of months they would
-replace another month, so a writer covers its month only, and sets them aside; its log and XCom say how many.
+replace another month, so a writer sets aside what is not of its month (`expected_partitions`); its log and XCom say
+how many.
 """
 
 # As the files are. Without it Spark reads each file twice, and types would depend on the month.
@@ -123,7 +124,7 @@ with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
         publish="each",
         partition_by="{{ params.partition_by }}",
         generated_columns={"month": "date_format(date_col, 'yyyy-MM')"},
-        covers=COVERS,
+        expected_partitions=COVERS,
         pool="trips",
         on_conflict="last_writer_wins",
     ):

@@ -29,7 +29,7 @@ with DAG(
         mode="overwrite_partitions",
         partition_by=["month"],
         # Trips outside of the file's month are set aside: they would replace another month.
-        covers="month = '{{ params.month }}'",
+        expected_partitions="month = '{{ params.month }}'",
         source=FileSource("{{ params.input }}/yellow_tripdata_{{ params.month }}.json.gz", format="json"),
         steps={"dated": "SELECT *, date_format(timestamp_millis(pickup_datetime), 'yyyy-MM') AS month FROM source"},
     )

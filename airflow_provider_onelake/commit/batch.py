@@ -8,8 +8,8 @@ from functools import cached_property, partial
 
 import attrs
 
-from airflow_provider_onelake.choices import RowsOutside
-from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
+from airflow_provider_onelake.choices import OnUnexpectedRows
+from airflow_provider_onelake.exceptions import InvalidWriteError, UnexpectedRowsError
 from airflow_provider_onelake.log.actions import Add, total_rows
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -42,8 +42,8 @@ class Placed:
         return self.replaced is not None and self.replaced.covers(partition)
 
     @property
-    def rows_outside(self) -> int | None:
-        """Rows outside of what the writer covers, ``None`` where statistics do not say."""
+    def rows_unexpected(self) -> int | None:
+        """Rows outside of what is expected of the writer, ``None`` where statistics do not say."""
         return total_rows(add for adds in self.outside.values() for add in adds)
 
 
@@ -106,7 +106,7 @@ def place(buffers: Iterable[Buffer], snapshot: Snapshot) -> Batch:
     :param snapshot: that the commit is decided on.
     :raises InvalidWriteError: the modes differ, or an overwrite meets an instant without a time zone (protocol: typed
         partition values).
-    :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
+    :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
     """
     placed = tuple(_place(buffer, snapshot) for buffer in buffers)
     modes = {p.buffer.spec.mode.name for p in placed}
@@ -124,7 +124,7 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
     inside: dict[Partition, list[Add]] = {}
     outside: dict[Partition, list[Add]] = {}
     for add in buffer.adds:
-        # Appends without `covers` and whole-table overwrites accept ambiguous partition values.
+        # Appends without `expected_partitions` and whole-table overwrites accept ambiguous partition values.
         read = partial(replaced_partition, partitioning) if allowed else read_partition(spec.mode, partitioning)
         partition = read(add["partitionValues"])
         side = inside if allowed is None or allowed.covers(partition) else outside
@@ -132,12 +132,12 @@ def _place(buffer: Buffer, snapshot: Snapshot) -> Placed:
     replaces = inside or spec.allow_empty
     replaced = spec.mode.replaced(inside, partitioning, spec.identity.key) if replaces else None
     found = Placed(buffer, inside, outside, replaced)
-    if outside and spec.rows_outside is RowsOutside.REFUSE:
+    if outside and spec.on_unexpected_rows is OnUnexpectedRows.REFUSE:
         where = ", ".join(sorted(partitioning.describe(partition) for partition in outside))
-        raise RowsOutsideError(
-            f"Writer {spec.identity.key!r} produced {found.rows_outside} rows outside "
-            f"{allowed.text if allowed else ''}: in {where}. Nothing was published, because rows_outside='refuse'; "
-            "'set_aside' publishes the others and reports these."
+        raise UnexpectedRowsError(
+            f"Writer {spec.identity.key!r} produced {found.rows_unexpected} rows outside "
+            f"{allowed.text if allowed else ''}: in {where}. Nothing was published, because "
+            "on_unexpected_rows='refuse'; 'set_aside' publishes the others and reports these."
         )
     return found
 

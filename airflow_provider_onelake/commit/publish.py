@@ -88,7 +88,7 @@ class Committer(Transactions):
         :returns: how it ended. A conflict without a policy is a result, not an error.
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
-        :raises RowsOutsideError: rows lie outside what a writer covers, and it asked to be refused then.
+        :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
         :raises ConflictError: the policy does not settle a conflict.
         :raises ZombieWriterError: a newer generation of a writer was published.
         :raises RerunRefusedError: other work of the writer was published while this buffer was staged.

@@ -49,7 +49,7 @@ class WriterOutcome:
     :param version: the version of the table in which its rows were published.
     :param rows_staged: how many rows its buffer has.
     :param rows_published: how many rows were published in that version.
-    :param rows_outside: how many rows were set aside, as they lie outside of what the writer covers.
+    :param rows_unexpected: how many rows were set aside, as they lie outside of the writer's expected partitions.
     :param buffer: the buffer's path, relative to the table.
     :param lost_races: how many puts met another's commit.
     :param decisions: how its conflicts were settled, a sentence each.
@@ -62,7 +62,7 @@ class WriterOutcome:
     version: int | None = None
     rows_staged: int | None = None
     rows_published: int | None = None
-    rows_outside: int | None = None
+    rows_unexpected: int | None = None
     buffer: str | None = None
     lost_races: int = 0
     decisions: tuple[str, ...] = ()
@@ -422,7 +422,7 @@ class _Reconciliation:
             status=status.value,
             version=publication.version,
             rows_published=record.rows,
-            rows_outside=placed.rows_outside,
+            rows_unexpected=placed.rows_unexpected,
             lost_races=publication.tally.lost_races,
             decisions=tuple(str(settlement) for settlement in publication.settlements),
         )

@@ -47,7 +47,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
       - ``version`` (int or None): the newest version that rows of the load came with.
       - ``missing`` (list of str): writers without a complete buffer, and tasks that never named their writer.
       - ``writers`` (list of dict): one entry for each expected writer, with ``writer``, ``status``, ``buffer`` and
-        ``error`` (str or None), ``version``, ``rows_staged``, ``rows_published`` and ``rows_outside`` (int or None),
+        ``error`` (str or None), ``version``, ``rows_staged``, ``rows_published`` and ``rows_unexpected`` (int or None),
         ``lost_races`` (int), ``decisions`` and ``aftermath`` (lists of sentences: how conflicts were settled, and what
         happened to the rows since).
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.

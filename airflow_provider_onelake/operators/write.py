@@ -90,7 +90,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``conflicts`` (list of str): the conflicts that were left; ``decisions`` (list of str): how others were settled.
     - ``lost_races`` (int): puts that met another commit at the same version.
     - ``rows_published`` (int or None), ``files_removed`` (int or None): what the commit added and removed.
-    - ``rows_outside`` (int, or None without statistics): rows that ``covers`` left out.
+    - ``rows_unexpected`` (int, or None without statistics): rows that ``expected_partitions`` left out.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param source: the source of the rows: a ``FileSource`` or a ``SqlSource`` (its fields are templated).
@@ -111,9 +111,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         ``replace_where``. Default: ``append`` (templated).
     :param replace_where: the predicate on partition columns whose rows are replaced. Required with the mode
         ``replace_where``, and refused with any other (templated).
-    :param covers: a predicate on partition columns that the rows should satisfy. Default: no restriction (templated).
-    :param rows_outside: what happens to rows that do not satisfy ``covers``: ``set_aside`` reports them and does not
-        publish them; ``refuse`` publishes nothing. Default: ``set_aside`` (templated).
+    :param expected_partitions: a predicate on partition columns that the rows should satisfy. Default: no restriction
+        (templated).
+    :param on_unexpected_rows: what happens to rows that do not satisfy ``expected_partitions``: ``set_aside`` reports
+        them and does not publish them; ``refuse`` publishes nothing. Default: ``set_aside`` (templated).
     :param allow_empty: whether an ``overwrite`` without rows empties the table, and a ``replace_where`` without rows
         empties its range. Default: no. Not templated.
     :param publish: ``each`` (this task commits) or ``together`` (reconcile commits all writers in one version).
@@ -161,7 +162,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "steps": "json",
         "where": "sql",
         "replace_where": "sql",
-        "covers": "sql",
+        "expected_partitions": "sql",
         "schema": "sql",
     }
     ui_color = "#e3f0e8"
@@ -188,8 +189,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         writer: str | None = None,
         mode: str | None = None,
         replace_where: str | None = None,
-        covers: str | None = None,
-        rows_outside: str | None = None,
+        expected_partitions: str | None = None,
+        on_unexpected_rows: str | None = None,
         allow_empty: bool | None = None,
         publish: str | None = None,
         on_rerun: str | None = None,

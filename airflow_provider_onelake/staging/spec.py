@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.choices import OnRerun, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
@@ -22,8 +22,8 @@ class WriteSpec:
     :param generation: the number of the deliberate rerun; a retry keeps it.
     :param task: what people call the task: ``load.write[3]``.
     :param mode: what the write does to what is there.
-    :param covers: the predicate on partition columns in which the rows are expected; ``None`` for anywhere.
-    :param rows_outside: what happens to rows outside of ``covers``.
+    :param expected_partitions: the predicate on partition columns that rows should satisfy; ``None`` for any rows.
+    :param on_unexpected_rows: what happens to rows outside of ``expected_partitions``.
     :param allow_empty: whether a write without rows empties what its mode replaces.
     :param on_rerun: what a deliberate rerun does. Default: ``skip`` for appends, ``replace`` for overwrites.
     :param publish: when the buffer becomes visible.
@@ -35,8 +35,8 @@ class WriteSpec:
     generation: int = attrs.field(default=1, validator=attrs.validators.ge(1))
     task: str = ""
     mode: Mode = attrs.field(factory=Append)
-    covers: str | None = None
-    rows_outside: RowsOutside = attrs.field(default=RowsOutside.SET_ASIDE, converter=RowsOutside)
+    expected_partitions: str | None = None
+    on_unexpected_rows: OnUnexpectedRows = attrs.field(default=OnUnexpectedRows.SET_ASIDE, converter=OnUnexpectedRows)
     allow_empty: bool = False
     on_rerun: OnRerun = attrs.field(converter=OnRerun)
     publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
@@ -67,7 +67,7 @@ class WriteSpec:
         :param snapshot: whose partition columns count.
         :raises InvalidWriteError: the predicate is not on partition columns.
         """
-        parts = [text for text in (self.mode.bounds, self.covers) if text]
+        parts = [text for text in (self.mode.bounds, self.expected_partitions) if text]
         return PartitionPredicate.parse_all(parts, snapshot.partitioning) if parts else None
 
     def to_json(self) -> dict[str, Any]:

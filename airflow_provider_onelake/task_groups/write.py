@@ -63,8 +63,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
     mode: str | None = None
     publish: str = "each"
     replace_where: str | None = None
-    covers: str | None = None
-    rows_outside: str | None = None
+    expected_partitions: str | None = None
+    on_unexpected_rows: str | None = None
     allow_empty: bool | None = None
     on_rerun: str | None = None
     partition_by: str | Sequence[str] | Mapping[str, str] | None = None

@@ -59,11 +59,11 @@ class Written:
         return self.publication.conflicts if self.publication is not None else ()
 
     @property
-    def rows_outside(self) -> int | None:
-        """The rows that the commit left out because of ``covers``; ``None`` if they have no statistics."""
+    def rows_unexpected(self) -> int | None:
+        """The rows that the commit left out because of ``expected_partitions``; ``None`` if they have no statistics."""
         if self.publication is None or self.publication.entry is None or self.publication.batch is None:
             return 0
-        return self.publication.batch.placed[0].rows_outside
+        return self.publication.batch.placed[0].rows_unexpected
 
     def to_json(self) -> dict[str, Any]:
         """Return what was done, by the keys that ``OneLakeWriteOperator`` describes."""
@@ -91,7 +91,7 @@ class Written:
                 "decisions": [str(settlement) for settlement in self.publication.settlements],
                 "rows_published": entry.rows if entry is not None else None,
                 "files_removed": entry.files_removed if entry is not None else None,
-                "rows_outside": self.rows_outside,
+                "rows_unexpected": self.rows_unexpected,
             }
         return result
 

@@ -13,9 +13,9 @@ import attrs
 from airflow_provider_onelake.choices import (
     OnMissingWriter,
     OnRerun,
+    OnUnexpectedRows,
     Policy,
     PublishMode,
-    RowsOutside,
     SchemaEvolution,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
@@ -52,8 +52,8 @@ class WriteTerms:
     writer: str | None = None
     mode: str = Append.name
     replace_where: str | None = None
-    covers: str | None = None
-    rows_outside: RowsOutside = attrs.field(default=RowsOutside.SET_ASIDE, converter=RowsOutside)
+    expected_partitions: str | None = None
+    on_unexpected_rows: OnUnexpectedRows = attrs.field(default=OnUnexpectedRows.SET_ASIDE, converter=OnUnexpectedRows)
     allow_empty: bool = False
     publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
     on_rerun: OnRerun | None = attrs.field(default=None, converter=attrs.converters.optional(OnRerun))
@@ -131,8 +131,8 @@ class WriteTerms:
             generation=generation,
             task=run.label,
             mode=mode_of(self.mode, attrs.asdict(self, recurse=False)),
-            covers=self.covers,
-            rows_outside=self.rows_outside,
+            expected_partitions=self.expected_partitions,
+            on_unexpected_rows=self.on_unexpected_rows,
             allow_empty=self.allow_empty,
             publish=self.publish,
             fingerprint=fingerprint(
@@ -140,7 +140,7 @@ class WriteTerms:
                 files,
                 steps=list(self.steps.items()),
                 where=self.where,
-                covers=self.covers,
+                expected_partitions=self.expected_partitions,
                 into=self.replace_where,
             ),
             **on_rerun,
@@ -156,7 +156,7 @@ DEFAULTS: Mapping[str, Any] = {
 CHOICES: Mapping[str, Iterable[str]] = {
     "mode": MODES,
     "publish": PublishMode,
-    "rows_outside": RowsOutside,
+    "on_unexpected_rows": OnUnexpectedRows,
     "on_rerun": OnRerun,
     "schema_evolution": SchemaEvolution,
     "on_conflict": Policy,
@@ -177,7 +177,7 @@ MAY_BE_BLANK = (
     "where",
     "writer",
     "replace_where",
-    "covers",
+    "expected_partitions",
     "schema",
 )
 """The parameters for which an empty text counts as not given, such as one that a template with an ``{% if %}`` renders.

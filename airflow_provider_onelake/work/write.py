@@ -169,12 +169,12 @@ class _Writing:
             check_not_set_aside(self._log.store, buffer)
         for settlement in publication.settlements:
             logger.warning("%s: writer %s: %s", self._table, self._key, settlement)
-        if done.rows_outside != 0:
+        if done.rows_unexpected != 0:
             logger.warning(
-                "%s: writer %s staged %s rows outside of what it covers; they stay in %s, unpublished",
+                "%s: writer %s staged %s rows outside of its expected partitions; they stay in %s, unpublished",
                 self._table,
                 self._key,
-                done.rows_outside,
+                done.rows_unexpected,
                 buffer.path,
             )
         logger.info("%s: version %s, writer %s: %s", self._table, publication.version, self._key, done.status)

@@ -95,9 +95,9 @@ def test_an_overwrite_of_a_month_shows_the_last_writer_and_spares_other_months(d
     want = {(last[month], f"2019-{month:02d}"): expected(month)[last[month], f"2019-{month:02d}"] for month in (3, 4)}
     assert found(lakehouse) == want
     # The March file holds one trip of April, of vendor 2; it is set aside.
-    strays = {writer["writer"]: writer["rows_outside"] for writer in outcomes[3] if writer["status"] == "published"}
+    strays = {writer["writer"]: writer["rows_unexpected"] for writer in outcomes[3] if writer["status"] == "published"}
     alone = [xcom(march, "load.write", map_index=index) for index in (0, 1)]
-    strays |= {written["writer"]: written["rows_outside"] for written in alone if written["status"] == "published"}
+    strays |= {written["writer"]: written["rows_unexpected"] for written in alone if written["status"] == "published"}
     assert strays == {"vendor-1": 0, "vendor-2": 1}
 
 

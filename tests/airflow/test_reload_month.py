@@ -53,4 +53,4 @@ def test_a_month_is_replaced_and_the_others_stay(reload: Callable[..., dict[str,
     rows = {(row["month"], row["id"]) for row in table.to_pyarrow_table().to_pylist()}
     assert rows == {("2019-01", 4), ("2019-02", 3)}
     # Both were staged; the one of another month was set aside.
-    assert (again["rows"], again["rows_outside"]) == (2, 1)
+    assert (again["rows"], again["rows_unexpected"]) == (2, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.table import TablePlan
@@ -117,7 +117,7 @@ class LoadPlan:
     policy: Policy
     on_missing: OnMissingWriter
     on_rerun: OnRerun
-    rows_outside: RowsOutside
+    on_unexpected_rows: OnUnexpectedRows
     allow_empty: bool
     fingerprinted: bool
     writers: tuple[WriterPlan, ...]
@@ -302,7 +302,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
         policy=random.choice((*[Policy.LAST_WRITER_WINS] * 4, *[Policy.FIRST_WRITER_WINS] * 2, Policy.FAIL, *_OTHERS)),
         on_missing=random.choice(list(OnMissingWriter)),
         on_rerun=random.choice(tuple(OnRerun) if appends else (OnRerun.REPLACE, OnRerun.SKIP)),
-        rows_outside=random.choice((*[RowsOutside.SET_ASIDE] * 4, RowsOutside.REFUSE)),
+        on_unexpected_rows=random.choice((*[OnUnexpectedRows.SET_ASIDE] * 4, OnUnexpectedRows.REFUSE)),
         allow_empty=random.random() < 0.5,
         fingerprinted=random.random() < 0.9,
         writers=tuple(writers),

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.staging.modes import Append, Overwrite, OverwritePartitions, ReplaceWhere
 from tests.simulation.actors import Deployment, Staged
 from tests.simulation.format import FormatJudge
@@ -280,7 +280,7 @@ class Versions:
                 if into is None or partition in into:
                     own.add(partition)
                     inside.setdefault(partition, set()).update(rows)
-                elif plan.rows_outside is RowsOutside.REFUSE:
+                elif plan.on_unexpected_rows is OnUnexpectedRows.REFUSE:
                     fail(f"version {commit.version} publishes {record['buffer']}, which has rows outside")
             if plan.mode is OverwritePartitions:
                 ranges |= own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Publication
 from airflow_provider_onelake.commit.reconcile import Report, WriterOutcome
 from airflow_provider_onelake.exceptions import (
@@ -17,9 +17,9 @@ from airflow_provider_onelake.exceptions import (
     MissingWritersError,
     OneLakeError,
     RerunRefusedError,
-    RowsOutsideError,
     TableNotFoundError,
     TransientError,
+    UnexpectedRowsError,
     ZombieWriterError,
 )
 from airflow_provider_onelake.staging.modes import Append
@@ -242,7 +242,7 @@ class Words:
             or (plan.on_rerun is OnRerun.REPLACE and plan.mode is Append)
             or "restore" in others
             or replaced,
-            RowsOutsideError.__name__: plan.rows_outside is RowsOutside.REFUSE,
+            UnexpectedRowsError.__name__: plan.on_unexpected_rows is OnUnexpectedRows.REFUSE,
             "RowsRestoredAwayError": replaced or "restore" in others,
             TableNotFoundError.__name__: not self._d.scenario.exists or "remake" in others,
             ZombieWriterError.__name__: bool(plan.reruns) and (said.stale or twins or said.spec is None),

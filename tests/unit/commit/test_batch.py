@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.choices import RowsOutside
+from airflow_provider_onelake.choices import OnUnexpectedRows
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.exceptions import InvalidWriteError, RowsOutsideError
+from airflow_provider_onelake.exceptions import InvalidWriteError, UnexpectedRowsError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.values import typed_value
@@ -77,7 +77,7 @@ def test_replace_where_without_rows_empties_its_range_only_when_allowed(
 def test_replace_where_with_strays_only_does_not_empty_its_range(log: DeltaLog) -> None:
     batch = placed(log, stage(log, writer_spec(**WHERE), {"2019-05": [9]}))
     assert not batch.replaces_anything
-    assert batch.placed[0].rows_outside == 1
+    assert batch.placed[0].rows_unexpected == 1
 
 
 def test_every_add_of_a_replace_where_lies_inside_its_predicate(log: DeltaLog) -> None:
@@ -85,29 +85,30 @@ def test_every_add_of_a_replace_where_lies_inside_its_predicate(log: DeltaLog) -
     (one,) = batch.placed
     assert list(one.inside) == [("2019-01",)]
     assert set(one.outside) == {("2019-05",), (None,)}
-    assert one.rows_outside == 3
+    assert one.rows_unexpected == 3
 
 
 def test_a_stray_of_an_overwrite_never_replaces_another_partition(log: DeltaLog) -> None:
-    spec = writer_spec(covers="month = '2019-01'", **OVERWRITE)
+    spec = writer_spec(expected_partitions="month = '2019-01'", **OVERWRITE)
     batch = placed(log, stage(log, spec, {"2019-01": [1], "2019-04": [2]}))
     assert replaced(batch, "2019-01", "2019-04") == ["2019-01"]
-    assert batch.placed[0].rows_outside == 1
+    assert batch.placed[0].rows_unexpected == 1
 
 
 def test_an_append_keeps_its_strays_where_nothing_is_promised(log: DeltaLog) -> None:
     (one,) = placed(log, stage(log, writer_spec(), {"2019-01": [1], "2019-04": [2]})).placed
     assert len(one.inside) == 2
-    assert one.rows_outside == 0
+    assert one.rows_unexpected == 0
 
 
 @pytest.mark.parametrize(
-    "terms", [{"covers": "month = '2019-01'"}, {"covers": "month = '2019-01'", **OVERWRITE}, WHERE]
+    "terms",
+    [{"expected_partitions": "month = '2019-01'"}, {"expected_partitions": "month = '2019-01'", **OVERWRITE}, WHERE],
 )
 def test_rows_outside_are_refused_where_asked_for_with_count_and_place(log: DeltaLog, terms: Any) -> None:
-    spec = writer_spec(rows_outside=RowsOutside.REFUSE, **terms)
+    spec = writer_spec(on_unexpected_rows=OnUnexpectedRows.REFUSE, **terms)
     buffer = stage(log, spec, {"2019-01": [1], "2019-05": [2, 3], None: [4]})
-    with pytest.raises(RowsOutsideError, match=r"3 rows outside .*: in month=2019-05, month=NULL"):
+    with pytest.raises(UnexpectedRowsError, match=r"3 rows outside .*: in month=2019-05, month=NULL"):
         placed(log, buffer)
 
 
@@ -151,7 +152,7 @@ def test_files_are_sorted_by_typed_value(tmp_path: Path) -> None:
     [
         pytest.param(OVERWRITE, id="overwrite_partitions"),
         pytest.param({"mode": ReplaceWhere("p >= '2019-01-01'")}, id="replace_where"),
-        pytest.param({"covers": "p >= '2019-01-01'"}, id="append that promises where"),
+        pytest.param({"expected_partitions": "p >= '2019-01-01'"}, id="append that promises where"),
     ],
 )
 def test_an_instant_without_a_zone_is_refused_where_its_partition_matters(tmp_path: Path, terms: Any) -> None:

@@ -144,7 +144,7 @@ def test_files_in_partitions_left_to_winners_are_not_added_and_the_txn_is(log: D
 
 
 def test_rows_outside_what_the_writer_covers_are_not_added(log: DeltaLog) -> None:
-    buffer = stage(log, writer_spec(covers="month = '2019-01'"), {"2019-01": [1], "2019-05": [9]})
+    buffer = stage(log, writer_spec(expected_partitions="month = '2019-01'"), {"2019-01": [1], "2019-05": [9]})
     found = entry(log, buffer)
     assert [add["partitionValues"]["month"] for add in of_kind(found.actions, "add")] == ["2019-01"]
 

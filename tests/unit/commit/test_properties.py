@@ -12,7 +12,7 @@ import attrs
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
-from airflow_provider_onelake.choices import OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import find_conflicts
 from airflow_provider_onelake.commit.entry import Entry, build_entry
@@ -317,9 +317,9 @@ def test_an_instant_is_one_partition_in_every_time_zone(instant: datetime, hours
     key=texts,
     mode=st.sampled_from([Append(), Overwrite(), OverwritePartitions()]) | st.builds(ReplaceWhere, texts),
     generation=st.integers(1, 99),
-    outside=st.sampled_from(RowsOutside),
+    outside=st.sampled_from(OnUnexpectedRows),
     publish=st.sampled_from(PublishMode),
-    covers=st.none() | texts,
+    expected_partitions=st.none() | texts,
     again=st.booleans(),
     fingerprint=st.text(st.characters(exclude_categories=["Cs"])),
 )
@@ -328,9 +328,9 @@ def test_a_spec_is_the_same_after_its_journey_through_json(
     key: str,
     mode: Mode,
     generation: int,
-    outside: RowsOutside,
+    outside: OnUnexpectedRows,
     publish: PublishMode,
-    covers: str | None,
+    expected_partitions: str | None,
     again: bool,
     fingerprint: str,
 ) -> None:
@@ -339,8 +339,8 @@ def test_a_spec_is_the_same_after_its_journey_through_json(
         attempt="a-1",
         generation=generation,
         mode=mode,
-        covers=covers,
-        rows_outside=outside,
+        expected_partitions=expected_partitions,
+        on_unexpected_rows=outside,
         publish=publish,
         on_rerun=OnRerun.APPEND if again else OnRerun.SKIP,
         fingerprint=fingerprint,

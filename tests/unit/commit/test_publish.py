@@ -466,7 +466,7 @@ def test_replace_where_removes_its_whole_range_and_adds_what_lies_inside(log: De
     spec = writer_spec(mode=ReplaceWhere("month IN ('2019-01', '2019-02')"))
     publication = committer(log).publish([stage(log, spec, {"2019-01": [10], "2019-03": [99]})])
     assert publication.batch is not None
-    assert publication.batch.placed[0].rows_outside == 1
+    assert publication.batch.placed[0].rows_unexpected == 1
     assert table_ids(log) == [3, 4, 10]
 
 

@@ -13,7 +13,7 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, Policy, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import Report, _Reconciliation, check_committed, reconcile
 from airflow_provider_onelake.exceptions import (
@@ -22,9 +22,9 @@ from airflow_provider_onelake.exceptions import (
     MissingWritersError,
     ReconciliationMismatchError,
     RerunRefusedError,
-    RowsOutsideError,
     TableNotFoundError,
     TerminalError,
+    UnexpectedRowsError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
@@ -232,10 +232,14 @@ def test_a_writer_whose_only_buffer_was_set_aside_is_missing(log: DeltaLog) -> N
 
 def test_several_failures_are_told_in_one(log: DeltaLog) -> None:
     for key in ("a", "b"):
-        stage(log, writer_spec(key, covers="month = '2018-01'", rows_outside=RowsOutside.REFUSE), HERE)
+        stage(
+            log,
+            writer_spec(key, expected_partitions="month = '2018-01'", on_unexpected_rows=OnUnexpectedRows.REFUSE),
+            HERE,
+        )
     with pytest.raises(TerminalError, match=r"Writer 'a' .*Writer 'b'"):
         settle(log, "a", "b").raise_for_failures()
-    with pytest.raises(RowsOutsideError, match="Writer 'a'"):
+    with pytest.raises(UnexpectedRowsError, match="Writer 'a'"):
         settle(log, "a").raise_for_failures()
     assert table_ids(log) == []
 
@@ -350,10 +354,12 @@ def test_an_earlier_finisher_keeps_the_partitions_that_nobody_else_replaced(log:
 
 def test_rows_outside_are_set_aside_and_counted(log: DeltaLog) -> None:
     foreign_append(log, {"2019-04": [7]})
-    stage(log, writer_spec("a", covers="month = '2019-01'", **OVERWRITE), {"2019-01": [1], "2019-04": [2, 3]})
+    stage(
+        log, writer_spec("a", expected_partitions="month = '2019-01'", **OVERWRITE), {"2019-01": [1], "2019-04": [2, 3]}
+    )
     report = settle(log, "a")
     (outcome,) = report.outcomes
-    assert (outcome.rows_staged, outcome.rows_published, outcome.rows_outside) == (3, 1, 2)
+    assert (outcome.rows_staged, outcome.rows_published, outcome.rows_unexpected) == (3, 1, 2)
     assert table_ids(log) == [1, 7]
 
 

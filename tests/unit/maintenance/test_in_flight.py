@@ -74,7 +74,7 @@ def test_a_replacing_writer_needs_what_came_after_it_read(log: DeltaLog, complet
 
 def test_a_replacing_writer_needs_only_what_it_may_replace(log: DeltaLog) -> None:
     prepare(log, replacing("a"))
-    prepare(log, writer_spec("b", mode=OverwritePartitions(), covers="month = '2019-02'"))
+    prepare(log, writer_spec("b", mode=OverwritePartitions(), expected_partitions="month = '2019-02'"))
     foreign_append(log, {"2019-01": [3], "2019-02": [4], "2019-03": [5]})
     assert {left.partition for left in planned(log).left_out if "in flight" in left.reason} == {
         "month=2019-01",
@@ -249,7 +249,7 @@ def test_a_strangers_directory_is_passed_over(log: DeltaLog) -> None:
 
 def test_a_missing_writer_can_be_healed_after_a_compaction(log: DeltaLog) -> None:
     """Its colleagues' rows must still be known as theirs, or the whole load would have to run again."""
-    terms = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER, "covers": "month = '2019-01'"}
+    terms = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER, "expected_partitions": "month = '2019-01'"}
     for key, row in (("a", 2), ("b", 3)):
         stage(log, writer_spec(key, **terms), {"2019-01": [row]})
     prepare(log, writer_spec("c", **terms))  # and its Spark job fails

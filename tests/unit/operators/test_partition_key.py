@@ -33,11 +33,13 @@ def rendered(key: str | None, kind: type = OneLakeWriteOperator, *, native: bool
         pytest.param({"source": FileSource("/trips_{{ partition_key }}.json")}, id="source"),
         pytest.param({"source": FileSource(["/a", "/trips_{{ partition_key[:4] }}.json"])}, id="slice"),
         pytest.param({"steps": {"last": "SELECT '{{ partition_key.lower() }}' AS m FROM source"}}, id="method"),
-        pytest.param({"covers": "month = '{{ partition_key | upper }}'"}, id="filter"),
-        pytest.param({"covers": "month = '{{ dag_run.partition_key }}'"}, id="dag-run"),
-        pytest.param({"covers": "month = '{{ partition_date.year }}'"}, id="date"),
-        pytest.param({"covers": "{{ partition_key }}", "native": True}, id="native-object"),
-        pytest.param({"covers": "{% if partition_key == '2019-01' %}month = '2019-01'{% endif %}"}, id="compared"),
+        pytest.param({"expected_partitions": "month = '{{ partition_key | upper }}'"}, id="filter"),
+        pytest.param({"expected_partitions": "month = '{{ dag_run.partition_key }}'"}, id="dag-run"),
+        pytest.param({"expected_partitions": "month = '{{ partition_date.year }}'"}, id="date"),
+        pytest.param({"expected_partitions": "{{ partition_key }}", "native": True}, id="native-object"),
+        pytest.param(
+            {"expected_partitions": "{% if partition_key == '2019-01' %}month = '2019-01'{% endif %}"}, id="compared"
+        ),
     ],
 )
 def test_a_run_without_a_partition_key_is_refused_where_a_template_asks_for_one(fields: dict[str, Any]) -> None:
@@ -85,6 +87,6 @@ def _rows(path: str) -> Any:
 )
 def test_a_template_that_can_do_without_renders(template: str, without: str, with_key: str) -> None:
     for key, expected in ((None, without), ("2019-01", with_key)):
-        task, _ = rendered(key, covers=template)
-        assert task.covers == expected
+        task, _ = rendered(key, expected_partitions=template)
+        assert task.expected_partitions == expected
         task.check_partition_key()

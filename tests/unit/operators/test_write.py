@@ -36,7 +36,7 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
     [
         pytest.param({"mode": "sideways"}, "mode='sideways' is unknown; it is one of append", id="mode"),
         pytest.param({"publish": "maybe"}, "publish='maybe'", id="publish"),
-        pytest.param({"rows_outside": "drop"}, "rows_outside='drop'", id="rows-outside"),
+        pytest.param({"on_unexpected_rows": "drop"}, "on_unexpected_rows='drop'", id="rows-outside"),
         pytest.param({"on_rerun": "again"}, "on_rerun='again'", id="on-rerun"),
         pytest.param({"schema_evolution": "merge"}, "schema_evolution='merge'", id="schema-evolution"),
         pytest.param({"mode": "replace_where"}, "needs the predicate", id="replace-where-without"),

@@ -119,7 +119,7 @@ def test_an_unpartitioned_table_takes_no_overwrite_of_partitions(tmp_path: Path)
     assert isinstance(prepare(log, writer_spec()), Stage)
 
 
-@pytest.mark.parametrize("terms", [{"mode": ReplaceWhere("id = 1")}, {"covers": "id = 1"}])
+@pytest.mark.parametrize("terms", [{"mode": ReplaceWhere("id = 1")}, {"expected_partitions": "id = 1"}])
 def test_a_predicate_on_a_column_that_is_no_partition_column_is_refused(log: DeltaLog, terms: dict[str, Any]) -> None:
     with pytest.raises(InvalidWriteError, match="'id' is no partition column"):
         prepare(log, writer_spec(**terms))
@@ -472,7 +472,7 @@ def test_an_incomplete_buffer_is_not_reused(log: DeltaLog) -> None:
     "changed",
     [
         pytest.param({"fingerprint": "another"}, id="another source or code"),
-        pytest.param({"covers": "month = '2019-01'"}, id="other terms"),
+        pytest.param({"expected_partitions": "month = '2019-01'"}, id="other terms"),
         pytest.param(OVERWRITE, id="another mode"),
         pytest.param({"generation": 2, "on_rerun": OnRerun.APPEND}, id="another generation"),
     ],
@@ -516,7 +516,7 @@ def test_an_attempt_of_the_same_work_or_of_unknown_work_is_not_fenced_off(log: D
 # -- an attempt that comes back from the triggerer -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("now", [{}, {"fingerprint": "new files"}, {"covers": "month = '2019-01'"}])
+@pytest.mark.parametrize("now", [{}, {"fingerprint": "new files"}, {"expected_partitions": "month = '2019-01'"}])
 def test_an_attempt_that_comes_back_finds_its_own_buffer_whatever_its_source_says_by_now(
     log: DeltaLog, now: dict[str, Any]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import OnRerun, PublishMode, RowsOutside
+from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.support.tables import make_table, writer_spec
@@ -41,8 +41,8 @@ def test_a_spec_comes_back_from_json_and_fields_of_later_formats_are_passed_over
     spec = writer_spec(
         "vendor/1",
         mode=ReplaceWhere("month = '2019-01'"),
-        covers="month > '2018'",
-        rows_outside=RowsOutside.REFUSE,
+        expected_partitions="month > '2018'",
+        on_unexpected_rows=OnUnexpectedRows.REFUSE,
         allow_empty=True,
         on_rerun=OnRerun.SKIP,
         publish=PublishMode.TOGETHER,
@@ -69,10 +69,10 @@ def test_a_generation_counts_from_1() -> None:
 @pytest.mark.parametrize(
     ("terms", "inside", "outside"),
     [
-        ({"covers": "month >= '2019-01'"}, ["2019-01", "2019-02"], ["2018-12", None]),
+        ({"expected_partitions": "month >= '2019-01'"}, ["2019-01", "2019-02"], ["2018-12", None]),
         ({"mode": ReplaceWhere("month = '2019-01'")}, ["2019-01"], ["2019-02", None]),
         (
-            {"mode": ReplaceWhere("month >= '2019-01'"), "covers": "month < '2019-03' OR false"},
+            {"mode": ReplaceWhere("month >= '2019-01'"), "expected_partitions": "month < '2019-03' OR false"},
             ["2019-01", "2019-02"],
             ["2019-03", "2018-12"],
         ),

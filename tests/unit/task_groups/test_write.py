@@ -96,7 +96,7 @@ def test_writers_take_what_they_are_not_given_from_the_group() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE)
         OneLakeWriteOperator(
-            task_id="b", source=SOURCE, mode="append", covers="x = 1", target_file_size=5, preflight=True
+            task_id="b", source=SOURCE, mode="append", expected_partitions="x = 1", target_file_size=5, preflight=True
         )
 
     dag = build(
@@ -112,7 +112,7 @@ def test_writers_take_what_they_are_not_given_from_the_group() -> None:
         True,
         False,
     )
-    assert (b.mode, b.covers, b.target_file_size, b.preflight) == ("append", "x = 1", 5, True)
+    assert (b.mode, b.expected_partitions, b.target_file_size, b.preflight) == ("append", "x = 1", 5, True)
 
 
 def test_the_tables_shape_is_the_groups_too() -> None:
