@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -35,6 +35,7 @@ from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
+from airflow_provider_onelake.storage.at_once import each
 
 
 class Status(StrEnum):
@@ -125,7 +126,7 @@ class _Publishing(Proposal[Publication]):
     def decide(self, view: View) -> Put | Publication:
         """Run the checks in the order of :mod:`~airflow_provider_onelake.commit.checks`, then build the entry."""
         snapshot, table = view.snapshot, self._log.table
-        buffers = tuple(buffer for buffer in self._buffers if self._is_pending(buffer, view))
+        buffers = tuple(self._pending(view))
         if not buffers:
             return self._ended_without_put(view)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
@@ -165,16 +166,21 @@ class _Publishing(Proposal[Publication]):
         self._put = (batch, entry, tuple(settled.settlements))
         return Put(entry.actions)
 
-    def _is_pending(self, buffer: Buffer, view: View) -> bool:
+    def _pending(self, view: View) -> Iterator[Buffer]:
+        opened = each(self._log.store, lambda buffer: self._is_open(buffer, view), self._buffers)
+        for buffer, is_open in zip(self._buffers, opened, strict=True):
+            if is_open and not is_done(buffer, view, self._log):
+                yield buffer
+
+    def _is_open(self, buffer: Buffer, view: View) -> bool:
+        """Say whether neither the table nor a marker has an answer for a buffer. Threads ask for several at once."""
         if is_in_table(buffer, view, self._log.table):
             return False
         if view.tally.attempts == 0:
             # Read the marker only before our first put. Later, only another committer's commit closes the buffer, and
             # the txn in the snapshot shows that.
             self._markers[buffer.path] = read_marker(self._log.store, buffer.path)
-        if self._markers.get(buffer.path) is not None:
-            return False
-        return not is_done(buffer, view, self._log)
+        return self._markers.get(buffer.path) is None
 
     def _place(self, buffers: tuple[Buffer, ...], snapshot: Snapshot) -> Batch:
         """Check the table's definition and sort the files. Repeat this only if the definition or the buffers change."""
@@ -258,9 +264,13 @@ class _Publishing(Proposal[Publication]):
         """
         assert self._put is not None
         batch, entry, settlements = self._put
-        for record in entry.writers:
-            marker = Publishing(version, record).marker(batch.buffers[0].table_id)
-            try_to_mark(self._log, record.buffer, marker)
+        table_id = batch.buffers[0].table_id
+
+        def mark(record: PublishedWriter) -> None:
+            try_to_mark(self._log, record.buffer, Publishing(version, record).marker(table_id))
+
+        for _ in each(self._log.store, mark, entry.writers):
+            pass
         # The policy may have left out all rows. The commit then has the txns alone.
         nothing_seen = all(record.set_aside for record in entry.writers)
         status = Status.SET_ASIDE if nothing_seen else Status.PUBLISHED

@@ -32,6 +32,7 @@ from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import equal_terms
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published, is_scattered
+from airflow_provider_onelake.storage.at_once import each
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST_PARTITIONS = 1000
@@ -156,6 +157,19 @@ class Report:
 
 
 @attrs.frozen
+class _Seen:
+    """What the store has of a writer.
+
+    :param complete: buffers of the newest generation that are neither published nor set aside.
+    :param lost: the path of a buffer that cannot be read, and why not.
+    """
+
+    begun: WriterDirectory
+    complete: list[Buffer]
+    lost: tuple[str, TerminalError] | None = None
+
+
+@attrs.frozen
 class _Staged:
     """An expected writer, and how far it has come."""
 
@@ -225,7 +239,9 @@ class _Reconciliation:
     def run(
         self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
     ) -> Report:
-        states = [self._look_at(self._load.writer(key), snapshot) for key in dict.fromkeys(writers)]
+        identities = [self._load.writer(key) for key in dict.fromkeys(writers)]
+        seen = each(self._log.store, lambda identity: self._see(identity, snapshot), identities)
+        states = [self._look_at(identity, found, snapshot) for identity, found in zip(identities, seen, strict=True)]
         snapshot = self._log.snapshot()
         missing = [s.identity.key for s in states if s.buffer is None and not s.published]
         for state in states:
@@ -253,17 +269,11 @@ class _Reconciliation:
             failures=tuple(self._failures),
         )
 
-    def _look_at(self, identity: WriterIdentity, snapshot: Snapshot) -> _Staged:
+    def _see(self, identity: WriterIdentity, snapshot: Snapshot) -> _Seen:
+        """Read what the store has of a writer, as far as it matters. Threads ask for several writers at once."""
         begun = WriterDirectory.read(self._log.store, identity.directory)
-        if begun.generation > self._generations.get(identity.key, begun.generation):
-            error = ZombieWriterError(
-                f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation "
-                f"{begun.generation}, after {self._generations[identity.key]}), and publishes its rows itself. Nothing "
-                "of it was touched: look at that run."
-            )
-            return self._failed(identity, begun.generation, error)
-        if begun.is_published(snapshot.txns.get(identity.app_id)):
-            return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
+        if self._is_of_later_run(identity, begun) or begun.is_published(snapshot.txns.get(identity.app_id)):
+            return _Seen(begun, [])
         complete: list[Buffer] = []
         lost: tuple[str, TerminalError] | None = None
         for path in WriterDirectory.read(self._log.store, identity.directory).buffers:
@@ -276,10 +286,26 @@ class _Reconciliation:
                 continue
             if buffer.spec.generation == begun.generation and read_marker(self._log.store, path) is None:
                 complete.append(buffer)
+        complete.sort(key=lambda buffer: buffer.finished)
+        return _Seen(begun, complete, lost)
+
+    def _is_of_later_run(self, identity: WriterIdentity, begun: WriterDirectory) -> bool:
+        return begun.generation > self._generations.get(identity.key, begun.generation)
+
+    def _look_at(self, identity: WriterIdentity, seen: _Seen, snapshot: Snapshot) -> _Staged:
+        begun, complete, lost = seen.begun, seen.complete, seen.lost
+        if self._is_of_later_run(identity, begun):
+            error = ZombieWriterError(
+                f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation "
+                f"{begun.generation}, after {self._generations[identity.key]}), and publishes its rows itself. Nothing "
+                "of it was touched: look at that run."
+            )
+            return self._failed(identity, begun.generation, error)
+        if begun.is_published(snapshot.txns.get(identity.app_id)):
+            return _Staged(identity, snapshot.txns[identity.app_id], None, published=True)
         if not complete and begun.is_published((newest := self._log.snapshot()).txns.get(identity.app_id)):
             # A task that still runs has published and closed the buffer since the snapshot was read.
             return _Staged(identity, newest.txns[identity.app_id], None, published=True)
-        complete.sort(key=lambda buffer: buffer.finished)
         if len(complete) > 1 and not all(equal_terms(complete[0].spec, extra.spec) for extra in complete[1:]):
             # prepare sets buffers of other work aside, but only those that it sees.
             undecided = ConflictError(
@@ -403,9 +429,9 @@ class _Reconciliation:
             self._record(state, self._outcome(state, publication))
 
     def _outcome(self, state: _Staged, publication: Publication) -> WriterOutcome:
-        key = state.identity.key
+        key, app_id = state.identity.key, state.identity.app_id
         written = publication.entry.writers if publication.entry is not None else ()
-        record = next((w for w in written if w.app_id == state.identity.app_id), None)
+        record = next((w for w in written if w.app_id == app_id), None)
         if record is None or publication.batch is None:
             # Another process published or closed this buffer first, though perhaps not the others of its batch.
             assert state.buffer is not None

@@ -34,6 +34,7 @@ from airflow_provider_onelake.log.actions import Action, dump_actions, version_p
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import CrossCheck
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.log.values import Partition
@@ -184,7 +185,7 @@ class Transactions:
         """
         split = snapshot.partitioning
         read = read or split.partition
-        files = self.log.live_files(lambda add: touches(read(add["partitionValues"])), snapshot.version)
+        files = self.log.live_files(InPartitions(lambda values: touches(read(values))), snapshot.version)
         if self.cross_check is not None:
             self.cross_check(snapshot.version, split, touches, files)
         return files

@@ -256,11 +256,11 @@ class RowsHeld:
     def _wanted(self, snapshot: Snapshot) -> Callable[[Add], bool]:
         if self.partition is None:
             return lambda add: True
-        from airflow_provider_onelake.log.partitions import PartitionPredicate
+        from airflow_provider_onelake.log.partitions import InPartitions, PartitionPredicate
 
         split = snapshot.partitioning
         predicate = PartitionPredicate.parse(self.partition, split)
-        return lambda add: predicate.judge(split.partition(add["partitionValues"])) is True
+        return InPartitions(lambda values: predicate.judge(split.partition(values)) is True)
 
 
 class Freshness:

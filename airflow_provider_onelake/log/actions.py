@@ -146,6 +146,7 @@ class Sidecar(TypedDict):
     """A file of a v2 checkpoint that holds its ``add`` and ``remove`` actions."""
 
     path: str
+    sizeInBytes: NotRequired[int]
 
 
 class Action(TypedDict, total=False):

@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_provider_onelake.exceptions import CorruptLogError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, object_path
+from airflow_provider_onelake.log.distinct import distinct_rows, where
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.values import Partition, PartitionValue, date_of, time_of
 from airflow_provider_onelake.storage.errors import SignInError, as_store_error
@@ -37,7 +38,6 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
 
         try:
             table = DeltaTable(table_uri, version=version, storage_options=dict(storage_options()))
-            # deltalake returns one column for each field of an add; they are zipped into rows below.
             listed = table.get_add_actions()
         except (OSError, SignInError) as error:
             raise as_store_error(error, LOG_DIRECTORY, table_uri) from error
@@ -52,11 +52,7 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
                 f"deltalake cannot read version {version} of {table_uri}, so nobody could check which files are live: "
                 f"{error}. Nothing was removed. {way_out}"
             ) from error
-        paths = listed.column("path").to_pylist()
-        partitions = _partitions(listed.column("partition"), partitioning) if partitioning.types else [()] * len(paths)
-        theirs = {
-            object_path({"path": path}) for path, partition in zip(paths, partitions, strict=True) if touches(partition)
-        }
+        theirs = {object_path({"path": path}) for path in _paths(listed, partitioning, touches)}
         ours = {object_path(file) for file in files}
         if ours != theirs:
             raise CorruptLogError(
@@ -67,15 +63,22 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
     return check
 
 
-def _partitions(column: Any, partitioning: Partitioning) -> Iterator[Partition]:
-    """Yield deltalake's partitions as typed values, like ours."""
+def _paths(listed: Any, partitioning: Partitioning, touches: Callable[[Partition], bool]) -> Iterator[str]:
+    """Yield the paths of the files in some partitions; those of other partitions never become Python objects.
+
+    :param listed: deltalake's table of files: one column for each field of an add.
+    """
     import pyarrow as pa
 
-    chunks = pa.chunked_array(column)
-    for chunk in chunks.chunks:
-        # Use flatten(): only it makes a field null in the rows where the whole struct is null.
-        flat = chunk.flatten()
-        yield from zip(*(_values(flat[chunks.type.get_field_index(name)]) for name in partitioning.types), strict=True)
+    for batch in pa.RecordBatchReader.from_stream(listed):
+        columns = []
+        if partitioning.types:
+            # Use flatten(): only it makes a field null in the rows where the whole struct is null.
+            partitions = batch.column("partition")
+            flat = partitions.flatten()
+            columns = [flat[partitions.type.get_field_index(name)] for name in partitioning.types]
+        found, codes = distinct_rows(columns, batch.num_rows, _values)
+        yield from batch.column("path").filter(where(map(touches, found), codes)).to_pylist()
 
 
 def _values(column: Any) -> list[PartitionValue]:

@@ -8,7 +8,7 @@ columns. A log entry calls a column by its physical name; people and predicates 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
@@ -115,6 +115,29 @@ def _shown(value: PartitionValue) -> str:
     if value is None:
         return "NULL"
     return f"X'{value.hex().upper()}'" if isinstance(value, bytes) else str(value)
+
+
+@attrs.define(eq=False)
+class InPartitions:
+    """A condition on files that looks at their raw ``partitionValues`` alone, and is tested once for each of these.
+
+    :param test: says whether files with some ``partitionValues`` meet it; always the same of the same.
+    """
+
+    _test: Callable[[Mapping[str, str | None]], bool]
+    _known: dict[tuple[tuple[str, str | None], ...], bool] = attrs.field(factory=dict, init=False, repr=False)
+
+    def __call__(self, add: Add) -> bool:
+        """Say whether a file meets the condition."""
+        return self.meets(add["partitionValues"])
+
+    def meets(self, values: Mapping[str, str | None]) -> bool:
+        """Say whether files with some ``partitionValues`` meet the condition."""
+        key = tuple(values.items())
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._test(values)
+        return known
 
 
 @attrs.frozen

@@ -7,7 +7,6 @@ deltalake's.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,12 +27,13 @@ from airflow_provider_onelake.log.actions import (
     parse_actions,
     version_path,
 )
+from airflow_provider_onelake.log.parquet_checkpoints import CHECKPOINT_ONLY, SMALL, STATS, bodies_in
 from airflow_provider_onelake.log.wellformed import check_body
+from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.partitions import InPartitions
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 LAST_CHECKPOINT = f"{LOG_DIRECTORY}/_last_checkpoint"
@@ -58,10 +58,12 @@ class Checkpoint:
 
     :param version: the version that it sums up.
     :param paths: the paths of its parts, in order.
+    :param sizes: the parts' sizes in bytes, as far as they are known.
     """
 
     version: int
     paths: tuple[str, ...]
+    sizes: Mapping[str, int] = attrs.field(factory=dict, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -85,16 +87,16 @@ class LogFiles:
             end = version_path(until + 1).removesuffix(".json")
             listing = (info for info in listing if info.path < end)
         versions: list[int] = []
-        parts: dict[tuple[int, int, str], list[str]] = {}
+        parts: dict[tuple[int, int, str], dict[str, int]] = {}
         for info in listing:
             if entry := ENTRY.match(info.path):
                 versions.append(int(entry[1]))
             elif found := _CHECKPOINT.match(info.path):
-                parts.setdefault((int(found[1]), int(found[3] or 1), found[4] or ""), []).append(info.path)
+                parts.setdefault((int(found[1]), int(found[3] or 1), found[4] or ""), {})[info.path] = info.size
         complete = [
-            Checkpoint(version, tuple(sorted(paths)))
-            for (version, count, _), paths in parts.items()
-            if len(paths) == count
+            Checkpoint(version, tuple(sorted(sizes)), sizes)
+            for (version, count, _), sizes in parts.items()
+            if len(sizes) == count
         ]
         complete.sort(key=lambda checkpoint: (-checkpoint.version, checkpoint.paths))
         return cls(tuple(sorted(versions)), tuple(complete))
@@ -122,12 +124,15 @@ class LogFiles:
                 )
 
 
-def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) -> Iterator[Action]:
+def read_checkpoint(
+    store: Store, checkpoint: Checkpoint, kinds: Iterable[str], adds: InPartitions | None = None
+) -> Iterator[Action]:
     """Yield the actions of a checkpoint as they would stand in a log entry.
 
     Sidecars are read only if ``add`` or ``remove`` is asked for.
 
-    :param kinds: the actions to read; only their columns are decoded.
+    :param kinds: the actions to read; only their columns are fetched and decoded.
+    :param adds: which ``add`` actions the caller keeps. Others are left out where that saves work. Default: all.
     :raises CorruptLogError: a file of the checkpoint is gone or cannot be read.
     """
     wanted = frozenset(kinds)
@@ -135,13 +140,15 @@ def read_checkpoint(store: Store, checkpoint: Checkpoint, kinds: Iterable[str]) 
     sidecars = []
     known: set[str] = set()
     for path in checkpoint.paths:
-        for action in _read(store, path, {*wanted, "sidecar"} if beside else wanted, known):
+        kinds = {*wanted, "sidecar"} if beside else wanted
+        for action in _read(store, path, checkpoint.sizes.get(path), kinds, known, adds):
             if "sidecar" in action and "sidecar" not in wanted:
-                sidecars.append(sidecar_path(action["sidecar"]))
+                sidecars.append(action["sidecar"])
             else:
                 yield action
-    for path in sidecars:
-        yield from _read(store, path, beside, known)
+    for sidecar in sidecars:
+        path = sidecar_path(sidecar)
+        yield from _read(store, path, _size_of(store, path, sidecar), beside, known, adds)
     if "add" in wanted and known and "add" not in known:
         raise CorruptLogError(f"The checkpoint {checkpoint.paths[0]} has no column of files. Nothing was changed.")
 
@@ -154,15 +161,29 @@ def sidecar_path(sidecar: Sidecar) -> str:
     return f"{SIDECARS}/{unquote(sidecar['path']).rpartition('/')[2]}"
 
 
-def _read(store: Store, path: str, kinds: Iterable[str], known: set[str]) -> Iterator[Action]:
+def _size_of(store: Store, path: str, sidecar: Sidecar) -> int | None:
+    """Return the size of a large sidecar; ``None`` for one that its action says to be small, or that is gone."""
+    if (whole_number(sidecar.get("sizeInBytes")) or 0) < SMALL:
+        return None
     try:
-        data = store.get(path)
+        return store.head(path).size
+    except ObjectNotFoundError:
+        return None
+
+
+def _read(
+    store: Store, path: str, size: int | None, kinds: Iterable[str], known: set[str], adds: InPartitions | None
+) -> Iterator[Action]:
+    try:
+        if path.endswith(".json"):
+            bodies = _in_json(store.get(path), path, kinds)
+        else:
+            bodies = bodies_in(store, path, size, kinds, known, adds)
+        for kind, body in bodies:
+            check_body(kind, body, path)
+            yield _as_entry(kind, body)
     except ObjectNotFoundError as error:
         raise CorruptLogError(f"{path} of a checkpoint is gone: {error} Nothing was changed.") from error
-    bodies = _in_json(data, path, kinds) if path.endswith(".json") else _in_parquet(data, path, kinds, known)
-    for kind, body in bodies:
-        check_body(kind, body, path)
-        yield _as_entry(kind, body)
 
 
 def _in_json(data: bytes, path: str, kinds: Iterable[str]) -> Iterator[tuple[str, Any]]:
@@ -174,45 +195,6 @@ def _in_json(data: bytes, path: str, kinds: Iterable[str]) -> Iterator[tuple[str
         yield from ((kind, body) for kind, body in action.items() if kind in kinds and body is not None)
 
 
-def _in_parquet(data: bytes, path: str, kinds: Iterable[str], known: set[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # Arrow reports damage in several ways: a damaged page as OSError, a damaged text as UnicodeDecodeError, the rest as
-    # errors of its own.
-    damage = (OSError, ValueError, OverflowError, MemoryError, pa.ArrowException)
-    try:
-        # Verify checksums: Spark writes one for every page.
-        file = pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True)
-        schema = file.schema_arrow
-        known.update(schema.names)
-        present = [kind for kind in sorted(kinds) if kind in schema.names]
-        leaves = [leaf for kind in present for leaf in _leaves(schema.field(kind))]
-        batches = file.iter_batches(columns=leaves, batch_size=8192)
-        while (batch := next(batches, None)) is not None:
-            found = [(kind, batch.column(kind).drop_null().to_pylist(maps_as_pydicts="strict")) for kind in present]
-            yield from ((kind, body) for kind, bodies in found for body in bodies)
-    except damage as error:
-        raise CorruptLogError(f"{path} of a checkpoint cannot be read: {error} Nothing was changed.") from error
-
-
-def _leaves(field: pa.Field[Any]) -> list[str]:
-    """Return the columns of a file to decode for an action.
-
-    Leave out the parsed copies of statistics and partition values: they may hold values that Python cannot represent (a
-    date in the year 12100), and in a table of many columns they are most of the checkpoint. Decode only the row count
-    of the parsed statistics, because a checkpoint may hold statistics in no other form.
-    """
-    names = [f"{field.name}.{child.name}" for child in field.type if child.name not in _CHECKPOINT_ONLY]
-    parsed = field.type.field(_STATS) if field.type.get_field_index(_STATS) >= 0 else None
-    if parsed is not None and parsed.type.get_field_index("numRecords") >= 0:
-        names.append(f"{field.name}.{_STATS}.numRecords")
-    return names
-
-
-# Parsed copies that only checkpoints have. A log entry has ``stats`` and ``partitionValues`` as texts instead.
-_STATS = "stats_parsed"
-_CHECKPOINT_ONLY = (_STATS, "partitionValues_parsed")
 # In these maps, null is a value. In all other places, null means that the field is absent.
 _MAPS = ("partitionValues", "tags", "configuration", "options")
 
@@ -220,14 +202,14 @@ _MAPS = ("partitionValues", "tags", "configuration", "options")
 def _as_entry(kind: str, body: Mapping[str, Any]) -> Action:
     def without_nulls(value: Any, key: str = "") -> Any:
         if isinstance(value, Mapping) and key not in _MAPS:
-            return {k: without_nulls(v, k) for k, v in value.items() if v is not None and k not in _CHECKPOINT_ONLY}
+            return {k: without_nulls(v, k) for k, v in value.items() if v is not None and k not in CHECKPOINT_ONLY}
         return value
 
     entry: dict[str, Any] = without_nulls(body)
     if kind == "add":
         # A checkpoint describes a state and no change, so its adds change no data.
         entry["dataChange"] = False
-        parsed = body.get(_STATS)
+        parsed = body.get(STATS)
         if isinstance(parsed, Mapping) and "stats" not in entry and parsed.get("numRecords") is not None:
             # With delta.checkpoint.writeStatsAsJson=false, only parsed statistics exist. We need only the row count.
             entry["stats"] = json.dumps({"numRecords": parsed["numRecords"]})

@@ -40,13 +40,37 @@ class ObjectInfo:
     modified: datetime
 
 
+@attrs.frozen
+class Part:
+    """A range of an object's bytes.
+
+    :param tag: changes when the object is replaced. Parts with different tags are not parts of one object.
+    """
+
+    data: bytes = attrs.field(repr=False)
+    tag: str
+
+
 class Store(Protocol):
     """An object store rooted at one table's directory."""
+
+    at_once: int
+    """How many requests may be under way at the same time, where nothing depends on their order."""
 
     def get(self, path: str) -> bytes:
         """Return an object's content.
 
         :param path: relative to the root.
+        :raises ObjectNotFoundError: there is no object at the path.
+        :raises StoreUnavailableError: the store did not answer.
+        """
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        """Return a range of an object's bytes.
+
+        :param path: relative to the root.
+        :param start: of the first byte; inside of the object.
+        :param end: of the byte after the last. If the object ends before it, the part is shorter.
         :raises ObjectNotFoundError: there is no object at the path.
         :raises StoreUnavailableError: the store did not answer.
         """
@@ -95,6 +119,9 @@ class Store(Protocol):
 PATIENCE = 150.0
 """Seconds for which a request that gets no answer is tried again, unless a connection says otherwise. An outage of two
 minutes does no harm."""
+
+_AT_ONCE = 64
+"""How many requests a store over the network takes at once: its answers are far away, and it serves many callers."""
 
 # For requests that obstore does not repeat by itself: the upper bounds, in seconds, of the first wait and of any wait.
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 5.0
@@ -154,6 +181,7 @@ class ObjectStore:
     :param creating: obstore's store for create-only puts, which must not try again by itself. Default: ``store``.
     :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: 0.
     :param deleting: deletes an object, for a store that refuses obstore's way to delete. Default: obstore deletes.
+    :param at_once: how many requests may be under way at the same time. Default: 1, as a local disk answers at once.
     """
 
     _store: ObstoreStore
@@ -161,6 +189,7 @@ class ObjectStore:
     _creating: ObstoreStore = attrs.field(default=attrs.Factory(lambda self: self._store, takes_self=True))
     _patience: float = 0.0
     _deleting: Callable[[str], None] | None = None
+    at_once: int = 1
 
     @classmethod
     def remote(
@@ -186,12 +215,19 @@ class ObjectStore:
         }
         # For create-only puts, obstore must not retry by itself: a repeated put would meet its own object, and we could
         # not tell that from a lost race.
-        return cls(opened(again), name, opened({"max_retries": 0}), patience, deleting)
+        return cls(opened(again), name, opened({"max_retries": 0}), patience, deleting, _AT_ONCE)
 
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
         with self._explaining(path):
             return bytes(self._store.get(path).bytes())
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        """See :meth:`Store.get_range`."""
+        with self._explaining(path):
+            # obstore's get_range returns no tag.
+            found = self._store.get(path, options={"range": (start, end)})
+            return Part(bytes(found.bytes()), found.meta["e_tag"] or found.meta["last_modified"].isoformat())
 
     def head(self, path: str) -> ObjectInfo:
         """See :meth:`Store.head`."""

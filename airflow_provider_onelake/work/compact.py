@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.engines.base import OptimizeJob
+from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
 from airflow_provider_onelake.maintenance.compaction import Plan, Terms, plan, selection
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
@@ -71,7 +72,7 @@ class Compaction:
         log, split = self.table.log, snapshot.partitioning
         self.terms.check(snapshot, str(self.table))
         chosen = selection(snapshot, self.where, self.partitions)
-        files = log.live_files(lambda add: chosen(split.partition(add["partitionValues"])), snapshot.version)
+        files = log.live_files(InPartitions(lambda values: chosen(split.partition(values))), snapshot.version)
         needed = writers_in_flight(log, snapshot, self.abandoned_after)
         found = plan(files, snapshot, self.terms, needed.why_needed)
         for group in found.groups[:_MOST]:

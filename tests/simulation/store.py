@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import attrs
 
 from airflow_provider_onelake.exceptions import ObjectExistsError, ObjectNotFoundError, StoreUnavailableError
-from airflow_provider_onelake.storage.stores import ObjectInfo
+from airflow_provider_onelake.storage.stores import ObjectInfo, Part
 from tests.simulation.world import EPOCH, CrashError, ViolationError, World
 
 LOG = "_delta_log/"
@@ -57,6 +57,9 @@ class MemoryStore:
     :param coarse: whether it tells times in whole seconds, as some stores do.
     """
 
+    # One request after the other, so that a seed replays the same schedule.
+    at_once = 1
+
     def __init__(self, world: World, *, coarse: bool) -> None:
         self.world = world
         self.coarse = coarse
@@ -80,6 +83,15 @@ class MemoryStore:
             return self.objects[path].data
 
         return self._do("get", path, effect)
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        def effect() -> Part:
+            if path not in self.objects:
+                raise ObjectNotFoundError(path)
+            stored = self.objects[path]
+            return Part(stored.data[start:end], f"{stored.step}-{stored.modified}")
+
+        return self._do("get a range of", path, effect)
 
     def head(self, path: str) -> ObjectInfo:
         def effect() -> ObjectInfo:

@@ -22,13 +22,9 @@ _Publishing = publish._Publishing
 _Transaction = transaction._Transaction
 _Reconciliation = reconcile._Reconciliation
 
-NO_TXN_CHECK = Change(
-    _Publishing,
-    "_is_pending",
-    {
-        "return not is_done(buffer, view, self._log)": "return True",
-        "is_in_table(buffer, view, self._log.table)": "False",
-    },
+NO_TXN_CHECK = (
+    Change(_Publishing, "_pending", {"and not is_done(buffer, view, self._log)": ""}),
+    Change(_Publishing, "_is_open", {"is_in_table(buffer, view, self._log.table)": "False"}),
 )
 NO_PATH_CHECK = Change(publish, "check_no_path_twice", {"if add[": "if False and add["})
 BOTH = {"for file in removed]": "for file in (*removed, *(flat[:1] if batch.replaces_anything else ()))]"}
@@ -37,7 +33,7 @@ BOTH = {"for file in removed]": "for file in (*removed, *(flat[:1] if batch.repl
 # bug, it is taken down too, and a comment says so.
 BUGS = [
     # The check of paths would refuse a second put of the same buffer.
-    pytest.param([NO_TXN_CHECK, NO_PATH_CHECK], "sets the txn|was in the table before|times", id="txn-check-dropped"),
+    pytest.param([*NO_TXN_CHECK, NO_PATH_CHECK], "sets the txn|was in the table before|times", id="txn-check-dropped"),
     pytest.param(
         [Change(_Replaced, "_live_files", {"files.follow(view.winners)": "pass"})],
         "removes",
@@ -46,15 +42,15 @@ BUGS = [
     pytest.param(
         # Reconcile passes over closed buffers, and the committer asks again.
         [
-            Change(_Publishing, "_is_pending", {"= read_marker(self._log.store, buffer.path)": "= None"}),
-            Change(_Reconciliation, "_look_at", {"and read_marker(self._log.store, path) is None": ""}),
+            Change(_Publishing, "_is_open", {"= read_marker(self._log.store, buffer.path)": "= None"}),
+            Change(_Reconciliation, "_see", {"and read_marker(self._log.store, path) is None": ""}),
         ],
         "was closed before",
         id="closed-buffer-published-again",
     ),
     pytest.param(
         # The txn would tell, and so would the path.
-        [Change(_Transaction, "_attempt", {"commit.txn_id == self._txn_id": "False"}), NO_TXN_CHECK, NO_PATH_CHECK],
+        [Change(_Transaction, "_attempt", {"commit.txn_id == self._txn_id": "False"}), *NO_TXN_CHECK, NO_PATH_CHECK],
         "was in the table before|sets the txn|passes over|serial order",
         id="lost-answer-taken-for-a-refusal",
     ),

@@ -9,7 +9,7 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, StoreUnavaila
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.clock import Clock
-from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
 
 
 class PassingOn:
@@ -17,9 +17,13 @@ class PassingOn:
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
+        self.at_once = inner.at_once
 
     def get(self, path: str) -> bytes:
         return self.inner.get(path)
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        return self.inner.get_range(path, start, end)
 
     def head(self, path: str) -> ObjectInfo:
         return self.inner.head(path)
@@ -81,16 +85,25 @@ class AnswerLost(PassingOn):
 
 
 class Counted(PassingOn):
-    """Counts the calls that pass, and remembers which entries of the table's log were put, with what."""
+    """Counts the calls that pass and the bytes read, and remembers which entries of the log were put, with what."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.calls: Counter[str] = Counter()
+        self.bytes_read = 0
         self.puts: list[tuple[str, bytes]] = []
 
     def get(self, path: str) -> bytes:
         self.calls["get"] += 1
-        return super().get(path)
+        data = super().get(path)
+        self.bytes_read += len(data)
+        return data
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        self.calls["get_range"] += 1
+        part = super().get_range(path, start, end)
+        self.bytes_read += len(part.data)
+        return part
 
     def head(self, path: str) -> ObjectInfo:
         self.calls["head"] += 1

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +37,7 @@ from airflow_provider_onelake.staging.buffers import Buffer, open_buffer, read_m
 from airflow_provider_onelake.staging.layout import CLOSED
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
-from airflow_provider_onelake.storage.stores import Store
+from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
 from tests.support.tables import (
     LOAD,
@@ -44,6 +48,7 @@ from tests.support.tables import (
     foreign_commit,
     ids,
     local_log,
+    make_table,
     stage,
     writer_spec,
 )
@@ -675,3 +680,53 @@ def test_a_winner_whose_time_cannot_be_read_has_the_stores(log: DeltaLog, timest
     assert mine.read_version == 0
     assert statuses(settle(log, "a")) == {"a": "published"}
     assert table_ids(log) == [1, 7]
+
+
+# -- a store that takes several requests at once -----------------------------------------------------------------------
+
+
+class Busy(PassingOn):
+    """Takes several requests at once, and remembers how many were under way."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.at_once = 4
+        self.lock = threading.Lock()
+        self.under_way: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+
+    @contextmanager
+    def counted(self, what: str) -> Iterator[None]:
+        with self.lock:
+            self.under_way[what] += 1
+            self.most[what] = max(self.most[what], self.under_way[what])
+        time.sleep(0.01)
+        yield
+        with self.lock:
+            self.under_way[what] -= 1
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        with self.counted("list" if prefix.startswith("staged/") else "log"):
+            return super().list(prefix, start_after)
+
+    def put(self, path: str, data: bytes) -> None:
+        with self.counted("put"):
+            super().put(path, data)
+
+
+def test_a_store_that_takes_several_requests_gets_them_at_once_and_the_report_is_the_same(tmp_path: Path) -> None:
+    keys = [f"w{number}" for number in range(9)]
+    reports = []
+    for name in ("one by one", "at once"):
+        log = make_table(tmp_path / name)
+        for number, key in enumerate(keys[:-1]):
+            staged(log, key, number, hour=-number)
+        staged(log, "w3", 99, attempt="again", fingerprint="other")
+        store = Busy(log.store) if name == "at once" else log.store
+        reports.append(reconcile(Committer(through(store, log)), LOAD, keys, publish=PublishMode.TOGETHER))
+        assert table_ids(log) == [0, 1, 2, 4, 5, 6, 7, 99]
+    first, second = ([(o.writer, o.status, o.version, o.rows_staged) for o in report.outcomes] for report in reports)
+    assert first == second
+    assert reports[0].missing == reports[1].missing
+    assert isinstance(store, Busy)
+    assert store.most == {"list": 4, "put": 4, "log": 1}

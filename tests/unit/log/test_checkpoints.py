@@ -30,7 +30,7 @@ from airflow_provider_onelake.log.checkpoints import CleanedUp, checkpointer, cl
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned, pin_version
-from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
 from tests.support.stores import PassingOn, through
 from tests.support.tables import foreign_append, ids, make_table, stage, writer_spec
 from tests.support.v2_checkpoints import write_v2_checkpoint
@@ -307,11 +307,17 @@ VERSIONS = 9
 class MemoryStore:
     """Objects with times, in a dictionary."""
 
+    at_once = 1
+
     def __init__(self, objects: dict[str, tuple[bytes, datetime]]) -> None:
         self.objects = objects
 
     def get(self, path: str) -> bytes:
         return self._found(path)[0]
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        data, modified = self._found(path)
+        return Part(data[start:end], modified.isoformat())
 
     def head(self, path: str) -> ObjectInfo:
         data, modified = self._found(path)

@@ -10,6 +10,8 @@ import pytest
 
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import CorruptLogError
+from airflow_provider_onelake.log import cross_check
+from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import OverwritePartitions
@@ -157,3 +159,21 @@ def test_nothing_is_removed_where_the_cross_check_disagrees(tmp_path: Path) -> N
     publication = Committer(log, cross_check=deltalake_cross_check(log.table)).publish([buffer])
     assert publication.status is Status.PUBLISHED
     assert ids(tmp_path / "t") == [2]
+
+
+def test_only_files_of_touched_partitions_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = make_table(tmp_path)
+    for _ in range(3):
+        foreign_append(log, {f"2019-{month:02d}": [month] for month in range(1, 13)})
+    asked: list[Any] = []
+    looked_at: list[Any] = []
+    monkeypatch.setattr(cross_check, "object_path", lambda file: looked_at.append(file) or object_path(file))
+    files = log.live_files(lambda add: add["partitionValues"]["month"] == "2019-02", 3)
+
+    def touches(partition: Any) -> bool:
+        asked.append(partition)
+        return bool(partition == ("2019-02",))
+
+    deltalake_cross_check(log.table)(3, log.snapshot().partitioning, touches, files)
+    assert len(asked) == 12
+    assert len(looked_at) == 3 + 3

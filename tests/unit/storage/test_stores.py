@@ -46,11 +46,20 @@ def test_put_replaces_an_existing_object(store: ObjectStore) -> None:
     assert store.get("a/b") == b"second"
 
 
-@pytest.mark.parametrize("name", ["get", "head"])
-def test_a_missing_object_is_said_to_be_missing(store: ObjectStore, name: str) -> None:
+@pytest.mark.parametrize(("name", "more"), [("get", ()), ("head", ()), ("get_range", (0, 1))])
+def test_a_missing_object_is_said_to_be_missing(store: ObjectStore, name: str, more: tuple[int, ...]) -> None:
     store.create("a/b", b"")
     with pytest.raises(ObjectNotFoundError, match="a/c in the table"):
-        getattr(store, name)("a/c")
+        getattr(store, name)("a/c", *more)
+
+
+def test_a_range_is_part_of_the_object_whose_tag_it_has(store: ObjectStore) -> None:
+    store.create("a/b", b"0123456789")
+    parts = [store.get_range("a/b", *bounds) for bounds in ((0, 3), (3, 7), (7, 10), (8, 99))]
+    assert [part.data for part in parts] == [b"012", b"3456", b"789", b"89"]
+    assert len({part.tag for part in parts}) == 1
+    store.put("a/b", b"another one")
+    assert store.get_range("a/b", 0, 3).tag != parts[0].tag
 
 
 def test_head_says_size_and_time(store: ObjectStore, tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""Several requests at once: results in order, as many at once as the store takes, and one by one where it takes one."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from obstore.store import MemoryStore
+
+from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.stores import ObjectStore
+
+
+def taking(at_once: int) -> ObjectStore:
+    return ObjectStore(MemoryStore(), "the table", at_once=at_once)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 9])
+def test_results_come_in_the_order_of_the_items(at_once: int) -> None:
+    assert list(each(taking(at_once), lambda item: item * 2, range(50))) == list(range(0, 100, 2))
+    assert list(each(taking(at_once), lambda item: item, [])) == []
+
+
+def test_a_store_that_takes_one_request_is_asked_as_results_are_taken() -> None:
+    asked: list[int] = []
+    results = each(taking(1), asked.append, range(3))
+    next(results)
+    assert asked == [0]
+    next(results)
+    assert asked == [0, 1]
+
+
+def test_a_store_that_takes_several_has_as_many_under_way_at_once() -> None:
+    together = threading.Barrier(4, timeout=30)
+    # Each waits until four are under way: with fewer threads, the barrier would break.
+    assert list(each(taking(4), lambda _: together.wait() >= 0, range(8))) == [True] * 8
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_first_error_in_the_order_of_the_items_is_raised(at_once: int) -> None:
+    def ask(item: int) -> int:
+        if item >= 2:
+            raise ValueError(item)
+        return item
+
+    results = each(taking(at_once), ask, range(6))
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ValueError, match="2"):
+        next(results)
