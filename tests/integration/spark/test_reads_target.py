@@ -152,6 +152,7 @@ def stage_copy(engine: ConnectEngine, table: Path, name: Path, log_table: Path) 
         table_uri=str(table),
         attempt=Path(task.path).name,
         buffer_uri=str(log_table / task.path),
+        metadata=task.metadata,
     )
     return complete(log, task.path, engine.stage(job).reads_target)
 

@@ -58,9 +58,9 @@ def test_json_is_filtered_and_goes_through_the_steps_into_generated_partitions(
     assert target.rows == 3754
     assert {add["partitionValues"]["month"] for add in target.actions("add")} == {"2019-01"}
     assert all(add["dataChange"] and "deletionVector" not in add for add in target.actions("add"))
-    assert target.actions("txn") == [
-        {"appId": job.attempt, "version": 1, "lastUpdated": target.actions("txn")[0]["lastUpdated"]}
-    ]
+    (info,) = target.actions("commitInfo")
+    assert json.loads(info["userMetadata"]) == {"onelake": {"attempt": job.attempt, "reads_target": False}}
+    assert not target.actions("txn")
     assert not target.actions("metaData")
     assert not target.actions("protocol")
     row = target.data(spark)[0]
