@@ -51,7 +51,9 @@ _ISOLATION = ("spark.sql.artifact.isolation.enabled", "spark.sql.artifact.isolat
 
 
 class ConnectEngine(SparkEngine):
-    """Runs jobs on a Spark Connect server, each in an isolated session.
+    """Runs jobs on a Spark Connect server, each in a session of its own.
+
+    Sessions share the code that Spark compiles, except those in which a function of the author's runs.
 
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
     :param timeout: seconds after which a job is stopped. Default: never.
