@@ -73,10 +73,10 @@ def _paths(listed: Any, partitioning: Partitioning, touches: Callable[[Partition
     for batch in pa.RecordBatchReader.from_stream(listed):
         columns = []
         if partitioning.types:
-            # Use flatten(): only it makes a field null in the rows where the whole struct is null.
             partitions = batch.column("partition")
-            flat = partitions.flatten()
-            columns = [flat[partitions.type.get_field_index(name)] for name in partitioning.types]
+            # Use flatten(): only it makes a field null in the rows where the whole struct is null.
+            named = dict(zip((field.name for field in partitions.type), partitions.flatten(), strict=True))
+            columns = [named[name] for name in partitioning.types]
         found, codes = distinct_rows(columns, batch.num_rows, _values)
         yield from batch.column("path").filter(where(map(touches, found), codes)).to_pylist()
 
