@@ -65,7 +65,8 @@ def bodies_in(
         source = open_parquet(store, path, size)
         # Verify checksums: Spark writes one for every page.
         step = _STEP if isinstance(source, RangedFile) else 0
-        file = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=step)
+        # With pre_buffer, Arrow would fetch whole columns, and from several threads.
+        file = pq.ParquetFile(source, page_checksum_verification=True, buffer_size=step, pre_buffer=False)
         schema = file.schema_arrow
         known.update(schema.names)
         present = [kind for kind in sorted(kinds) if kind in schema.names]

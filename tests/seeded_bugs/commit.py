@@ -391,8 +391,8 @@ BUGS = [
     Bug(
         "a later run's rows are published by an earlier run's reconcile",
         "commit.reconcile",
-        "if begun.generation > self._generations.get(identity.key, begun.generation):",
-        "if False:",
+        "return begun.generation > self._generations.get(identity.key, begun.generation)",
+        "return False",
         ("commit/test_reconcile.py::test_what_a_later_run_of_the_load_staged_is_not_an_earlier_ones_to_publish",),
     ),
     Bug(

@@ -61,8 +61,8 @@ BUGS = [
     Bug(
         "a checkpoint in parts counts with some of its parts",
         "log.replay",
-        "            if len(paths) == count\n",
-        "            if paths\n",
+        "            if len(sizes) == count\n",
+        "            if sizes\n",
         ("log/test_replay.py::test_a_checkpoint_in_parts_counts_only_with_all_of_its_parts",),
     ),
     Bug(
@@ -89,7 +89,7 @@ BUGS = [
     Bug(
         "a checkpoint of the v2 kind is read without the files beside it",
         "log.replay",
-        "        yield from _read(store, path, beside, known)\n",
+        "        yield from _read(store, path, _size_of(store, path, sidecar), beside, known, adds)\n",
         "        yield from ()\n",
         ("log/test_replay.py::test_a_file_read_from_a_checkpoint_of_the_v2_kind_is_the_add_of_the_log_verbatim",),
     ),

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -186,12 +187,15 @@ def test_opening_a_table_reads_kilobytes_of_a_large_checkpoint(tmp_path: Path) -
 
 def test_files_of_a_partition_cost_few_requests_and_no_byte_twice(tmp_path: Path) -> None:
     log, size = large_table(tmp_path)
-    store = Counted(log.store)
+    threads: set[int] = set()
+    store = Counted(Failing(log.store, lambda: threads.add(threading.get_ident())))
     wanted = InPartitions(lambda values: values["month"] == "7")
     files = through(store, log).live_files(wanted, 1)
     assert {add["path"] for add in files} == {f"month=7/{number}.parquet" for number in range(7, 20_000, 120)}
     assert store.bytes_read < size + 100_000
     assert store.calls["get_range"] <= 5
+    # A file has one position, so two threads would read each other's bytes.
+    assert threads == {threading.get_ident()}
 
 
 def test_a_small_checkpoint_is_one_request(tmp_path: Path) -> None:
