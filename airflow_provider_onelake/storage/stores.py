@@ -51,6 +51,16 @@ class Store(Protocol):
         :raises StoreUnavailableError: the store did not answer.
         """
 
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        """Return a part of an object's content.
+
+        :param path: relative to the root.
+        :param start: the offset of the first byte.
+        :param end: the offset after the last byte; not beyond the object's end.
+        :raises ObjectNotFoundError: there is no object at the path.
+        :raises StoreUnavailableError: the store did not answer.
+        """
+
     def head(self, path: str) -> ObjectInfo:
         """Return an object's size and time.
 
@@ -192,6 +202,11 @@ class ObjectStore:
         """See :meth:`Store.get`."""
         with self._explaining(path):
             return bytes(self._store.get(path).bytes())
+
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        """See :meth:`Store.get_range`."""
+        with self._explaining(path):
+            return bytes(self._store.get_range(path, start=start, end=end))
 
     def head(self, path: str) -> ObjectInfo:
         """See :meth:`Store.head`."""

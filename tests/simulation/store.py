@@ -81,6 +81,14 @@ class MemoryStore:
 
         return self._do("get", path, effect)
 
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        def effect() -> bytes:
+            if path not in self.objects:
+                raise ObjectNotFoundError(path)
+            return self.objects[path].data[start:end]
+
+        return self._do("get_range", path, effect)
+
     def head(self, path: str) -> ObjectInfo:
         def effect() -> ObjectInfo:
             if path not in self.objects:

@@ -21,6 +21,9 @@ class PassingOn:
     def get(self, path: str) -> bytes:
         return self.inner.get(path)
 
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        return self.inner.get_range(path, start, end)
+
     def head(self, path: str) -> ObjectInfo:
         return self.inner.head(path)
 
@@ -91,6 +94,10 @@ class Counted(PassingOn):
     def get(self, path: str) -> bytes:
         self.calls["get"] += 1
         return super().get(path)
+
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        self.calls["get_range"] += 1
+        return super().get_range(path, start, end)
 
     def head(self, path: str) -> ObjectInfo:
         self.calls["head"] += 1

@@ -313,6 +313,9 @@ class MemoryStore:
     def get(self, path: str) -> bytes:
         return self._found(path)[0]
 
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        return self._found(path)[0][start:end]
+
     def head(self, path: str) -> ObjectInfo:
         data, modified = self._found(path)
         return ObjectInfo(path, len(data), modified)

@@ -53,6 +53,17 @@ def test_a_missing_object_is_said_to_be_missing(store: ObjectStore, name: str) -
         getattr(store, name)("a/c")
 
 
+def test_a_range_is_a_part_of_the_content(store: ObjectStore) -> None:
+    store.create("a/b", b"12345")
+    assert store.get_range("a/b", 1, 3) == b"23"
+    assert store.get_range("a/b", 0, 5) == b"12345"
+
+
+def test_a_range_of_a_missing_object_is_said_to_be_missing(store: ObjectStore) -> None:
+    with pytest.raises(ObjectNotFoundError, match="a/c in the table"):
+        store.get_range("a/c", 0, 1)
+
+
 def test_head_says_size_and_time(store: ObjectStore, tmp_path: Path) -> None:
     store.create("a/b", b"12345")
     info = store.head("a/b")
