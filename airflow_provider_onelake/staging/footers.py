@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.log.actions import Add, object_path
-from airflow_provider_onelake.staging.statistics import Leaf, completed, indexed_leaves
+from airflow_provider_onelake.staging.statistics import completed, indexed_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,21 +41,26 @@ def with_statistics(log: DeltaLog, buffers: Sequence[Buffer], patience: float = 
     :param log: of the table.
     :param patience: seconds after which the footers that have not come are left out.
     """
-    wanted: dict[tuple[int, int], Future[Add]] = {}
-    pool = ThreadPoolExecutor(_MOST_AT_ONCE, "footers")
+    places = [
+        (which, number)
+        for which, buffer in enumerate(buffers)
+        for number, add in enumerate(buffer.adds)
+        if buffer.indexed_columns is not None and add.get("stats")
+    ]
+    if not places:
+        return tuple(buffers)
+    # Import it before the threads do, as half imported modules have failed in threads.
+    import pyarrow.parquet  # noqa: F401
+
+    pool = ThreadPoolExecutor(min(len(places), _MOST_AT_ONCE), "footers")
     try:
-        for which, buffer in enumerate(buffers):
-            leaves = None
-            if buffer.indexed_columns is not None:
-                leaves = indexed_leaves(buffer.metadata, buffer.indexed_columns)
-            for number, add in enumerate(buffer.adds if leaves else ()):
-                if add.get("stats"):
-                    wanted[which, number] = pool.submit(_with_statistics, log.store, buffer.path, add, leaves or [])
+        wanted = {
+            (which, number): pool.submit(_with_statistics, log.store, buffers[which], buffers[which].adds[number])
+            for which, number in places
+        }
         wait(wanted.values(), patience)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-    if not wanted:
-        return tuple(buffers)
     found = {place: future.result() for place, future in wanted.items() if _succeeded(future)}
     if missing := [place for place in wanted if place not in found]:
         which, number = missing[0]
@@ -85,8 +90,9 @@ def _why(future: Future[Add]) -> str:
     return "no answer yet" if error is None else f"{type(error).__name__}: {error}"
 
 
-def _with_statistics(store: Store, directory: str, add: Add, leaves: list[Leaf]) -> Add:
-    footer = read_footer(store, f"{directory}/{object_path(add)}", int(add["size"]))
+def _with_statistics(store: Store, buffer: Buffer, add: Add) -> Add:
+    leaves = indexed_leaves(buffer.metadata, buffer.indexed_columns or 0) or []
+    footer = read_footer(store, f"{buffer.path}/{object_path(add)}", int(add["size"]))
     return {**add, "stats": completed(add["stats"], footer, leaves)}
 
 

@@ -108,6 +108,7 @@ FILES: Mapping[str, list[dict[str, str]]] = {
     "zeroes": ZEROES,
     "nulls": [{}, {}],
     "half": [{}, *ORDINARY[1:]],
+    "long": [{"word": "repeat('x', 6000)"}, {"word": "repeat('é', 6000)"}],
 }
 IN_DOUBT = {
     # The column a.b looks like the field b of a.
