@@ -63,7 +63,7 @@ STEPS = {
 }
 
 # Only an overwrite of months has to be held to its month.
-COVERS = (
+EXPECTED = (
     "{% if params.mode == 'overwrite_partitions' and params.partition_by == 'month' %}month = '{{ month_of(params, "
     "dag_run) }}'{% endif %}"
 )
@@ -124,7 +124,7 @@ with DAG(  # noqa: SIM117 - a DAG with a group in it reads better
         publish="each",
         partition_by="{{ params.partition_by }}",
         generated_columns={"month": "date_format(date_col, 'yyyy-MM')"},
-        expected_partitions=COVERS,
+        expected_partitions=EXPECTED,
         pool="trips",
         on_conflict="last_writer_wins",
     ):

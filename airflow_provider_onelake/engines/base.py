@@ -58,8 +58,8 @@ class SparkJob:
 class StageJob(SparkJob):
     """What one writer reads, how it is transformed, and where the rows go.
 
-    It also takes the parameters of a :class:`SparkJob`. The target may not exist yet. The attempt becomes the append's
-    ``txnAppId`` (protocol: exactly version 1, attempt id).
+    It also takes the parameters of a :class:`SparkJob`. The target may not exist yet. The append's ``userMetadata``
+    names the attempt (protocol: exactly version 1, attempt id).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
         "schema": DDL or None}`` or ``{"kind": "function"}``. The key ``"view"`` names the source for the steps; its
@@ -67,6 +67,7 @@ class StageJob(SparkJob):
     :param rows: the function that makes the data frame of the kind ``function``. It is called with the job's session,
         in this process.
     :param buffer_uri: the buffer's address for Spark. Default: none, for a job that is only analysed.
+    :param metadata: the body of the buffer's ``metaData`` action. Required with a ``buffer_uri``.
     :param other_uri: another address of the same table, by which a job may read the table that it writes. Default:
         none.
     :param where: a filter on the source. It applies before the steps, so that Spark pushes it down. Default: all rows.
@@ -91,6 +92,7 @@ class StageJob(SparkJob):
     source: Mapping[str, Any]
     rows: Callable[[Any], Any] | None = attrs.field(default=None, repr=False)
     buffer_uri: str | None = None
+    metadata: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     other_uri: str | None = None
     where: str | None = None
     steps: Mapping[str, str] = attrs.field(factory=dict)
@@ -108,6 +110,8 @@ class StageJob(SparkJob):
         if (kind == "function") != (self.rows is not None):
             raise InvalidWriteError(f"source kind {kind!r}: a function's rows are made by `rows`, and no others are.")
         view = str(self.source.get("view") or "source")
+        if (self.buffer_uri is None) != (self.metadata is None):
+            raise InvalidWriteError("A job that is staged needs a buffer_uri, and the metadata of this buffer.")
         if any(name.lower() == view.lower() for name in self.steps):
             raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
         check_above_0("target_file_size", self.target_file_size, "a size in bytes")

@@ -47,10 +47,13 @@ _STOP_SECONDS = 8
 _STOP_TRIES = 5
 _QUIET_SECONDS = 5
 _RETRY_MILLISECONDS = 250
+_ISOLATION = ("spark.sql.artifact.isolation.enabled", "spark.sql.artifact.isolation.alwaysApplyClassloader")
 
 
 class ConnectEngine(SparkEngine):
-    """Runs jobs on a Spark Connect server, each in an isolated session.
+    """Runs jobs on a Spark Connect server, each in a session of its own.
+
+    Sessions share the code that Spark compiles, except those in which a function of the author's runs.
 
     :param remote: address of the server, ``sc://host:port`` with pyspark's parameters (``;token=…``).
     :param timeout: seconds after which a job is stopped. Default: never.
@@ -171,7 +174,12 @@ class ConnectEngine(SparkEngine):
 
 
 class _Running:
-    """The session of one job on the server, with the ways to end it."""
+    """The session of one job on the server, with the ways to end it.
+
+    Sessions of jobs without a function share compiled code. By default a server gives every session a class loader of
+    its own, so that Spark compiles the code of every writer's queries anew, and the JVM never gets warm. A function may
+    add artifacts to its session, and these must not reach others, so it keeps an isolated session.
+    """
 
     def __init__(self, remote: str, job: SparkJob) -> None:
         from pyspark.sql.connect.client import DefaultChannelBuilder
@@ -188,7 +196,8 @@ class _Running:
         channel = DefaultChannelBuilder(remote)
         channel.set("session_id", self.session_id)
         self.asked = Asked()
-        if isinstance(job, StageJob) and job.rows is not None:
+        self._isolated = isinstance(job, StageJob) and job.rows is not None
+        if self._isolated:
             channel.add_interceptor(self.asked)
         # By default, gRPC's pause between connects doubles up to two minutes, and every call in a pause fails at once.
         channel.setChannelOption("grpc.initial_reconnect_backoff_ms", 200)
@@ -219,9 +228,31 @@ class _Running:
                     "up'), or correct host and port of the Airflow connection. The table is unchanged."
                 ) from error
             raise
+        if not self._isolated:
+            self._share_code()
         self._patience(_RECONNECT_SECONDS)
         for tag in self._tags:
             self.session.addTag(tag)
+
+    def _share_code(self) -> None:
+        """Go on in a clone of the session which shares the server's class loader.
+
+        A session reads the settings for this at its first request. A clone has them from the beginning.
+        """
+        first = self.session
+        try:
+            for setting in _ISOLATION:
+                first.conf.set(setting, "false")
+            clone = first.cloneSession(str(uuid.uuid4()))
+        except Exception as error:
+            # Servers before Spark 4.1 do not clone. If this one is gone, the job that follows says so.
+            logger.debug("Spark session %s is not cloned, and shares no code", self.session_id, exc_info=error)
+            return
+        # pyspark 4.2 forgets to give the clone this attribute.
+        clone.release_session_on_close = True
+        clone.client.set_retry_policies([self._retries])
+        self.session, self.session_id = clone, clone.session_id
+        first.stop()
 
     def end(self, why: str) -> None:
         """Record why the job ends. Only the first reason counts.

@@ -90,9 +90,9 @@ class OneLakeHook(BaseHook):
         """
         from airflow_provider_onelake.storage.stores import PATIENCE
 
-        said = self._extra("patience")
+        said = self.connection.extra_dejson.get("patience")
         try:
-            seconds = PATIENCE if said is None else float(said)
+            seconds = PATIENCE if said in (None, "") else float(said)
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds < float("inf"):
@@ -150,7 +150,7 @@ class OneLakeHook(BaseHook):
 
     def _extra(self, name: str) -> str | None:
         given = self.connection.extra_dejson.get(name)
-        return None if given is None else str(given).strip() or None
+        return str(given or "").strip() or None
 
     def get_conn(self, most_patience: float = float("inf")) -> Store:
         """Open the lakehouse's store.

@@ -75,7 +75,8 @@ def _partitions(column: Any, partitioning: Partitioning) -> Iterator[Partition]:
     for chunk in chunks.chunks:
         # Use flatten(): only it makes a field null in the rows where the whole struct is null.
         flat = chunk.flatten()
-        yield from zip(*(_values(flat[chunks.type.get_field_index(name)]) for name in partitioning.types), strict=True)
+        columns = dict(zip((field.name for field in chunks.type), flat, strict=True))
+        yield from zip(*(_values(columns[name]) for name in partitioning.types), strict=True)
 
 
 def _values(column: Any) -> list[PartitionValue]:

@@ -5,11 +5,10 @@ Each question is one small request to a Connect server, and starts no Spark job.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -52,30 +51,36 @@ def check_store(spark: SparkSession, table_uri: str) -> None:
     :param table_uri: of the job's table, as Spark addresses it.
     :raises Exception: Spark's own error says what is missing.
     """
-    try:
-        # Ask for one file, because Spark lists everything below a directory.
-        _ = spark.read.text(f"{table_uri}/_delta_log/{0:020d}.json").schema
-    except Exception as error:
-        if _condition(error) not in _NOTHING_THERE:
-            raise
+    # Ask for one file, because Spark lists everything below a directory.
+    is_there(spark, f"{table_uri}/_delta_log/{0:020d}.json")
 
 
-@contextlib.contextmanager
-def seen(path: str) -> Iterator[None]:
-    """Explain why Spark does not find what was put there just now.
+def check_seen(spark: SparkSession, path: str) -> None:
+    """Insist on seeing what this task has put into the store just now.
 
-    :param path: as Spark addresses it.
+    :param path: of a text file, as Spark addresses it.
     :raises SparkIsNotSetUpError: Spark finds nothing there.
     """
-    try:
-        yield
-    except Exception as error:
-        if _condition(error) not in _NOTHING_THERE:
-            raise
+    if not is_there(spark, path):
         raise SparkIsNotSetUpError(
             f"Spark finds no {path}, which this task has put there just now. It reaches another store, or a disk that "
             "is not mounted there under the same path."
-        ) from error
+        )
+
+
+def is_there(spark: SparkSession, path: str) -> bool:
+    """Say whether Spark finds a text file. Spark lists it and does not read it.
+
+    :param path: as Spark addresses it.
+    :raises Exception: Spark's own error says why it does not reach the store.
+    """
+    try:
+        _ = spark.read.text(path).schema
+    except Exception as error:
+        if _condition(error) not in _NOTHING_THERE:
+            raise
+        return False
+    return True
 
 
 def _condition(error: Any) -> str | None:

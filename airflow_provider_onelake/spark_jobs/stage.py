@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
-from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_store, seen
+from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,9 +86,11 @@ def analyze(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
 def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Append a job's rows to its buffer, as version 1.
 
-    A second append of the same attempt does nothing: Delta knows its ``txnAppId``. Without rows, Delta 4.4 leaves a
-    version 1 with that ``txn`` and no files; where an engine leaves none, the caller seals (protocol: sealed when
-    empty). The version's ``userMetadata`` says whether the job read its target (protocol: reads its target).
+    A second append of the same attempt does nothing: it finds version 1 there. If two run at the same time, the later
+    one makes a version 2, which nobody reads (protocol: exactly version 1). No ``txnAppId`` is asked for, because Delta
+    would run three Spark jobs to find that the empty log has no such ``txn``. Without rows there may be no version 1;
+    then the caller seals (protocol: sealed when empty). The version's ``userMetadata`` names the attempt, and says
+    whether the job read its target (protocol: reads its target).
 
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
@@ -100,16 +102,17 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """
     log_stores = check_delta(spark, job["table_uri"]) if job.get("preflight") else {}
     _configure(spark, job)
-    # Read the buffer before the source, because this shows whether Spark reaches the table's store at all.
-    metadata = _metadata_of(spark, job["buffer_uri"])
+    # Look at the buffer before the source, because this shows whether Spark reaches the table's store at all. If it did
+    # not, Delta would make a table elsewhere, and the buffer would count as empty.
+    check_seen(spark, _version(job["buffer_uri"], 0))
     view = _views(spark, job)
     rows = spark.table(quoted(view))
     expressions = fit(
         json.loads(rows.schema.json()),
-        json.loads(metadata["schemaString"]),
+        json.loads(job["metadata"]["schemaString"]),
         job["table_uri"],
         missing_as_null=bool(job.get("evolves")),
-        partition_columns=metadata["partitionColumns"],
+        partition_columns=job["metadata"]["partitionColumns"],
     )
     reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
     if reads_target:
@@ -118,14 +121,13 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         rows.selectExpr(*expressions)
         .write.format("delta")
         .mode("append")
-        .option("txnAppId", job["attempt"])
-        .option("txnVersion", "1")
         .option("mergeSchema", "false")
-        .option("userMetadata", json.dumps({"onelake": {"reads_target": reads_target}}))
+        .option("userMetadata", json.dumps({"onelake": {"attempt": job["attempt"], "reads_target": reads_target}}))
     )
     if job.get("target_file_size"):
         writer = writer.option("optimizeWrite", "true")
-    writer.save(job["buffer_uri"])
+    if not is_there(spark, _version(job["buffer_uri"], 1)):
+        writer.save(job["buffer_uri"])
     return {"reads_target": reads_target, "log_stores": log_stores, **application(spark)}
 
 
@@ -213,17 +215,8 @@ def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
     return rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
 
 
-def _metadata_of(spark: SparkSession, buffer_uri: str) -> dict[str, Any]:
-    """Return what a buffer's version 0 says: reading the buffer would hide generation expressions and defaults."""
-    path = f"{buffer_uri}/_delta_log/{0:020d}.json"
-    with seen(path):
-        lines = spark.read.text(path).collect()
-    for row in lines:
-        action = json.loads(row[0]) if row[0].strip() else {}
-        if "metaData" in action:
-            metadata: dict[str, Any] = action["metaData"]
-            return metadata
-    raise ValueError(f"{buffer_uri} has no metadata in its version 0: it is no buffer.")
+def _version(buffer_uri: str, version: int) -> str:
+    return f"{buffer_uri}/_delta_log/{version:020d}.json"
 
 
 def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:

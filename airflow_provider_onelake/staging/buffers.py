@@ -36,7 +36,6 @@ from airflow_provider_onelake.log.actions import (
     CommitInfo,
     Metadata,
     StagedRecord,
-    Txn,
     dump_actions,
     object_path,
     of_kind,
@@ -209,6 +208,32 @@ def open_buffer(
     return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata, indexed_columns=indexed)
 
 
+def write_checksum(store: Store, path: str) -> None:
+    """Put Delta's checksum file beside a buffer's version 0, so that Spark need not run jobs to learn what it says.
+
+    Without the file, Delta reads the log by one Spark job before the append, and by another after it. With it, Delta
+    takes the protocol and the metadata from there, and counts on from it. It must say what Delta itself would have
+    written (https://github.com/delta-io/delta/blob/master/PROTOCOL.md#version-checksum-file).
+
+    :param path: of the buffer, relative to the table. It has a version 0 and no files yet.
+    """
+    commit = _commit(store.get(f"{path}/{version_path(0)}"), path, 0)
+    checksum: dict[str, Any] = {
+        "tableSizeBytes": 0,
+        "numFiles": 0,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "setTransactions": of_kind(commit.actions, "txn"),
+        "domainMetadata": of_kind(commit.actions, "domainMetadata"),
+        "metadata": of_kind(commit.actions, "metaData")[0],
+        "protocol": of_kind(commit.actions, "protocol")[0],
+        "allFiles": [],
+    }
+    if "inCommitTimestamp" in commit.info:
+        checksum["inCommitTimestampOpt"] = commit.info["inCommitTimestamp"]
+    store.put(f"{path}/{version_path(0).removesuffix('.json')}.crc", json.dumps(checksum).encode())
+
+
 def record_in(actions: Iterable[Action]) -> StagedRecord:
     """Return what version 0 of a buffer or a compaction says of itself; nothing where it is not one of ours."""
     record = next((info.get(STAGED) for info in of_kind(actions, "commitInfo")), None)
@@ -277,11 +302,10 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": True,
         "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
-        "userMetadata": json.dumps({USER_METADATA: {"reads_target": reads_target}}),
+        "userMetadata": json.dumps({USER_METADATA: {"attempt": buffer.spec.attempt, "reads_target": reads_target}}),
     }
-    txn: Txn = {"appId": buffer.spec.attempt, "version": 1, "lastUpdated": now}
     with suppress(ObjectExistsError):
-        store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}, {"txn": txn}]))
+        store.create(f"{buffer.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
 
 
 def read_buffer(store: Store, path: str) -> Buffer:
@@ -302,7 +326,8 @@ def read_buffer(store: Store, path: str) -> Buffer:
     except ObjectNotFoundError as error:
         raise BufferIncompleteError(f"The buffer {path} is not complete: its writer has not finished.") from error
     commit = _commit(data, path, 1)
-    _check_plain_append(opened, commit)
+    said = _said(commit)
+    _check_plain_append(opened, commit, said.get("attempt"))
     present = {info.path: info for info in store.list(path)}
     later = sorted(name for name in present if _ENTRY.match(name.removeprefix(f"{path}/")) and name > entry)
     if later:
@@ -319,7 +344,7 @@ def read_buffer(store: Store, path: str) -> Buffer:
         adds=tuple(commit.adds),
         finished=finished,
         oldest=oldest,
-        reads_target=_reads_target(commit.actions),
+        reads_target=bool(said.get("reads_target")),
     )
 
 
@@ -349,21 +374,20 @@ def check_files(
     return min(times, default=None)
 
 
-def _reads_target(actions: list[Action]) -> bool:
-    for info in of_kind(actions, "commitInfo"):
-        try:
-            said = json.loads(info.get("userMetadata") or "{}")
-        except (ValueError, TypeError, RecursionError):
-            continue
-        if isinstance(said, dict) and isinstance(said.get(USER_METADATA), dict):
-            return bool(said[USER_METADATA].get("reads_target"))
-    return False
+def _said(commit: Commit) -> Mapping[str, Any]:
+    """Return what the job recorded beside its rows; nothing where it recorded nothing that can be read."""
+    try:
+        said = json.loads(commit.info.get("userMetadata") or "{}")
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    record = said.get(USER_METADATA) if isinstance(said, dict) else None
+    return record if isinstance(record, dict) else {}
 
 
-def _check_plain_append(buffer: OpenBuffer, commit: Commit) -> None:
+def _check_plain_append(buffer: OpenBuffer, commit: Commit, attempt: object) -> None:
     problems = []
-    if commit.txns.get(buffer.spec.attempt) != 1:
-        problems.append("it carries no txn of its attempt")
+    if attempt != buffer.spec.attempt:
+        problems.append("it does not say that its attempt wrote it")
     problems += [
         f"it has a {kind} action" for kind in ("remove", "metaData", "protocol") if of_kind(commit.actions, kind)
     ]

@@ -48,6 +48,7 @@ from airflow_provider_onelake.staging.published import (
 from airflow_provider_onelake.staging.spec import WriteSpec
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.stores import Store
@@ -77,10 +78,12 @@ class Stage:
 
     :param path: of the buffer, relative to the table.
     :param read_version: the version of the table that the write is formed on.
+    :param metadata: of the buffer, which is that of the table at that version.
     """
 
     path: str
     read_version: int
+    metadata: Metadata = attrs.field(repr=False)
 
 
 def prepare(
@@ -127,7 +130,7 @@ def prepare(
         if buffer is not None:
             return buffer
     opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
-    return Stage(opened.path, opened.read_version)
+    return Stage(opened.path, opened.read_version, opened.metadata)
 
 
 def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
@@ -259,7 +262,7 @@ def _come_back(log: DeltaLog, spec: WriteSpec) -> Buffer | Stage | None:
     try:
         return read_buffer(log.store, mine.path)
     except BufferIncompleteError:
-        return Stage(mine.path, mine.read_version)
+        return Stage(mine.path, mine.read_version, mine.metadata)
 
 
 def _fence_off(log: DeltaLog, path: str, spec: WriteSpec) -> None:

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
-from airflow_provider_onelake.log.actions import Add, Remove, object_path, total_rows
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
+from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.layout import WriterDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -240,40 +242,39 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
     """Say whether rows of a writer may be in live files outside of its directory, mixed with rows of others.
 
     A compaction moves them there, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. The
-    writer's older generations count too: where a newer one was set aside, their rows are still in the table.
+    writer's older generations count too: where a newer one was set aside, their rows are still in the table. If the log
+    does not reach back to the first of them, nobody knows, and the answer is yes.
 
     :param found: where the newest generation was published.
     """
     directory = f"{identity.directory}/"
+    claims = WriterDirectory.read(log.store, identity.directory).claimed
+    since = found.version if len(claims) < 2 else _before(log, min(claims))
+    if since is None or snapshot.version - since > _MOST_FOLLOWED:
+        return True
     try:
-        commits = log.commits_between(_before_writer(log, identity, found.version), snapshot.version)
+        commits = log.commits_between(since, snapshot.version)
     except LogGapError:
         live = log.live_files(lambda add: add["path"].startswith(directory), snapshot.version)
-        return total_rows(live) != found.record.rows
+        return len(claims) > 1 or total_rows(live) != found.record.rows
     ever: set[str] = set()
     holding: set[str] = set()
     for commit in commits:
         taken = [file for file in commit.removes if file["path"].startswith(directory) or object_path(file) in holding]
         moved = {path for path in _moved(commit, taken, snapshot.partitioning) if not path.startswith(directory)}
-        back = ever & {object_path(add) for add in commit.adds}
+        back = ever & {object_path(add) for add in commit.adds} if ever else set()
         holding = (holding - {object_path(file) for file in taken}) | moved | back
         ever |= moved
     return bool(holding)
 
 
-def _before_writer(log: DeltaLog, identity: WriterIdentity, version: int) -> int:
-    """Return a version that is older than all that a writer published: its first claim came later.
-
-    :param version: in which the writer published something; returned where nobody knows of its claims.
-    """
-    directory = WriterDirectory.read(log.store, identity.directory)
-    began = min((directory.objects[path].modified for path in directory.claims.values()), default=None)
-    while began is not None and version > 0:
-        commit = log.commit(version - 1)
-        if commit is None or commit.landed is None or commit.landed < began:
-            break
-        version -= 1
-    return version - 1 if began is not None else version
+def _before(log: DeltaLog, instant: datetime) -> int | None:
+    """Return the last version before an instant, by the store's clock; ``None`` where the log does not reach so far."""
+    landed = {
+        int(entry[1]): info.modified for info in log.store.list(LOG_DIRECTORY) if (entry := ENTRY.match(info.path))
+    }
+    earlier = [version for version, modified in landed.items() if modified < instant]
+    return max(earlier, default=-1 if 0 in landed else None)
 
 
 def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> list[Add]:

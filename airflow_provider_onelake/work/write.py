@@ -13,9 +13,9 @@ from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
-from airflow_provider_onelake.staging.buffers import Buffer, set_aside
+from airflow_provider_onelake.staging.buffers import Buffer, set_aside, write_checksum
 from airflow_provider_onelake.staging.layout import WriterDirectory
-from airflow_provider_onelake.staging.prepare import Skip, check_not_set_aside, complete, prepare
+from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, complete, prepare
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.results import Written, partitions_of
 
@@ -103,7 +103,8 @@ class _Writing:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:
-            job = self._job(spec, buffer=decision.path, evolves=self._terms.adds_columns)
+            write_checksum(self._log.store, decision.path)
+            job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns)
             staged = self._spark.engine().stage(job)
             self._spark.check_not_stopped()
             self._warn_of_log_stores(staged)
@@ -205,7 +206,7 @@ class _Writing:
         set_aside(self._log.store, buffer.path, f"computed from the table itself, and {reason}")
 
     def _job(
-        self, spec: WriteSpec, *, buffer: str | None = None, creates: bool = False, evolves: bool = False
+        self, spec: WriteSpec, *, buffer: Stage | None = None, creates: bool = False, evolves: bool = False
     ) -> StageJob:
         terms, address, other = self._terms, self._table.address, self._table.other_address
         return StageJob(
@@ -217,7 +218,8 @@ class _Writing:
             schema=terms.schema if creates else None,
             evolves=evolves,
             table_uri=address.spark_uri,
-            buffer_uri=address.child(buffer).spark_uri if buffer else None,
+            buffer_uri=address.child(buffer.path).spark_uri if buffer else None,
+            metadata=buffer.metadata if buffer else None,
             # Use deltalake's address: Spark may have no address for the other spelling.
             other_uri=other.deltalake_uri if other else None,
             attempt=spec.attempt,

@@ -41,7 +41,7 @@ class AirflowApi:
         self._login = {"username": user, "password": password}
         # trust_env=False: a proxy of the environment is of no use for this machine's own address.
         headers = {"Content-Type": "application/json"}
-        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False, transport=transport, headers=headers)
+        self._client = httpx.Client(base_url=url, timeout=60, trust_env=False, transport=transport, headers=headers)
 
     def __enter__(self) -> Self:
         return self

@@ -74,7 +74,7 @@ class ConnectServer:
     cores: int = attrs.field(default=2, kw_only=True)
     memory: str = attrs.field(default="2g", kw_only=True)
     jar_files: Sequence[Path] = attrs.field(default=(), kw_only=True)
-    settings: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    settings: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self.state = self.state.absolute()

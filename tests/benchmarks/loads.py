@@ -15,6 +15,7 @@ from tests.benchmarks.tpch import SHIP_YEARS, Totals
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.staging.prepare import Stage
 
 PARTITION = "ship_year"
 _STEPS = {"dated": f"SELECT *, year(l_shipdate) AS {PARTITION} FROM source"}
@@ -89,13 +90,13 @@ def one_parquet_job(remote: str, source: Path, table: Path) -> Load:
 WAYS = {"staged": staged, "delta": one_delta_job, "parquet": one_parquet_job}
 
 
-def write_job(source: Path, table: Path, year: int | None, buffer: str | None, attempt: str) -> Any:
+def write_job(source: Path, table: Path, year: int | None, buffer: Stage | None, attempt: str) -> Any:
     """Return the job of one writer.
 
     :param source: lineitem, in Parquet.
     :param table: the target.
     :param year: of shipment; ``None`` for all.
-    :param buffer: relative to the table.
+    :param buffer: to stage into; ``None`` for an analysis.
     :param attempt: its id.
     """
     from airflow_provider_onelake.engines.base import StageJob
@@ -105,7 +106,8 @@ def write_job(source: Path, table: Path, year: int | None, buffer: str | None, a
         where=None if year is None else f"l_shipdate >= DATE'{year}-01-01' AND l_shipdate < DATE'{year + 1}-01-01'",
         steps=_STEPS,
         table_uri=table.as_uri(),
-        buffer_uri=buffer and f"{table.as_uri()}/{buffer}",
+        buffer_uri=f"{table.as_uri()}/{buffer.path}" if buffer else None,
+        metadata=buffer.metadata if buffer else None,
         attempt=attempt,
         label=f"lineitem {year or ''}".strip(),
     )
@@ -122,6 +124,7 @@ def stage(remote: str, source: Path, table: Path, year: int | None) -> tuple[Buf
     """
     from airflow_provider_onelake.commit.definition import create_table
     from airflow_provider_onelake.engines.connect import ConnectEngine
+    from airflow_provider_onelake.staging.buffers import write_checksum
     from airflow_provider_onelake.staging.identity import Load as Group
     from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
     from airflow_provider_onelake.staging.spec import WriteSpec
@@ -137,7 +140,8 @@ def stage(remote: str, source: Path, table: Path, year: int | None) -> tuple[Buf
     identity = Group("bench", "lineitem", "load", "2026-01-01").writer(f"year-{year}")
     decision = prepare(log, WriteSpec(identity=identity, attempt=attempt))
     assert isinstance(decision, Stage)
-    engine.stage(write_job(source, table, year, decision.path, attempt))
+    write_checksum(log.store, decision.path)
+    engine.stage(write_job(source, table, year, decision, attempt))
     buffer = complete(log, decision.path)
     return buffer, {"create": created - begin, "stage": time.monotonic() - created}
 

@@ -24,6 +24,7 @@ def main() -> None:
         source={"kind": "sql", "query": "SELECT id FROM range(3)"},
         table_uri=hook.table("Tables/any").address.spark_uri,
         buffer_uri=hook.table(BUFFER).address.spark_uri,
+        metadata=hook.table(BUFFER).log.snapshot().metadata,
         attempt=str(uuid.uuid4()),
     )
     engine_for("spark_default", timeout=480, access=hook.table(BUFFER).spark_access).stage(job)

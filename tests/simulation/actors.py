@@ -467,12 +467,8 @@ class Deployment:
             return
         self.staged[spec.buffer] = Staged(spec, plan, writer, files)
         info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
-        info["userMetadata"] = json.dumps({"onelake": {"reads_target": writer.reads}})
-        actions: list[dict[str, Any]] = [
-            {"commitInfo": info},
-            {"txn": {"appId": spec.attempt, "version": 1, "lastUpdated": 1}},
-            *({"add": add} for add in adds),
-        ]
+        info["userMetadata"] = json.dumps({"onelake": {"attempt": spec.attempt, "reads_target": writer.reads}})
+        actions: list[dict[str, Any]] = [{"commitInfo": info}, *({"add": add} for add in adds)]
         if self.scenario.table.row_tracking:
             actions.append({"domainMetadata": high_water_mark(given - 1)})
         self.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))

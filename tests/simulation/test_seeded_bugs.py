@@ -122,7 +122,7 @@ BUGS = [
         id="colleagues-rows-in-an-updated-file-replaced",
     ),
     pytest.param(
-        [Change(published, "_before_writer", {"while began is not None": "while False and began is not None"})],
+        [Change(published, "is_scattered", {"len(claims) < 2 else": "True else"})],
         "of a colleague",
         id="colleagues-older-rows-in-a-compacted-file-replaced",
     ),

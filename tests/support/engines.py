@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +13,7 @@ from obstore.store import LocalStore
 from airflow_provider_onelake.engines.base import Engine, StageJob, StageResult
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.storage.stores import ObjectStore
-from tests.support.tables import SCHEMA, append_files
+from tests.support.tables import SCHEMA, append_files, of_attempt
 
 Rows = Mapping[str | None, list[int]]
 _E = TypeVar("_E")
@@ -52,8 +51,8 @@ class FakeEngine(Engine):
         store = ObjectStore(LocalStore(prefix=path), str(path))
         rows = self.rows[job.where]
         if rows:
-            said = json.dumps({"onelake": {"reads_target": self.reads_target}})
-            actions = append_files(store, "", rows, (job.attempt, 1), userMetadata=said)
+            said = of_attempt(job.attempt, reads_target=self.reads_target)
+            actions = append_files(store, "", rows, **said)
             store.create(version_path(1), dump_actions(actions))
         return StageResult(reads_target=self.reads_target, engine="fake", log_stores=self.log_stores)
 

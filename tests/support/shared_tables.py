@@ -195,6 +195,7 @@ class SharedTable:
             table_uri=str(self.path),
             attempt=spec.attempt,
             buffer_uri=str(self.path / task.path),
+            metadata=task.metadata,
         )
         return complete(log, task.path, self.engine.stage(job).reads_target)
 

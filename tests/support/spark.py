@@ -96,6 +96,7 @@ def make_job(target: Target, source: Mapping[str, Any], **fields: Any) -> StageJ
         source=source,
         table_uri=str(target.path),
         buffer_uri=str(target.buffer),
+        metadata=target.actions("metaData", 0)[0],
         **{"attempt": str(uuid.uuid4()), **fields},
     )
 

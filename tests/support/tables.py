@@ -71,15 +71,18 @@ def writer_spec(writer: str = "w", load: Load = LOAD, attempt: str | None = None
     )
 
 
+def of_attempt(attempt: str, *, reads_target: bool = False) -> dict[str, str]:
+    """What the Spark job of an attempt records in its commit."""
+    return {"userMetadata": json.dumps({"onelake": {"attempt": attempt, "reads_target": reads_target}})}
+
+
 def append_files(
-    store: Store, directory: str, rows: Mapping[str | None, list[int]], txn: tuple[str, int] | None = None, **info: Any
+    store: Store, directory: str, rows: Mapping[str | None, list[int]], **info: Any
 ) -> list[dict[str, Any]]:
     """What a Spark append would put at a directory: one Parquet file a month, and the actions of its commit."""
     actions: list[dict[str, Any]] = [
         {"commitInfo": {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True, **info}}
     ]
-    if txn:
-        actions.append({"txn": {"appId": txn[0], "version": txn[1], "lastUpdated": 1}})
     for month, ids in rows.items():
         buffer = io.BytesIO()
         pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), buffer)
@@ -117,7 +120,7 @@ def stage(log: DeltaLog, spec: WriteSpec, rows: Mapping[str | None, list[int]]) 
 def finish(log: DeltaLog, task: Stage, spec: WriteSpec, rows: Mapping[str | None, list[int]]) -> Buffer:
     """The Spark half of a writer's work, and its completion."""
     if rows:
-        actions = append_files(log.store, task.path, rows, (spec.attempt, 1))
+        actions = append_files(log.store, task.path, rows, **of_attempt(spec.attempt))
         log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
     return complete(log, task.path)
 

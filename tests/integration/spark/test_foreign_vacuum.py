@@ -18,7 +18,7 @@ from airflow_provider_onelake.exceptions import BufferLostError, MissingWritersE
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from tests.support.tables import LOAD, append_files, ids, make_table, stage, writer_spec
+from tests.support.tables import LOAD, append_files, ids, make_table, of_attempt, stage, writer_spec
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ def test_a_writer_whose_first_files_go_while_it_writes_the_rest_is_told_so(spark
     spec = writer_spec("vendor-1")
     task = prepare(log, spec)
     assert isinstance(task, Stage)
-    actions = append_files(log.store, task.path, {"2019-01": [1]}, (spec.attempt, 1))
+    actions = append_files(log.store, task.path, {"2019-01": [1]}, **of_attempt(spec.attempt))
     foreign_vacuum(spark, log)
     actions += append_files(log.store, task.path, {"2019-02": [2]})[1:]
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))

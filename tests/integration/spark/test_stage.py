@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,12 +19,22 @@ from airflow_provider_onelake.exceptions import (
     SchemaMismatchError,
     SparkQueryError,
 )
+from airflow_provider_onelake.staging.buffers import write_checksum
 from tests.support.spark import Server, Target, field, generated, make_job, open_buffer, sql_job
+from tests.support.tables import local_log
 
 pytestmark = pytest.mark.spark
 
 MakeTarget = Callable[..., Target]
 
+# What Delta's own checksum also has: counts of deleted rows and of sizes, which an empty table lacks as well.
+NOT_NEEDED = {
+    "histogramOpt",
+    "fileSizeHistogram",
+    "numDeletedRecordsOpt",
+    "numDeletionVectorsOpt",
+    "deletedRecordCountsHistogramOpt",
+}
 JANUARY = "yellow_tripdata_2019-01.json.gz"
 STEPS = {
     "dated": "SELECT *, to_timestamp(pickup_datetime / 1000) AS date_col FROM ny_taxi",
@@ -58,9 +69,9 @@ def test_json_is_filtered_and_goes_through_the_steps_into_generated_partitions(
     assert target.rows == 3754
     assert {add["partitionValues"]["month"] for add in target.actions("add")} == {"2019-01"}
     assert all(add["dataChange"] and "deletionVector" not in add for add in target.actions("add"))
-    assert target.actions("txn") == [
-        {"appId": job.attempt, "version": 1, "lastUpdated": target.actions("txn")[0]["lastUpdated"]}
-    ]
+    (info,) = target.actions("commitInfo")
+    assert json.loads(info["userMetadata"]) == {"onelake": {"attempt": job.attempt, "reads_target": False}}
+    assert not target.actions("txn")
     assert not target.actions("metaData")
     assert not target.actions("protocol")
     row = target.data(spark)[0]
@@ -110,14 +121,51 @@ def test_a_timestamp_partition_is_spelled_in_utc(engine: ConnectEngine, new_targ
 
 
 @pytest.mark.parametrize("where", ["id > 99", "false"])
-def test_no_rows_leave_a_version_1_without_files(engine: ConnectEngine, new_target: MakeTarget, where: str) -> None:
-    """Without txnAppId there would be none (protocol: sealed when empty); the txn is an action, so Spark commits it."""
+def test_no_rows_leave_it_to_the_writer_to_seal(engine: ConnectEngine, new_target: MakeTarget, where: str) -> None:
+    """Delta makes no version without an action (protocol: sealed when empty)."""
     target = new_target([field("id", "long")])
-    job = sql_job(target, "SELECT id FROM range(10)", where=where)
+    engine.stage(sql_job(target, "SELECT id FROM range(10)", where=where))
+    assert target.versions == [0]
+
+
+def test_a_writer_takes_one_spark_job(
+    engine: ConnectEngine, new_target: MakeTarget, connect_server: Server, tmp_path: Path
+) -> None:
+    """Delta's own jobs, for the snapshot before the append and after it, are spared by the checksum of version 0."""
+    target = new_target([field("id", "long"), field("part", "string")], ["part"])
+    write_checksum(local_log(target.path).store, str(target.buffer.relative_to(target.path)))
+    job = sql_job(target, "SELECT id, CAST(id % 3 AS STRING) AS part FROM range(10)")
     engine.stage(job)
-    assert target.versions == [0, 1]
-    assert not target.actions("add")
-    assert [txn["appId"] for txn in target.actions("txn")] == [job.attempt]
+    assert target.rows == 10
+    assert len(connect_server.logged_jobs(f"onelake attempt {job.attempt}")) == 1
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {},
+        {"delta.enableDeletionVectors": "true", "delta.enableRowTracking": "true"},
+        {"delta.enableInCommitTimestamps": "true"},
+        {"delta.columnMapping.mode": "name", "delta.checkpointPolicy": "v2", "delta.appendOnly": "true"},
+    ],
+    ids=["plain", "vectors and row ids", "in-commit timestamps", "mapped"],
+)
+def test_a_buffers_checksum_says_what_delta_would(spark: Any, tmp_path: Path, properties: dict[str, str]) -> None:
+    """Delta believes it, so it must not differ in anything that Delta reads from there."""
+    table = tmp_path / "t"
+    said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    spark.sql(
+        f"CREATE TABLE delta.`{table}` (id BIGINT NOT NULL, part STRING) USING delta PARTITIONED BY (part)"
+        + (f" TBLPROPERTIES ({said})" if said else "")
+    )
+    checksum = table / "_delta_log" / f"{0:020d}.crc"
+    theirs = json.loads(checksum.read_text())
+    buffer = tmp_path / "lake" / "staged"
+    shutil.copytree(table, buffer, ignore=shutil.ignore_patterns("*.crc", ".*"))
+    write_checksum(local_log(tmp_path / "lake").store, "staged")
+    ours = json.loads((buffer / "_delta_log" / checksum.name).read_text())
+    assert ours == {key: value for key, value in theirs.items() if key in ours}
+    assert theirs.keys() - ours.keys() <= {"txnId", *NOT_NEEDED}
 
 
 def test_one_attempt_staged_twice_leaves_one_copy(engine: ConnectEngine, new_target: MakeTarget, spark: Any) -> None:

@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, Leaf, indexed_leaves
 from tests.support.spark import Server
@@ -201,11 +202,13 @@ def write(engine: ConnectEngine, path: Path, query: str) -> None:
     spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())))
     task = prepare(log, spec, footers=True)
     assert isinstance(task, Stage)
+    write_checksum(log.store, task.path)
     job = StageJob(
         source={"kind": "sql", "query": query},
         table_uri=str(path),
         attempt=spec.attempt,
         buffer_uri=str(path / task.path),
+        metadata=task.metadata,
     )
     buffer = complete(log, task.path, engine.stage(job).reads_target)
     said = [json.loads(add["stats"]) for add in buffer.adds]

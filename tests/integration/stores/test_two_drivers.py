@@ -54,6 +54,7 @@ def stage(driver: ProxiedSpark, lake: Lake, writer: str, first: int) -> Buffer:
         source={"kind": "sql", "query": rows(first)},
         table_uri=address.spark_uri,
         buffer_uri=address.child(task.path).spark_uri,
+        metadata=task.metadata,
         attempt=spec.attempt,
     )
     ConnectEngine(driver.remote).stage(job)

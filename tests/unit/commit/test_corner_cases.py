@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,17 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from tests.support.tables import LOAD, append_files, foreign_append, ids, local_log, make_table, stage, writer_spec
+from tests.support.tables import (
+    LOAD,
+    append_files,
+    foreign_append,
+    ids,
+    local_log,
+    make_table,
+    of_attempt,
+    stage,
+    writer_spec,
+)
 
 TOGETHER = {"mode": OverwritePartitions(), "publish": PublishMode.TOGETHER}
 
@@ -37,8 +46,7 @@ def reading_the_table(log: DeltaLog, writer: str = "w", **terms: Any) -> Buffer:
     spec = writer_spec(writer, **terms)
     task = prepare(log, spec)
     assert isinstance(task, Stage)
-    said = json.dumps({"onelake": {"reads_target": True}})
-    actions = append_files(log.store, task.path, {"2019-01": [10]}, (spec.attempt, 1), userMetadata=said)
+    actions = append_files(log.store, task.path, {"2019-01": [10]}, **of_attempt(spec.attempt, reads_target=True))
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
     return complete(log, task.path)
 

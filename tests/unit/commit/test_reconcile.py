@@ -303,7 +303,7 @@ def test_where_nobody_can_tell_which_work_is_wanted_neither_is_published(log: De
     new = staged(log, "a", 1, fingerprint="new", task="load.write[0]")
     snapshot = log.snapshot()
     late = open_buffer(log.store, spec, snapshot, log.clock)
-    finish(log, Stage(late.path, 0), spec, {"2019-01": [666]})
+    finish(log, Stage(late.path, 0, late.metadata), spec, {"2019-01": [666]})
     report = settle(log, "a")
     with pytest.raises(TerminalError, match=r"'a'.* different work .*clear load\.write\[0\]") as told:
         report.raise_for_failures()
@@ -423,6 +423,45 @@ def test_together_the_rows_of_a_colleagues_older_generation_stay_where_its_rerun
     with pytest.raises(ConflictError, match=r"'a'.* rewritten since"):
         report.raise_for_failures()
     assert table_ids(log) == [10, 11, 12]
+
+
+def test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_late_one_is_refused(
+    log: DeltaLog,
+) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    staged(log, "b", 11, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    first_writer_is_in_the_way(log)
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(3):
+        log.store.delete(version_path(version))
+    later = through(log.store, log)
+    staged(later, "b", 21, generation=3, **OVERWRITE)
+    report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "set_aside", "b": "refused"}
+    assert table_ids(log) == [10, 11, 12]
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_together_rows_of_a_colleague_that_its_rerun_no_longer_has_stay_where_they_were_merged(
+    log: DeltaLog, cleaned: bool
+) -> None:
+    stage(log, writer_spec("a", **OVERWRITE), {"2019-01": [10], "2019-02": [11]})
+    stage(log, writer_spec("b", **OVERWRITE), {"2019-03": [20]})
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    foreign_append(log, {"2019-02": [30]})
+    DeltaTable(log.table).optimize.compact()
+    staged(log, "a", 12, generation=2, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    if cleaned:
+        DeltaTable(log.table).create_checkpoint()
+        for version in range(3):
+            log.store.delete(version_path(version))
+    later = through(log.store, log)
+    staged(later, "b", 21, generation=2, month="2019-02", **OVERWRITE)
+    report = settle(later, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report)["b"] == "refused"
+    assert table_ids(log) == [11, 12, 20, 30]
 
 
 def test_together_a_colleague_whose_merged_rows_were_deleted_is_in_nobodys_way(log: DeltaLog) -> None:

@@ -5,7 +5,6 @@ Protocol: reads its target.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,18 @@ from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.stores import LoserHeld, through
-from tests.support.tables import LOAD, append_files, foreign_append, foreign_commit, ids, make_table, stage, writer_spec
+from tests.support.tables import (
+    LOAD,
+    append_files,
+    foreign_append,
+    foreign_commit,
+    ids,
+    make_table,
+    of_attempt,
+    stage,
+    writer_spec,
+)
 
-READS = json.dumps({"onelake": {"reads_target": True}})
 MODES = pytest.mark.parametrize("mode", [Append(), Overwrite(), OverwritePartitions()], ids=lambda mode: mode.name)
 
 
@@ -38,7 +46,7 @@ def stage_reading(log: DeltaLog, writer: str = "w", **terms: Any) -> Buffer:
     spec = writer_spec(writer, **terms)
     task = prepare(log, spec)
     assert isinstance(task, Stage)
-    actions = append_files(log.store, task.path, {"2019-01": [10]}, (spec.attempt, 1), userMetadata=READS)
+    actions = append_files(log.store, task.path, {"2019-01": [10]}, **of_attempt(spec.attempt, reads_target=True))
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))
     return complete(log, task.path)
 

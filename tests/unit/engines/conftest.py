@@ -34,7 +34,10 @@ def store(table: Path) -> ObjectStore:
 @pytest.fixture
 def job(table: Path) -> StageJob:
     source = {"kind": "sql", "query": "SELECT 1"}
-    return StageJob(source=source, table_uri=str(table), attempt="a1", buffer_uri=f"{table}/staged/w/a1")
+    metadata = {"schemaString": "{}", "partitionColumns": []}
+    return StageJob(
+        source=source, table_uri=str(table), attempt="a1", buffer_uri=f"{table}/staged/w/a1", metadata=metadata
+    )
 
 
 @pytest.fixture

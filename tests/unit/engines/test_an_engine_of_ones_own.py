@@ -52,10 +52,10 @@ class ArrowEngine(Engine):
         assert job.buffer_uri is not None
         buffer = Path(job.buffer_uri.removeprefix("file://"))
         pq.write_table(ROWS, buffer / "part-0.parquet")
+        said = json.dumps({"onelake": {"attempt": job.attempt, "reads_target": False}})
         now = int(datetime.now(UTC).timestamp() * 1000)
         actions: list[dict[str, Any]] = [
-            {"commitInfo": {"timestamp": now, "operation": "WRITE", "isBlindAppend": True}},
-            {"txn": {"appId": job.attempt, "version": 1, "lastUpdated": now}},
+            {"commitInfo": {"timestamp": now, "operation": "WRITE", "isBlindAppend": True, "userMetadata": said}},
             {
                 "add": {
                     "path": "part-0.parquet",

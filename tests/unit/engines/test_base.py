@@ -21,6 +21,7 @@ def job(**fields: Any) -> StageJob:
 def test_a_job_survives_json_with_its_steps_in_order() -> None:
     whole = job(
         buffer_uri="/lake/t/staged/w/a",
+        metadata={"schemaString": "{}", "partitionColumns": []},
         where="id = 1",
         steps={"z": "SELECT 1", "a": "SELECT 2"},
         generated={"month": "date_format(at, 'yyyy-MM')"},
@@ -42,6 +43,7 @@ def test_a_job_survives_json_with_its_steps_in_order() -> None:
         pytest.param({"rows": len}, "made by `rows`", id="rows without function"),
         pytest.param({"steps": {"TRIPS": "SELECT 1"}}, "name of the source's view", id="step like the source"),
         pytest.param({"target_file_size": 0}, "above 0", id="size"),
+        pytest.param({"buffer_uri": "/lake/t/staged/w/a"}, "metadata of this buffer", id="buffer without metadata"),
     ],
 )
 def test_what_contradicts_itself_is_refused(fields: dict[str, Any], said: str) -> None:

@@ -125,7 +125,8 @@ from airflow_provider_onelake.hooks.spark import engine_for
 engine = engine_for("c")
 print(repr(engine))
 try:
-    engine.stage(StageJob(source={"kind": "sql", "query": "SELECT 1"}, table_uri="/t", attempt="a", buffer_uri="/t/b"))
+    source = {"kind": "sql", "query": "SELECT 1"}
+    engine.stage(StageJob(source=source, table_uri="/t", attempt="a", buffer_uri="/t/b", metadata={"schemaString": "{}"}))
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -157,7 +158,8 @@ def test_an_address_that_pyspark_refuses_does_not_tell_the_token(monkeypatch: py
     from airflow_provider_onelake.engines.base import StageJob
 
     engine = ConnectEngine("sc://127.0.0.1:1/path;token=t0ken")
-    job = StageJob(source={"kind": "sql", "query": "SELECT 1"}, table_uri="/t", attempt="a", buffer_uri="/t/b")
+    source = {"kind": "sql", "query": "SELECT 1"}
+    job = StageJob(source=source, table_uri="/t", attempt="a", buffer_uri="/t/b", metadata={"schemaString": "{}"})
     with pytest.raises(InvalidWriteError, match=r"sc://127\.0\.0\.1:1") as refused:
         engine.stage(job)
     assert "t0ken" not in str(refused.value)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError, check_delta, check_store, seen
+from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError, check_delta, check_seen, check_store
 
 DELTA = {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
 TABLE = "s3a://lake/t"
@@ -112,10 +112,10 @@ def test_a_table_that_is_not_there_yet_is_no_reason() -> None:
 
 
 def test_what_was_put_there_and_is_not_seen_is_explained() -> None:
-    with (
-        pytest.raises(SparkIsNotSetUpError, match="no /lake/t/staged, which this task has put there"),
-        seen("/lake/t/staged"),
-    ):
-        raise SparkSaysError("PATH_NOT_FOUND")
-    with pytest.raises(SparkSaysError), seen("/lake/t/staged"):
-        raise SparkSaysError("OTHER")
+    def check_it(condition: str) -> None:
+        check_seen(Session({}, {"text /lake/t/staged": SparkSaysError(condition)}), "/lake/t/staged")  # type: ignore[arg-type]
+
+    with pytest.raises(SparkIsNotSetUpError, match="no /lake/t/staged, which this task has put there"):
+        check_it("PATH_NOT_FOUND")
+    with pytest.raises(SparkSaysError):
+        check_it("OTHER")

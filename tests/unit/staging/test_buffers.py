@@ -30,7 +30,7 @@ from airflow_provider_onelake.staging.buffers import (
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import complete
 from tests.support.clocks import HeldClock
-from tests.support.tables import SCHEMA, append_files, foreign_append, make_table, stage, writer_spec
+from tests.support.tables import SCHEMA, append_files, foreign_append, make_table, of_attempt, stage, writer_spec
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], None: [3], "x y/ü:%": [4]}
 # Enough for a remove, a metaData and a protocol.
@@ -44,7 +44,7 @@ def opened(log: DeltaLog, **terms: Any) -> OpenBuffer:
 
 def spark_appends(log: DeltaLog, buffer: OpenBuffer, version: int = 1, **changed: Any) -> list[dict[str, Any]]:
     """What Spark leaves at a version of a buffer, with the first file changed."""
-    actions = append_files(log.store, buffer.path, {"2019-01": [1, 2]}, (buffer.spec.attempt, version))
+    actions = append_files(log.store, buffer.path, {"2019-01": [1, 2]}, **of_attempt(buffer.spec.attempt))
     of_kind(actions, "add")[0].update(changed)
     log.store.create(f"{buffer.path}/{version_path(version)}", dump_actions(actions))
     return actions
@@ -192,13 +192,13 @@ def test_what_comes_after_the_seal_of_an_empty_buffer_is_reported_and_not_publis
     assert "has versions after its first" in caplog.text
 
 
-def test_version_1_carries_the_attempts_txn(log: DeltaLog) -> None:
+@pytest.mark.parametrize("said", [{}, of_attempt("another"), {"userMetadata": "{"}, {"userMetadata": "[1]"}])
+def test_version_1_names_the_attempt(log: DeltaLog, said: dict[str, str]) -> None:
     buffer = opened(log)
-    for txn in (None, ("another", 1), (buffer.spec.attempt, 2)):
-        actions = append_files(log.store, buffer.path, {"2019-01": [1]}, txn)
-        log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions(actions))
-        with pytest.raises(BufferInvalidError, match="no txn of its attempt"):
-            read_buffer(log.store, buffer.path)
+    actions = append_files(log.store, buffer.path, {"2019-01": [1]}, **said)
+    log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions(actions))
+    with pytest.raises(BufferInvalidError, match="does not say that its attempt wrote it"):
+        read_buffer(log.store, buffer.path)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_every_file_is_a_change_of_data_without_a_deletion_vector(
 @pytest.mark.parametrize("kind", ["remove", "metaData", "protocol"])
 def test_a_buffer_that_did_more_than_append_is_refused(log: DeltaLog, kind: str) -> None:
     buffer = opened(log)
-    actions = append_files(log.store, buffer.path, {"2019-01": [1]}, (buffer.spec.attempt, 1))
+    actions = append_files(log.store, buffer.path, {"2019-01": [1]}, **of_attempt(buffer.spec.attempt))
     log.store.put(f"{buffer.path}/{version_path(1)}", dump_actions([*actions, {kind: ANY_BODY}]))
     with pytest.raises(BufferInvalidError, match=f"it has a {kind} action"):
         read_buffer(log.store, buffer.path)
@@ -236,8 +236,6 @@ def test_an_empty_buffer_is_sealed_by_its_writer(log: DeltaLog) -> None:
     sealed = complete(log, buffer.path)
     assert (sealed.rows, sealed.files, sealed.bytes, sealed.oldest) == (0, 0, 0, None)
     assert DeltaTable(f"{log.table}/{buffer.path}").version() == 1
-    txn = DeltaTable(f"{log.table}/{buffer.path}").transaction_version(buffer.spec.attempt)
-    assert txn == 1
 
 
 def test_a_buffer_that_spark_completed_is_left_as_it_is(log: DeltaLog) -> None:

@@ -22,7 +22,7 @@ from airflow_provider_onelake.staging.footers import read_footer, with_statistic
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS
 from tests.support.stores import Counted, LoserHeld, PassingOn, through
-from tests.support.tables import append_files, foreign_append, ids, make_table, stage, writer_spec
+from tests.support.tables import append_files, foreign_append, ids, make_table, of_attempt, stage, writer_spec
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], "2019-02": [3], "2019-03": [4, 5, 6]}
 
@@ -37,7 +37,7 @@ def staged(log: DeltaLog, rows: dict[str | None, list[int]] = ROWS, writer: str 
     spec = writer_spec(writer)
     task = prepare(log, spec, footers=True)
     assert isinstance(task, Stage)
-    actions = append_files(log.store, task.path, rows, (spec.attempt, 1))
+    actions = append_files(log.store, task.path, rows, **of_attempt(spec.attempt))
     count_alone(actions)
     log.store.create(f"{task.path}/{version_path(1)}", dump_actions(actions))  # type: ignore[arg-type]
     return complete(log, task.path)

@@ -329,7 +329,7 @@ def test_what_a_task_left_at_work_is_found_by_its_owner_and_by_what_it_does(
 @pytest.fixture
 def question(job: StageJob) -> StageJob:
     """An analysis, as a writer asks for it when it makes its table."""
-    return attrs.evolve(job, buffer_uri=None, owner="test/dag/load/run/w", fingerprint="f")
+    return attrs.evolve(job, buffer_uri=None, metadata=None, owner="test/dag/load/run/w", fingerprint="f")
 
 
 ANALYSIS = {"schema_json": "{}"}

@@ -65,11 +65,18 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SubmitEngine]:
     return make
 
 
+METADATA = {"schemaString": "{}", "partitionColumns": []}
+
+
 def job(**fields: Any) -> StageJob:
-    source = {"kind": "sql", "query": "SELECT 1"}
-    return StageJob(
-        **{"source": source, "table_uri": "/lake/t", "attempt": "a1", "buffer_uri": "/lake/t/staged/w/a1", **fields}
-    )
+    usual = {
+        "source": {"kind": "sql", "query": "SELECT 1"},
+        "table_uri": "/lake/t",
+        "attempt": "a1",
+        "buffer_uri": "/lake/t/staged/w/a1",
+        "metadata": METADATA,
+    }
+    return StageJob(**{**usual, **fields})
 
 
 def failing(**error: Any) -> str:
@@ -138,7 +145,7 @@ def test_without_jars_delta_and_what_the_store_needs_are_fetched(
 def test_every_kind_of_job_comes_back(submit: FakeSubmit, connect: Callable[..., SubmitEngine]) -> None:
     engine = connect("local[1]", None)
     submit.does("say(result={'schema_json': '{}'})")
-    assert engine.analyze(job(buffer_uri=None)) == "{}"
+    assert engine.analyze(job(buffer_uri=None, metadata=None)) == "{}"
     submit.does("say(result={'application_id': 'app-2'})")
     optimize = OptimizeJob(table_uri="/t", attempt="a", shadow_uri="/t/s", target_file_size=1)
     assert engine.optimize(optimize).application_id == "app-2"
