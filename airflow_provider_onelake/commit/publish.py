@@ -32,6 +32,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
+from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
@@ -96,7 +97,9 @@ class Committer(Transactions):
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
         :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
         """
-        ended = self.commit(_Publishing(self, tuple(buffers), policy, tuple(colleagues)))
+        # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
+        complete = with_statistics(self.log, buffers)
+        ended = self.commit(_Publishing(self, complete, policy, tuple(colleagues)))
         if self.observer is not None:
             self.observer(ended)
         return ended

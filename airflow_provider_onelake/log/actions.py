@@ -116,6 +116,7 @@ class StagedRecord(TypedDict, total=False):
     mode: str
     readVersion: int
     tableId: str
+    indexedColumns: int
     spec: dict[str, object]
     writers: list[dict[str, object]]
     replaces: list[str]

@@ -41,6 +41,10 @@ _FIXED = {
     # Nobody reads the checksum of a buffer, and making it costs a Spark job.
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.storeAssignmentPolicy": "ANSI",
+    # By default, Spark writes timestamps in an old form without bounds in the footer (protocol: sound statistics).
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # By default, parquet-mr leaves out the bounds of texts that are too long. Delta needs their first 33 characters.
+    "parquet.statistics.truncate.length": "256",
     # A read of the table itself must see at least the version that the buffer was opened on (protocol: reads its
     # target).
     "spark.databricks.delta.stalenessLimit": "0",

@@ -45,6 +45,7 @@ from airflow_provider_onelake.log.actions import (
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.staging.layout import WriterDirectory, json_at, marker_path
 from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ _NOT_TWINNED = (
     "delta.inCommitTimestampEnablementTimestamp",
 )
 
+_SAME: Mapping[str, str] = {}
+
 
 def lifetime(retention_days: float) -> timedelta:
     """Return how long after its oldest file was written a buffer or a compaction may be published (protocol: young).
@@ -90,7 +93,9 @@ class OpenBuffer:
     :param path: relative to the table.
     :param read_version: the version of the table that the writer's intent was formed on.
     :param table_id: the table's id at that version (protocol: remembered target).
-    :param metadata: the table's metadata at that version.
+    :param metadata: the table's metadata at that version, but for what is another in its twin.
+    :param indexed_columns: how many leaf columns get statistics from the footers of the files when they are published;
+        ``None`` where Spark writes the statistics.
     """
 
     path: str
@@ -98,6 +103,7 @@ class OpenBuffer:
     read_version: int
     table_id: str
     metadata: Metadata = attrs.field(repr=False)
+    indexed_columns: int | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.define(slots=False, frozen=True)
@@ -144,12 +150,20 @@ class Buffer(OpenBuffer):
             )
 
 
-def twin(snapshot: Snapshot, table_id: str, description: str, record: StagedRecord, now: int) -> list[Action]:
+def twin(
+    snapshot: Snapshot,
+    table_id: str,
+    description: str,
+    record: StagedRecord,
+    now: int,
+    properties: Mapping[str, str] = _SAME,
+) -> list[Action]:
     """Return version 0 of a table's twin: the same columns and properties, except those in ``_NOT_TWINNED``.
 
     :param table_id: of the twin.
     :param record: what the twin says of itself.
     :param now: the time of the version, in milliseconds.
+    :param properties: that have another value in the twin.
     """
     info: CommitInfo = {
         # Where a table has in-commit timestamps, every version has one, and it comes first.
@@ -162,26 +176,36 @@ def twin(snapshot: Snapshot, table_id: str, description: str, record: StagedReco
         "operationMetrics": {},
         STAGED: {"format": FORMAT, **record},
     }
-    configuration = {k: v for k, v in snapshot.configuration.items() if k not in _NOT_TWINNED}
+    configuration = {k: v for k, v in {**snapshot.configuration, **properties}.items() if k not in _NOT_TWINNED}
     metadata: Metadata = {**snapshot.metadata, "id": table_id, "configuration": configuration}
     return [{"commitInfo": info}, {"protocol": snapshot.protocol}, {"metaData": metadata}]
 
 
-def open_buffer(store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock) -> OpenBuffer:
+def open_buffer(
+    store: Store, spec: WriteSpec, snapshot: Snapshot, clock: Clock, *, footers: bool = False
+) -> OpenBuffer:
     """Make the table's twin for one attempt, or return the twin that this attempt made before.
 
     :param snapshot: that the writer's intent is formed on.
     :param clock: for the time of the twin's version 0.
+    :param footers: whether the files will have footers that say their statistics, as Spark's have. Spark then counts
+        rows only, if footers say what the table's statistics need.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
     description = f"Buffer of writer {spec.identity.key}"
     record: StagedRecord = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": snapshot.table_id}
-    actions = twin(snapshot, spec.attempt, description, record, milliseconds(clock.now()))
+    properties = _SAME
+    indexed = indexed_columns(snapshot.metadata) if footers else None
+    if indexed is not None:
+        record["indexedColumns"] = indexed
+        properties = {INDEXED_COLUMNS: "0"}
+    actions = twin(snapshot, spec.attempt, description, record, milliseconds(clock.now()), properties)
     try:
         store.create(f"{spec.buffer}/{version_path(0)}", dump_actions(actions))
     except ObjectExistsError:
         return read_open_buffer(store, spec.buffer)
-    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, of_kind(actions, "metaData")[0])
+    metadata = of_kind(actions, "metaData")[0]
+    return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata, indexed_columns=indexed)
 
 
 def write_checksum(store: Store, path: str) -> None:
@@ -244,6 +268,7 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
             int(record["readVersion"]),
             str(record["tableId"]),
             of_kind(actions, "metaData")[0],
+            indexed_columns=int(record["indexedColumns"]) if "indexedColumns" in record else None,
         )
         # The directory's name is made of the identity and the attempt, so it does not match a damaged one.
         damage = None if opened.spec.buffer == path else f"it says that it lies at {opened.spec.buffer}"

@@ -92,6 +92,7 @@ def prepare(
     evolve: Callable[[Snapshot], Snapshot] | None = None,
     *,
     prove: bool = False,
+    footers: bool = False,
 ) -> Skip | Buffer | Stage:
     """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
 
@@ -101,6 +102,7 @@ def prepare(
     :param evolve: called before a buffer is opened. It may change the table, and returns the snapshot that the buffer
         becomes the twin of.
     :param prove: whether to prove, with the claim, that the store's create-only put is safe.
+    :param footers: whether the files will have footers that say their statistics, as Spark's have.
     :returns: what is left to do. Where a complete buffer is there, of an earlier attempt of the same work or of this
         attempt where it comes back, that buffer: Spark has nothing to do.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
@@ -127,7 +129,7 @@ def prepare(
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return buffer
-    opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock)
+    opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
     return Stage(opened.path, opened.read_version, opened.metadata)
 
 

@@ -91,7 +91,7 @@ class _Writing:
         table, preflight = self._table, self._terms.preflight
         self._spark.settle_earlier(table, spec, prove=preflight)
         evolve = (lambda _: self._add_columns(spec)) if self._terms.adds_columns else None
-        decision = prepare(self._log, spec, evolve, prove=preflight)
+        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
             return Written(skipped=decision)

@@ -188,7 +188,7 @@ class SharedTable:
         log = self.log
         # Each write is of a run of its own: writers of one load are rivals.
         spec = writer_spec(load=attrs.evolve(LOAD, run=str(uuid.uuid4())), mode=mode_of(mode, terms))
-        task = prepare(log, spec)
+        task = prepare(log, spec, footers=True)
         assert isinstance(task, Stage)
         job = StageJob(
             source={"kind": "sql", "query": query or self.query(*places)},

@@ -62,6 +62,11 @@ def test_a_range_is_part_of_the_object_whose_tag_it_has(store: ObjectStore) -> N
     assert store.get_range("a/b", 0, 3).tag != parts[0].tag
 
 
+def test_a_range_of_a_missing_object_is_said_to_be_missing(store: ObjectStore) -> None:
+    with pytest.raises(ObjectNotFoundError, match="a/c in the table"):
+        store.get_range("a/c", 0, 1)
+
+
 def test_head_says_size_and_time(store: ObjectStore, tmp_path: Path) -> None:
     store.create("a/b", b"12345")
     info = store.head("a/b")
