@@ -10,12 +10,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
+import attrs
 import pytest
+from pyspark.sql.connect.session import SparkSession
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkJobTimeoutError, SparkUnavailableError
+from airflow_provider_onelake.spark_jobs.main import JOBS
 from tests.support.spark import Server, Target, field, sql_job
 
 pytestmark = pytest.mark.spark
@@ -72,6 +76,35 @@ def test_a_writer_is_named_in_sparks_status(connect_server: Server, engine: Conn
     tags = {tag for found in connect_server.jobs() for tag in found["jobTags"]}
     assert any(tag.endswith("onelake load.write[3] vendor-1; Rome") for tag in tags)
     assert all(found.succeeded for found in connect_server.logged_jobs(f"onelake attempt {job.attempt}"))
+
+
+def isolation(engine: ConnectEngine, job: StageJob) -> str:
+    def ask(spark: Any, fields: Any) -> dict[str, Any]:
+        return {"isolated": spark.conf.get("spark.sql.artifact.isolation.enabled")}
+
+    with mock.patch.dict(JOBS, asking=ask):
+        return str(engine.run("asking", job)["isolated"])
+
+
+def test_writers_share_compiled_code_except_where_a_function_may_add_some(
+    engine: ConnectEngine, target: Target
+) -> None:
+    job = sql_job(target, "SELECT 1L AS id")
+    assert isolation(engine, job) == "false"
+    assert (
+        isolation(engine, attrs.evolve(job, source={"kind": "function"}, rows=lambda spark: spark.range(1))) == "true"
+    )
+
+
+def test_a_server_that_clones_no_session_gives_every_writer_its_own(
+    engine: ConnectEngine, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Any, new_session_id: str | None = None) -> Any:
+        raise NotImplementedError("UNIMPLEMENTED")
+
+    monkeypatch.setattr(SparkSession, "cloneSession", refuse)
+    engine.stage(sql_job(target, "SELECT id FROM range(10)"))
+    assert target.rows == 10
 
 
 def test_stop_ends_the_spark_job(connect_server: Server, engine: ConnectEngine, target: Target) -> None:

@@ -309,10 +309,12 @@ def test_a_malformed_record_is_no_row_of_nulls(engine: ConnectEngine, new_target
     assert target.rows == 1
 
 
-def test_a_buffer_without_version_0_is_not_made_into_a_table(engine: ConnectEngine, tmp_path: Path) -> None:
-    target = Target(tmp_path / "t", tmp_path / "t" / "staged" / "w" / "a")
+def test_a_buffer_without_version_0_is_not_made_into_a_table(engine: ConnectEngine, new_target: MakeTarget) -> None:
+    target = new_target([field("id", "long")])
+    job = sql_job(target, "SELECT 1L AS id")
+    shutil.rmtree(target.buffer)
     with pytest.raises(OneLakeError):
-        engine.stage(sql_job(target, "SELECT 1L AS id"))
+        engine.stage(job)
     assert not target.buffer.exists()
 
 
