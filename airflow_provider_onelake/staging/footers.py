@@ -49,6 +49,16 @@ def with_statistics(log: DeltaLog, buffers: Sequence[Buffer], patience: float = 
     ]
     if not places:
         return tuple(buffers)
+    try:
+        return _completed(log, buffers, places, patience)
+    except Exception:
+        logger.warning("%s: statistics are left out, as reading them from footers failed", log.table, exc_info=True)
+        return tuple(buffers)
+
+
+def _completed(
+    log: DeltaLog, buffers: Sequence[Buffer], places: Sequence[tuple[int, int]], patience: float
+) -> tuple[Buffer, ...]:
     # Import it before the threads do, as half imported modules have failed in threads.
     import pyarrow.parquet  # noqa: F401
 
@@ -65,7 +75,7 @@ def with_statistics(log: DeltaLog, buffers: Sequence[Buffer], patience: float = 
     if missing := [place for place in wanted if place not in found]:
         which, number = missing[0]
         logger.warning(
-            "%s: %d of %d files are published with their row counts alone, as their footers could not be read within "
+            "%s: %d of %d files have their row counts alone, as their footers could not be read within "
             "%g s, such as that of %s/%s: %s. No row is missing; readers skip these files less often.",
             log.table,
             len(missing),

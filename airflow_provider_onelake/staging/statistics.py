@@ -165,7 +165,8 @@ def _of_leaf(footer: pq.FileMetaData, number: int, leaf: Leaf) -> tuple[Bound, B
         nulls += said.null_count
         if said.null_count == group.num_rows:
             continue
-        if said.has_min_max:
+        # A text's upper bound that is empty may stand for one that is missing.
+        if said.has_min_max and said.max_raw != b"":
             ranges.append((said.min_raw, said.max_raw))
         else:
             bounded = False
@@ -173,10 +174,11 @@ def _of_leaf(footer: pq.FileMetaData, number: int, leaf: Leaf) -> tuple[Bound, B
     if kind is None:
         return None, None, nulls
     read, low, high = kind
-    lowest = min((read(least) for least, _ in ranges), key=_order)
-    highest = max((read(greatest) for _, greatest in ranges), key=_order)
-    if _order(lowest) > _order(highest):
+    read_ranges = [(read(least), read(greatest)) for least, greatest in ranges]
+    if any(_order(least) > _order(greatest) for least, greatest in read_ranges):
         return None, None, nulls
+    lowest = min((least for least, _ in read_ranges), key=_order)
+    highest = max((greatest for _, greatest in read_ranges), key=_order)
     return low(lowest), high(highest), nulls
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,20 @@ def test_a_footer_that_cannot_be_read_leaves_the_row_count(
     found = statistics(ended.batch.buffers[0])
     assert found["2019-02"] == {"numRecords": 1, "tightBounds": True}
     assert found["2019-01"]["minValues"] == {"id": 1}
-    assert "1 of 3 files are published with their row counts alone" in caplog.text
+    assert "1 of 3 files have their row counts alone" in caplog.text
+    assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_whatever_fails_in_reading_footers_rows_are_published(
+    log: DeltaLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(*_: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", submit)
+    with caplog.at_level(logging.WARNING):
+        assert Committer(log).publish([staged(log)]).status is Status.PUBLISHED
+    assert "can't start new thread" in caplog.text
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
 
 

@@ -187,6 +187,14 @@ def test_a_chunk_without_statistics_or_null_count_leaves_the_column_without_any(
     assert said(hand_made("INT64", NONE, chunk(3, 5), chunk(3, 5, nulls=None)), "long") == (None, None, None)
 
 
+def test_a_chunk_whose_bounds_contradict_each_other_leaves_the_column_without() -> None:
+    """Some writers set one bound alone, and the other one reads as an empty text."""
+    apart = hand_made("BYTE_ARRAY", TEXT, chunk(b"a", b""), chunk(b"a", b"c"))
+    assert said(apart, "string") == (None, None, 0)
+    assert said(hand_made("BYTE_ARRAY", TEXT, chunk(b"", b"")), "string") == (None, None, 0)
+    assert said(hand_made("INT64", NONE, chunk(3, 2), chunk(1, 5)), "long") == (None, None, 0)
+
+
 def test_a_repeated_column_has_no_statistics() -> None:
     assert said(hand_made("INT64", NONE, chunk(3, 5), repeated=1), "long") == (None, None, None)
     assert said(hand_made("INT64", NONE, chunk(3, 5, values=4)), "long") == (None, None, None)
