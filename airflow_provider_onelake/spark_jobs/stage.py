@@ -45,6 +45,8 @@ _FIXED = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # By default, parquet-mr leaves out the bounds of texts that are too long. Delta needs their first 33 characters.
     "parquet.statistics.truncate.length": "256",
+    # The commit names its attempt, without which the buffer is refused.
+    "spark.databricks.delta.commitInfo.enabled": "true",
     # A read of the table itself must see at least the version that the buffer was opened on (protocol: reads its
     # target).
     "spark.databricks.delta.stalenessLimit": "0",

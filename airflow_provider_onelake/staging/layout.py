@@ -170,11 +170,6 @@ class WriterDirectory(Directory):
         """The paths of the claims by generation."""
         return self._numbered(_CLAIM)
 
-    @property
-    def claimed(self) -> list[datetime]:
-        """When the generations were claimed, by the store's clock, in no order."""
-        return [self.objects[path].modified for path in self.claims.values()]
-
     @cached_property
     def skipped(self) -> dict[int, str]:
         """The paths of the notes of generations that found their rows in the table."""

@@ -19,7 +19,6 @@ from airflow_provider_onelake.staging.layout import WriterDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -248,15 +247,15 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
     :param found: where the newest generation was published.
     """
     directory = f"{identity.directory}/"
-    claims = WriterDirectory.read(log.store, identity.directory).claimed
-    since = found.version if len(claims) < 2 else _before(log, min(claims))
-    if since is None or snapshot.version - since > _MOST_FOLLOWED:
-        return True
+    is_first = found.record.generation == 1
+    since = found.version if is_first else _before_first_claim(log, identity, found.version)
     try:
+        if since is None or snapshot.version - since > _MOST_FOLLOWED:
+            raise LogGapError(f"What became of the rows of {identity.key!r} in {log.table} is not followed.")
         commits = log.commits_between(since, snapshot.version)
     except LogGapError:
-        live = log.live_files(lambda add: add["path"].startswith(directory), snapshot.version)
-        return len(claims) > 1 or total_rows(live) != found.record.rows
+        rows = total_rows(log.live_files(lambda add: add["path"].startswith(directory), snapshot.version))
+        return not is_first or rows is None or rows != found.record.rows
     ever: set[str] = set()
     holding: set[str] = set()
     for commit in commits:
@@ -268,12 +267,23 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
     return bool(holding)
 
 
-def _before(log: DeltaLog, instant: datetime) -> int | None:
-    """Return the last version before an instant, by the store's clock; ``None`` where the log does not reach so far."""
+def _before_first_claim(log: DeltaLog, identity: WriterIdentity, version: int) -> int | None:
+    """Return a version that is older than all that a writer published, by the store's clock.
+
+    :param version: in which the writer published something.
+    :returns: ``None`` where the claim is gone, the log does not reach back to it, or the times do not say.
+    """
+    directory = WriterDirectory.read(log.store, identity.directory)
+    if 1 not in directory.claims:
+        return None
+    claimed = directory.objects[directory.claims[1]].modified
     landed = {
         int(entry[1]): info.modified for info in log.store.list(LOG_DIRECTORY) if (entry := ENTRY.match(info.path))
     }
-    earlier = [version for version, modified in landed.items() if modified < instant]
+    if version not in landed or landed[version] < claimed:
+        # The times do not fit, as in a table that was copied.
+        return None
+    earlier = [number for number, modified in landed.items() if modified < claimed]
     return max(earlier, default=-1 if 0 in landed else None)
 
 

@@ -326,8 +326,8 @@ BUGS = [
     Bug(
         "a colleague of which one file is left is thought to be whole, where the log is gone",
         "staging.published",
-        "len(claims) > 1 or total_rows(live) != found.record.rows",
-        "not len(live)",
+        "rows is None or rows != found.record.rows",
+        "not rows",
         (
             "commit/test_corner_cases.py::test_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused",
         ),
@@ -335,7 +335,7 @@ BUGS = [
     Bug(
         "what a colleague published before its last rerun is forgotten",
         "staging.published",
-        "since = found.version if len(claims) < 2 else _before(log, min(claims))",
+        "since = found.version if is_first else _before_first_claim(log, identity, found.version)",
         "since = found.version",
         (
             "commit/test_reconcile.py::test_together_the_rows_of_a_colleagues_older_generation_stay_where_its_rerun_was_set_aside",
@@ -353,8 +353,8 @@ BUGS = [
     Bug(
         "a colleague's older rows count as apart where the log does not reach back to them",
         "staging.published",
-        "if since is None or snapshot",
-        "if since is not None and snapshot",
+        "return not is_first or rows is None",
+        "return rows is None",
         (
             "commit/test_reconcile.py::test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_late_one_is_refused",
         ),

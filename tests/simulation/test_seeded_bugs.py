@@ -118,7 +118,7 @@ BUGS = [
         id="colleagues-rows-in-an-updated-file-replaced",
     ),
     pytest.param(
-        [Change(published, "is_scattered", {"len(claims) < 2 else": "True else"})],
+        [Change(published, "is_scattered", {"if is_first else": "if True else"})],
         "of a colleague",
         id="colleagues-older-rows-in-a-compacted-file-replaced",
     ),

@@ -447,6 +447,33 @@ def test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_
     assert table_ids(log) == [10, 11, 12]
 
 
+def claim_1_is_gone(log: DeltaLog) -> None:
+    """A VACUUM of another engine took it."""
+    (claim,) = (info.path for info in log.store.list("staged") if "/a-" in info.path and "_claim-1" in info.path)
+    log.store.delete(claim)
+
+
+def claims_are_newer(log: DeltaLog) -> None:
+    """The table was copied, and its log first."""
+    for entry in Path(log.table, "_delta_log").glob("*.json"):
+        os.utime(entry, (1, 1))
+
+
+@pytest.mark.parametrize("happens", [claim_1_is_gone, claims_are_newer])
+def test_together_a_colleagues_older_rows_are_followed_or_in_the_way_whatever_became_of_its_claims(
+    log: DeltaLog, happens: Callable[[DeltaLog], None]
+) -> None:
+    staged(log, "a", 10, **OVERWRITE)
+    staged(log, "b", 11, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    first_writer_is_in_the_way(log)
+    staged(log, "b", 21, generation=3, **OVERWRITE)
+    happens(log)
+    report = settle(through(log.store, log), "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "set_aside", "b": "refused"}
+    assert table_ids(log) == [10, 11, 12]
+
+
 @pytest.mark.parametrize("cleaned", [False, True])
 def test_together_rows_of_a_colleague_that_its_rerun_no_longer_has_stay_where_they_were_merged(
     log: DeltaLog, cleaned: bool
