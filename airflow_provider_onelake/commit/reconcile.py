@@ -101,7 +101,7 @@ class Report:
             "version": self.version,
             "missing": list(self.missing),
             # With lists for tuples, as JSON has them: Airflow would wrap a tuple.
-            "writers": [attrs.asdict(outcome) for outcome in self.outcomes],
+            "writers": [attrs.asdict(outcome, retain_collection_types=False) for outcome in self.outcomes],
         }
 
     def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:

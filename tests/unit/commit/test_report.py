@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.choices import PublishMode
+from airflow_provider_onelake.choices import Policy, PublishMode
+from airflow_provider_onelake.commit.policy import Outcome, Settlement
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.modes import OverwritePartitions
 from tests.support.tables import LOAD, foreign_append, make_table, stage, writer_spec
 
 
@@ -24,6 +27,17 @@ def test_each_partition_that_got_files_is_named_once_and_others_are_not(log: Del
     assert report.touched_partitions(log) == expected
     # A second reconciliation of the same load says the same.
     assert reconcile(Committer(log), LOAD, ["a", "b"], publish=publish).touched_partitions(log) == expected
+
+
+def test_it_is_plain_json_for_xcom(log: DeltaLog) -> None:
+    """Airflow wraps a tuple, and who reads the XCom would find the wrapping."""
+    stage(log, writer_spec("late", mode=OverwritePartitions()), {"2019-01": [1]})
+    foreign_append(log, {"2019-01": [9]})
+    report = reconcile(Committer(log), LOAD, ["late"], on_conflict=Policy.FIRST_WRITER_WINS)
+    assert report.outcomes[0].decisions
+    assert json.loads(json.dumps(report.to_json())) == report.to_json()
+    settlement = Settlement("month=2019-01", 1, "WRITE", Outcome.KEPT, ("2019-01",))
+    assert json.loads(json.dumps(settlement.to_json())) == settlement.to_json()
 
 
 def test_a_load_without_rows_touched_nothing(log: DeltaLog) -> None:
