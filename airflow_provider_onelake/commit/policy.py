@@ -60,7 +60,8 @@ class Settlement:
 
     def to_json(self) -> Mapping[str, Any]:
         """Return the settlement for the log and XCom."""
-        return {**attrs.asdict(self, retain_collection_types=False), "outcome": self.outcome.value}
+        values = list(self.values) if self.values is not None else None
+        return {**attrs.asdict(self), "outcome": self.outcome.value, "values": values}
 
     def __str__(self) -> str:
         """Say it in a sentence."""

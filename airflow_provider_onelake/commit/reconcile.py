@@ -100,8 +100,11 @@ class Report:
             "table": self.table,
             "version": self.version,
             "missing": list(self.missing),
-            # With lists for tuples, as JSON has them: Airflow would wrap a tuple.
-            "writers": [attrs.asdict(outcome, retain_collection_types=False) for outcome in self.outcomes],
+            # Lists, as JSON has them: Airflow would wrap a tuple.
+            "writers": [
+                {**attrs.asdict(o), "decisions": list(o.decisions), "aftermath": list(o.aftermath)}
+                for o in self.outcomes
+            ],
         }
 
     def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:
