@@ -443,8 +443,11 @@ class _Reconciliation:
                 return WriterOutcome(writer=key, status=Status.SET_ASIDE.value)
             return self._already(state, self._log.snapshot())
         assert publication.version is not None
+        assert state.buffer is not None
         self._publishings[key] = Publishing(publication.version, record)
-        placed = next(p for p in publication.batch.placed if p.buffer is state.buffer)
+        # By its path: what was published has statistics that the staged buffer lacks.
+        path = state.buffer.path
+        placed = next(p for p in publication.batch.placed if p.buffer.path == path)
         status = Status.SET_ASIDE if record.set_aside else Status.PUBLISHED
         return WriterOutcome(
             writer=key,

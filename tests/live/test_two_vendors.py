@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,11 @@ def test_the_commits_name_the_files_where_they_were_staged(january: January) -> 
         staged, writer, attempt, rest = add["path"].split("/", 3)
         assert staged == "staged"
         actions = {action["path"]: action for action in log_of(january.table / staged / writer / attempt)[1]["add"]}
+        # The commit adds the statistics that the footers say.
+        staged_stats, stats = (json.loads(found.pop("stats")) for found in (actions[rest], add))
         assert {**actions[rest], "path": add["path"]} == add
+        assert staged_stats == {"numRecords": stats["numRecords"]}
+        assert stats["minValues"].keys() == stats["maxValues"].keys() > set()
 
 
 def writers(stack: LiveStack, run_id: str) -> list[dict[str, Any]]:

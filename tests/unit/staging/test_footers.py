@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -25,7 +27,7 @@ from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS
 from airflow_provider_onelake.storage.stores import Part
 from tests.support.stores import Counted, LoserHeld, PassingOn, through
-from tests.support.tables import append_files, foreign_append, ids, make_table, of_attempt, stage, writer_spec
+from tests.support.tables import LOAD, append_files, foreign_append, ids, make_table, of_attempt, stage, writer_spec
 
 ROWS: dict[str | None, list[int]] = {"2019-01": [1, 2], "2019-02": [3], "2019-03": [4, 5, 6]}
 
@@ -171,6 +173,13 @@ def test_a_footer_that_cannot_be_read_leaves_the_row_count(
     assert found["2019-01"]["minValues"] == {"id": 1}
     assert "1 of 3 files have their row counts alone" in caplog.text
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_reconciliation_knows_its_buffers_again_once_they_have_statistics(log: DeltaLog) -> None:
+    for writer in "ab":
+        staged(log, {"2019-01": [7]}, writer)
+    report = reconcile(Committer(log), LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    assert [(outcome.status, outcome.rows_published) for outcome in report.outcomes] == [("published", 1)] * 2
 
 
 def test_whatever_fails_in_reading_footers_rows_are_published(
