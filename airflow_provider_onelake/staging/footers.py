@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import TYPE_CHECKING
 
 import attrs
 
 from airflow_provider_onelake.log.actions import Add, object_path
-from airflow_provider_onelake.staging.statistics import completed, indexed_leaves
+from airflow_provider_onelake.staging.statistics import Leaf, completed, indexed_leaves
+from airflow_provider_onelake.storage.ranged import RangedFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +24,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Most footers are shorter than this, so that one request reads a file's.
-_TAIL = 64 << 10
-_MAGIC = b"PAR1"
-# A footer ends with its length in four bytes, and the magic bytes.
-_END = 8
 _MOST_AT_ONCE = 32
 PATIENCE = 60.0
 """Seconds after which a commit goes on without the statistics that have not come."""
@@ -62,12 +59,18 @@ def _completed(
     # Import it before the threads do, as half imported modules have failed in threads.
     import pyarrow.parquet  # noqa: F401
 
+    @cache
+    def leaves(which: int) -> list[Leaf]:
+        return indexed_leaves(buffers[which].metadata, buffers[which].indexed_columns or 0) or []
+
+    def complete(which: int, number: int) -> Add:
+        add = buffers[which].adds[number]
+        footer = read_footer(log.store, f"{buffers[which].path}/{object_path(add)}", int(add["size"]))
+        return {**add, "stats": completed(add["stats"], footer, leaves(which))}
+
     pool = ThreadPoolExecutor(min(len(places), _MOST_AT_ONCE), "footers")
     try:
-        wanted = {
-            (which, number): pool.submit(_with_statistics, log.store, buffers[which], buffers[which].adds[number])
-            for which, number in places
-        }
+        wanted = {place: pool.submit(complete, *place) for place in places}
         wait(wanted.values(), patience)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -100,30 +103,16 @@ def _why(future: Future[Add]) -> str:
     return "no answer yet" if error is None else f"{type(error).__name__}: {error}"
 
 
-def _with_statistics(store: Store, buffer: Buffer, add: Add) -> Add:
-    leaves = indexed_leaves(buffer.metadata, buffer.indexed_columns or 0) or []
-    footer = read_footer(store, f"{buffer.path}/{object_path(add)}", int(add["size"]))
-    return {**add, "stats": completed(add["stats"], footer, leaves)}
-
-
 def read_footer(store: Store, path: str, size: int) -> pq.FileMetaData:
-    """Read the footer of a Parquet file.
+    """Read the footer of a Parquet file: most are read by one request, and a long one by two.
 
     :param path: of the file, relative to the table.
     :param size: of the file, in bytes.
-    :raises ValueError: the file does not end as a Parquet file does.
+    :raises OSError: the file has another size.
     :raises pyarrow.ArrowException: the footer is damaged.
     :raises ObjectNotFoundError: the file is gone.
     :raises StoreUnavailableError: the store did not answer.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    start = max(0, size - _TAIL)
-    tail = store.get_range(path, start, size).data
-    length = int.from_bytes(tail[-_END:-4], "little") + _END
-    if tail[-4:] != _MAGIC or length > size:
-        raise ValueError(f"{path} does not end as a Parquet file does")
-    if length > len(tail):
-        tail = store.get_range(path, size - length, start).data + tail
-    return pq.read_metadata(pa.BufferReader(tail))
+    return pq.read_metadata(RangedFile(store, path, size))

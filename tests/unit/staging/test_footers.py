@@ -170,7 +170,7 @@ def test_a_footer_that_cannot_be_read_leaves_the_row_count(
     assert ended.batch is not None
     found = statistics(ended.batch.buffers[0])
     assert found["2019-02"] == {"numRecords": 1, "tightBounds": True}
-    assert found["2019-01"]["minValues"] == {"id": 1}
+    assert found["2019-01"].get("minValues") == {"id": 1}
     assert "1 of 3 files have their row counts alone" in caplog.text
     assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 6]
 
