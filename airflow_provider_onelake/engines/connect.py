@@ -33,6 +33,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.spark_jobs.application import driver_ui, lasting_ui
 from airflow_provider_onelake.spark_jobs.main import JOBS
+from airflow_provider_onelake.spark_jobs.progress import Progress
 from airflow_provider_onelake.spark_jobs.stage import FunctionFailedError, NoRowsError
 
 if TYPE_CHECKING:
@@ -131,7 +132,10 @@ class ConnectEngine(SparkEngine):
             if fields.get("rows") is not None:
                 fields["rows"] = running.asked.during(fields["rows"])
                 fields["asked"] = partial(running.asked.texts, running.session.client)
-            return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
+            progress = Progress(logger.info)
+            running.session.registerProgressHandler(progress)
+            with progress.told():
+                return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
         except NoRowsError as error:
             raise InvalidWriteError(f"{error} Nothing was written.") from error
         except FunctionFailedError as error:

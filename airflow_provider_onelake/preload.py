@@ -1,0 +1,61 @@
+"""Pay for the writers' imports once, in the process that forks the tasks, instead of in every task.
+
+Importing pyspark's client costs every task about two seconds of a core. A task of the local executor and of a Celery
+worker is a fork of a process that lives long, and a fork has the modules of its parent. So put this into
+``airflow_local_settings.py``, which Airflow imports when it starts::
+
+    from airflow_provider_onelake.preload import preload
+
+    preload()
+
+gRPC and obstore start threads when they are used, and threads do not survive a fork. So only import here: open no
+channel, no store and no connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import import_module
+
+logger = logging.getLogger(__name__)
+
+_FORKING = (["scheduler"], ["celery", "worker"])
+"""Airflow's commands whose processes fork tasks, for the local executor and for Celery's."""
+
+_MODULES = (
+    "pyspark.sql.connect.session",
+    "pyspark.sql.connect.client",
+    "pyspark.sql.connect.catalog",
+    "pyspark.sql.connect.dataframe",
+    "pyspark.sql.connect.readwriter",
+    "pyspark.sql.connect.functions",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "obstore.store",
+    "deltalake",
+    "airflow.providers.apache.spark.hooks.spark_connect",
+    "airflow_provider_onelake.decorators.write",
+    "airflow_provider_onelake.engines.connect",
+    "airflow_provider_onelake.engines.functions",
+    "airflow_provider_onelake.hooks.onelake",
+    "airflow_provider_onelake.operators.reconcile",
+    "airflow_provider_onelake.operators.write",
+    "airflow_provider_onelake.task_groups.write",
+    "airflow_provider_onelake.work.write",
+)
+
+
+def preload() -> None:
+    """Import what a writer imports, if this process forks tasks; else do nothing.
+
+    The process is known by Airflow's command. A module that cannot be imported is left to the tasks that need it, so
+    that Airflow itself starts.
+    """
+    if not any(sys.argv[1 : 1 + len(command)] == command for command in _FORKING):
+        return
+    for name in _MODULES:
+        try:
+            import_module(name)
+        except Exception as error:
+            logger.warning("%s is not preloaded; each task that needs it imports it: %s", name, error)
