@@ -17,6 +17,9 @@ from __future__ import annotations
 import logging
 import sys
 from importlib import import_module
+from pkgutil import walk_packages
+
+import airflow_provider_onelake
 
 logger = logging.getLogger(__name__)
 
@@ -35,26 +38,19 @@ _MODULES = (
     "obstore.store",
     "deltalake",
     "airflow.providers.apache.spark.hooks.spark_connect",
-    "airflow_provider_onelake.decorators.write",
-    "airflow_provider_onelake.engines.connect",
-    "airflow_provider_onelake.engines.functions",
-    "airflow_provider_onelake.hooks.onelake",
-    "airflow_provider_onelake.operators.reconcile",
-    "airflow_provider_onelake.operators.write",
-    "airflow_provider_onelake.task_groups.write",
-    "airflow_provider_onelake.work.write",
 )
 
 
 def preload() -> None:
-    """Import what a writer imports, if this process forks tasks; else do nothing.
+    """Import what a writer imports, and all of this package, if this process forks tasks; else do nothing.
 
     The process is known by Airflow's command. A module that cannot be imported is left to the tasks that need it, so
     that Airflow itself starts.
     """
     if not any(sys.argv[1 : 1 + len(command)] == command for command in _FORKING):
         return
-    for name in _MODULES:
+    own = [module.name for module in walk_packages(airflow_provider_onelake.__path__, "airflow_provider_onelake.")]
+    for name in (*_MODULES, *own):
         try:
             import_module(name)
         except Exception as error:

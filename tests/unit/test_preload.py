@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,8 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 _PRELOAD = """
 import json, os, sys, threading
 sys.argv = json.loads(sys.argv[1])
-# The settings of a stack on this machine: Airflow imports them while it is being imported itself.
-sys.path.append("include/local")
 import airflow
 import airflow.executors.workloads, airflow.sdk.execution_time.supervisor
 files = {os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")[:-1]}
@@ -31,7 +30,12 @@ print(json.dumps({
 
 
 def airflow(tmp_path: Path, *argv: str) -> dict[str, list[str]]:
-    """Start a process of Airflow whose settings preload, and return what it has then."""
+    """Start a process of Airflow with the settings of ``make up``, and return what it has then.
+
+    Airflow imports its settings while it is being imported itself.
+    """
+    (tmp_path / "config").mkdir()
+    shutil.copy(ROOT / "include/local/airflow_local_settings.py", tmp_path / "config")
     done = subprocess.run(
         [sys.executable, "-c", _PRELOAD, json.dumps(["airflow", *argv])],
         capture_output=True,
@@ -46,7 +50,7 @@ def airflow(tmp_path: Path, *argv: str) -> dict[str, list[str]]:
 
 def test_a_process_that_forks_tasks_has_what_they_need_and_opens_nothing(tmp_path: Path) -> None:
     found = airflow(tmp_path, "scheduler", "--skip-serve-logs")
-    assert set(preloading._MODULES) <= set(found["loaded"])
+    assert {*preloading._MODULES, "airflow_provider_onelake.commit.publish"} <= set(found["loaded"])
     assert found["threads"] == ["MainThread"]
     assert found["sockets"] == []
 
