@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Collection, Iterator
@@ -89,30 +91,41 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     if asked.report:
         return _report(Result.from_json(json.loads(asked.report.read_text())))
-    home = use_own_home()
-    migrated_database(home)
+    # The writers' log lines would hide the bench's own.
+    os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "ERROR"
+    migrated_database(use_own_home())
     if asked.memory:
         return _memory()
-    result = _measure(FULL if asked.full else SHORT, asked.only or PARTS, full=asked.full)
-    _keep("bench", result.to_json())
-    return _report(result)
+    return _report(_measure(FULL if asked.full else SHORT, asked.only or PARTS, full=asked.full))
 
 
 def _measure(plan: Plan, parts: Collection[str], *, full: bool) -> Result:
     observed, found = Observed(), dict[str, Any]()
+    kept = _file("bench")
     lakehouse = STATE / "lakehouse"
+
+    def keep() -> Result:
+        # After every part, as a run of all sizes takes long.
+        rounds, warm_ups = plan.loads.rounds, plan.loads.warm_ups
+        result = Result(machine=observed.end(full=full), rounds=rounds, warm_ups=warm_ups, **found)
+        kept.write_text(json.dumps(result.to_json(), indent=1))
+        return result
+
     if {"loads", "overhead"} & set(parts):
         with _server() as server:
             if "loads" in parts:
                 found["loads"] = loads.measure(plan.loads, server, lakehouse, _say)
+                keep()
             if "overhead" in parts:
                 found["tasks"] = overhead.measure(plan.tasks, server, lakehouse, _say)
     if "commits" in parts:
         found["commits"] = commits.measure(plan.commits, STATE / "commits", ROOT / ".local", _say)
+        keep()
     if "growth" in parts:
         found["openings"], found["publishings"] = growth.measure(plan.growth, STATE / "growth", _say)
-    rounds, warm_ups = plan.loads.rounds, plan.loads.warm_ups
-    return Result(machine=observed.end(full=full), rounds=rounds, warm_ups=warm_ups, **found)
+    result = keep()
+    console.print(f"Samples: {kept.relative_to(ROOT)}")
+    return result
 
 
 def _report(result: Result) -> int:
@@ -129,11 +142,9 @@ def _say(line: str) -> None:
     console.print(f"{datetime.now(UTC):%H:%M:%S} {line}", markup=False)
 
 
-def _keep(name: str, raw: dict[str, Any]) -> None:
+def _file(name: str) -> Path:
     RESULTS.mkdir(exist_ok=True)
-    kept = RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    kept.write_text(json.dumps(raw, indent=1, default=str))
-    console.print(f"Samples: {kept.relative_to(ROOT)}")
+    return RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
 
 
 @contextmanager
@@ -166,13 +177,15 @@ def _memory() -> int:
         sizes = (seen.task, seen.idle, seen.heap, seen.server)
         table.add_row(name, f"{seen.totals.rows:,}", f"{seen.seconds:.0f}", *map(memory.megabytes, sizes))
     console.print(table)
-    _keep("memory", {name: attrs.asdict(seen) for name, seen in found.items()})
+    _file("memory").write_text(json.dumps({name: attrs.asdict(seen) for name, seen in found.items()}, indent=1))
     import pyarrow.dataset as ds
 
     return 0 if found["ten times"].totals == Totals.of(ds.dataset(big)) else 1
 
 
 if __name__ == "__main__":
+    # Or a bench that is stopped would leave its servers behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))
     started = time.monotonic()
     status = main(sys.argv[1:])
     console.print(f"{time.monotonic() - started:.0f} s in all")

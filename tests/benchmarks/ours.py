@@ -6,6 +6,7 @@ threads of this process. What stands before the writers runs first, then all wri
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import uuid
@@ -74,4 +75,5 @@ def _run(dag: Any, each: Sequence[Mapping[str, Any]]) -> None:
 def _execute(task: Any, run: str, map_index: int) -> None:
     from tests.support.contexts import context_of
 
-    task.execute(context_of(task, dag_id="bench", run_id=run, map_index=map_index))
+    # Airflow's guard around execute() would warn that no task runner calls it.
+    inspect.unwrap(type(task).execute)(task, context_of(task, dag_id="bench", run_id=run, map_index=map_index))
