@@ -91,8 +91,8 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     if asked.report:
         return _report(Result.from_json(json.loads(asked.report.read_text())))
-    # The writers' log lines would hide the bench's own.
-    os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "ERROR"
+    # The lines of the writers' logs, and of Spark's client, would hide the bench's own.
+    os.environ |= {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "SPARK_CONNECT_LOG_LEVEL": "CRITICAL"}
     migrated_database(use_own_home())
     if asked.memory:
         return _memory()

@@ -138,16 +138,27 @@ def _where(begin: date, end: date) -> str:
 
 def _files(whole: Path, ranges: list[tuple[date, date]]) -> list[Path]:
     """Return a file for every range, made at the first call."""
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     made = whole.parent / f"own-{len(ranges)}"
+    files = [f"{_key(begin)}.parquet" for begin, _ in ranges]
     if not made.exists():
-        fresh = whole.parent / f"own-{len(ranges)}.new"
+        shares: list[list[pa.Table]] = [[] for _ in ranges]
+        source = pq.ParquetFile(whole)
+        # The generator's strings are views, which Arrow does not filter.
+        plain = pa.schema(
+            [(f.name, pa.string() if f.type == pa.string_view() else f.type) for f in source.schema_arrow]
+        )
+        for number in range(source.num_row_groups):
+            rows = source.read_row_group(number).cast(plain)
+            for share, (begin, end) in zip(shares, ranges, strict=True):
+                shipped = pc.field("l_shipdate")
+                share.append(rows.filter((shipped >= begin) & (shipped < end)))
+        fresh = made.with_suffix(".new")
         fresh.mkdir(exist_ok=True)
-        for begin, end in ranges:
-            shipped = pc.field("l_shipdate")
-            rows = pq.read_table(whole, filters=(shipped >= begin) & (shipped < end))
-            pq.write_table(rows, fresh / f"{_key(begin)}.parquet")
+        for share, file in zip(shares, files, strict=True):
+            pq.write_table(pa.concat_tables(share).combine_chunks(), fresh / file)
         fresh.rename(made)
-    return [made / f"{_key(begin)}.parquet" for begin, _ in ranges]
+    return [made / file for file in files]

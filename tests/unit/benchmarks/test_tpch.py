@@ -20,6 +20,7 @@ def directory(tmp_path: Path) -> Path:
     rows = pa.table(
         {
             "l_shipdate": pa.array(days, pa.date32()),
+            "l_comment": pa.array(["text"] * 500, pa.string_view()),
             "l_extendedprice": pa.array([Decimal(n) for n in range(500)], pa.decimal128(15, 2)),
         }
     )
