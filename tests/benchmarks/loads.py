@@ -58,6 +58,7 @@ def measure(plan: Plan, server: Server, state: Path, say: Say) -> list[Load]:
     found = []
     for kind in plan.kinds:
         for writers in plan.writers:
+            say(f"{writers} writers, {kind} source: warming up")
             for load in _of_one_source(plan, server, state, kind, writers):
                 say(_line(load))
                 found.append(load)
