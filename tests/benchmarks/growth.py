@@ -49,13 +49,16 @@ def measure(plan: Plan, state: Path, say: Callable[[str], None]) -> tuple[list[O
     :param say: is told of every measurement when it has ended.
     """
     shutil.rmtree(state, ignore_errors=True)
-    openings = [_opening(state / "versions", versions) for versions in _told(plan.versions, "versions", say)]
-    for opening in openings:
-        say(_opening_line(opening))
+    openings: list[Opening] = []
+    for versions in plan.versions:
+        say(f"Making a table of {versions:,} versions")
+        openings.append(_opening(state / "versions", versions))
+        say(_opening_line(openings[-1]))
     publishings: list[Publishing] = []
-    for files in _told(plan.files, "files", say):
-        publishings += _publishings(state / "files", files)
-        for publishing in publishings[-2:]:
+    for files in plan.files:
+        say(f"Making a table of {files:,} files")
+        for publishing in _publishings(state / "files", files):
+            publishings.append(publishing)
             say(_publishing_line(publishing))
     return openings, publishings
 
@@ -67,11 +70,6 @@ def open_table(path: Path) -> Table:
     from airflow_provider_onelake.table import Table
 
     return Table(TableAddress.parse(str(path)), None, PATIENCE)
-
-
-def _told(sizes: Sequence[int], what: str, say: Callable[[str], None]) -> Sequence[int]:
-    say(f"Tables of {', '.join(f'{size:,}' for size in sizes)} {what}: each is made first")
-    return sizes
 
 
 def _opening(path: Path, versions: int) -> Opening:
