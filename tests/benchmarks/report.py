@@ -136,12 +136,10 @@ def _loads(result: Result) -> str:
             f"**{writers} writers, {_SOURCES.get(source, source)}**, {rows:,} rows:\n\n{_load_table(loads)}"
         )
     tables = "\n\n".join(sections)
-    submits = (
-        ""
-        if not any(load.way == SUBMITS for load in result.loads)
-        else f"""- {SUBMITS}: each writer starts a Spark of its own, and commits by itself to a table that is there before. They ran
-  once, four at a time.
-"""
+    submitted = any(load.way == SUBMITS for load in result.loads)
+    others = (
+        f"- {SUBMITS}: each writer starts a Spark of its own, and commits by itself to a table that is there before. They "
+        "ran once, four at a time, and nothing of them gets warm.\n"
     )
     return f"""
 ## Loads
@@ -152,8 +150,8 @@ divide the rows by the date of shipment.
 - {PARQUET}: partitioned files without any log; {DELTA}: an append of all rows. They do not divide the rows.
 - {OURS}: a write group whose writers run at once, each by what its Airflow task executes (without Airflow's scheduler).
 - {APPENDS}: Delta appends that run at once, in a table that is there before. They protect from no crash and no retry.
-{submits}
-All but `spark-submit` use one Spark Connect server, with two cores and 4 GB. Before the figures of a source are taken, every
+{others if submitted else ""}
+{"All others" if submitted else "All"} use one Spark Connect server, with two cores and 4 GB. Before the figures of a source are taken, every
 way is warmed up {_times(result.warm_ups)} with few rows. In each of the {result.rounds} rounds the two jobs that others are compared with come first and
 last, and every second round has the other ways in reversed order. The figures are medians, with the least and the largest.
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.benchmarks import __main__ as bench
 from tests.benchmarks import report
-from tests.benchmarks.results import OURS, Result
+from tests.benchmarks.results import OURS, SUBMITS, Result
+from tests.unit.benchmarks.conftest import load
 
 
 def test_the_page_shows_ratios_beside_one_delta_job(result: Result) -> None:
@@ -21,6 +22,14 @@ def test_the_page_shows_ratios_beside_one_delta_job(result: Result) -> None:
     rows = [line for line in page.splitlines() if line.startswith(f"| **{OURS}** | 6.5 (6.0 to 7.0) | **0.76** |")]
     assert len(rows) == 2
     assert "Spark 4.2.0, Delta Lake 4.4.0" in page
+
+
+def test_jobs_by_spark_submit_are_described_where_they_were_measured(result: Result) -> None:
+    assert SUBMITS not in report.render(result)
+    submitted = [*result.loads, load(SUBMITS, 90.0, tasks=None, jobs=None)]
+    page = report.render(attrs.evolve(result, loads=submitted))
+    assert f"| {SUBMITS} | 90.0 | **10.59** | - | - |" in page
+    assert [line for line in page.splitlines() if len(line) > 130 and not line.startswith("|")] == []
 
 
 def test_a_busy_machine_is_said(result: Result) -> None:
