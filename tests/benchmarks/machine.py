@@ -26,6 +26,7 @@ class Observed:
 
     def __init__(self) -> None:
         self._began = datetime.now(UTC)
+        self._revision = _revision()
         self._clock = time.monotonic()
         self._load = os.getloadavg()[0]
         self._busy, self._own = _busy_seconds(), _own_seconds()
@@ -42,11 +43,11 @@ class Observed:
             began=f"{self._began:%Y-%m-%d %H:%M} UTC",
             full=full,
             seconds=seconds,
-            revision=_revision(),
+            revision=self._revision,
             cores=cores,
             processor=_processor(),
             gigabytes=psutil.virtual_memory().total / _GIGABYTE,
-            system=f"{platform.system()} {platform.release()}",
+            system=f"{platform.system()} {platform.release().partition('-')[0]}",
             versions=_versions(),
             load_at_begin=self._load,
             load_at_end=os.getloadavg()[0],
@@ -74,14 +75,15 @@ def _processor() -> str:
 
 
 def _revision() -> str:
-    asked = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return asked.stdout.strip() or "unknown"
+    """Return the last commit that changed the package, and whether it was changed since."""
+
+    def git(*words: str) -> str:
+        command = ["git", *words, "--", "airflow_provider_onelake"]
+        asked = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+        return asked.stdout.strip()
+
+    changed = " with changes" if git("status", "--porcelain") else ""
+    return (git("log", "-1", "--format=%h") or "unknown") + changed
 
 
 def _versions() -> dict[str, str]:

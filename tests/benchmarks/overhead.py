@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tests.benchmarks import ours
 from tests.benchmarks.one_task import EMPTY, ROWS, TABLE, WRITER
 from tests.benchmarks.results import Task
-from tests.benchmarks.spark_use import cpu_seconds
 
 if TYPE_CHECKING:
     from tests.support.spark import Server
@@ -52,9 +51,8 @@ def measure(times: int, server: Server, lakehouse: Path, say: Callable[[str], No
 
 
 def _run(kind: str, server: Server) -> Task:
-    used = cpu_seconds(server.pid)
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.one_task", kind],
+        [sys.executable, "-m", "tests.benchmarks.one_task", kind, str(server.pid)],
         cwd=_ROOT,
         capture_output=True,
         text=True,
@@ -63,5 +61,4 @@ def _run(kind: str, server: Server) -> Task:
     )
     if ended.returncode:
         raise RuntimeError(f"The {kind} task ended with status {ended.returncode}:\n{ended.stderr[-4000:]}")
-    answer = json.loads(ended.stdout.splitlines()[-1])
-    return Task(**answer, jvm=cpu_seconds(server.pid) - used)
+    return Task(**json.loads(ended.stdout.splitlines()[-1]))

@@ -41,6 +41,7 @@ _COLOURS = {
 }
 _SOURCES = {SHARED: "one file for all, each writer has a filter", OWN: "a file for each writer"}
 _MILLI, _MEGA = 1000, 1e6
+_LEAST_MEMORY = 0.1
 
 
 def draw(result: Result, directory: Path) -> None:
@@ -106,7 +107,8 @@ def _bars(
             below.append(max(0.0, height - least))
             above.append(max(0.0, largest - height))
         axis.bar(places, heights, width * 0.92, color=_COLOURS[way], label=way)
-        axis.errorbar(places, heights, yerr=(below, above), fmt="none", ecolor="#333333", elinewidth=1, capsize=2)
+        if any(below) or any(above):
+            axis.errorbar(places, heights, yerr=(below, above), fmt="none", ecolor="#333333", elinewidth=1, capsize=2)
         for place, height, more in zip(places, heights, above, strict=True):
             axis.annotate(
                 format(height, form),
@@ -182,7 +184,8 @@ def _draw_publishings(publishings: Sequence[Publishing], file: Path) -> None:
     modes = grouped(publishings, lambda seen: seen.mode)
     panels: list[tuple[str, Callable[[Publishing], float]]] = [
         ("CPU seconds", lambda seen: seen.cpu),
-        ("memory at most, MB", lambda seen: seen.peak / _MEGA),
+        # A logarithmic axis has no place for nothing.
+        (f"memory, MB (less than {_LEAST_MEMORY} is drawn so)", lambda seen: max(seen.peak / _MEGA, _LEAST_MEMORY)),
         ("read from the store, MB", lambda seen: seen.read / _MEGA),
     ]
     with _figure(file, "One commit beside many files, in a process that opens the table for it", len(panels)) as axes:
@@ -191,7 +194,7 @@ def _draw_publishings(publishings: Sequence[Publishing], file: Path) -> None:
                 name = mode if mode == "append" else f"{mode}, one of 120 partitions"
                 axis.plot(
                     [seen.files for seen in found],
-                    [max(of(seen), 1e-3) for seen in found],
+                    [of(seen) for seen in found],
                     color=colour,
                     marker=marker,
                     label=name,

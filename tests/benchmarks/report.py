@@ -103,7 +103,7 @@ def _conditions(result: Result) -> str:
     table = _table(
         ("", ""),
         [
-            ("when", f"{machine.began}, {machine.seconds / 60:.0f} minutes, revision `{machine.revision}`"),
+            ("when", f"{machine.began}, {machine.seconds / 60:.0f} minutes, the package at `{machine.revision}`"),
             ("machine", f"{machine.cores} cores ({machine.processor}), {machine.gigabytes:.0f} GB, {machine.system}"),
             ("versions", versions),
             ("other work", f"{load} (with the bench's own); others used {machine.others:.0%} of the processors' time"),
@@ -268,7 +268,7 @@ def _many_files(publishings: Sequence[Publishing]) -> str:
             f"{seen.removed:,}",
             f"{seen.seconds:.2f}",
             f"{seen.cpu:.2f}",
-            f"{seen.peak / _MEGA:,.1f}",
+            f"{max(0, seen.peak) / _MEGA:,.1f}",
             f"{seen.read / _MEGA:,.2f}",
             str(seen.requests),
         )

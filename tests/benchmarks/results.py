@@ -24,7 +24,7 @@ class Machine:
     :param began: in UTC.
     :param full: whether it was run with ``FULL=1``.
     :param seconds: of the whole run.
-    :param revision: of the code, by git.
+    :param revision: of the package, by git.
     :param cores: that the run could use.
     :param processor: its name.
     :param gigabytes: of memory.
