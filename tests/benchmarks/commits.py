@@ -190,7 +190,8 @@ def _commit_by_deltalake(lake: Lake, table: str, processes: int, adds: Sequence[
 
 
 def _entries(lake: Lake, table: str, processes: int, each: int) -> list[list[bytes]]:
-    Path(lake.root, table).mkdir(parents=True, exist_ok=True) if lake.kind == "local" else None
+    if lake.kind == "local":
+        Path(lake.root, table).mkdir(parents=True)
     entry = json.dumps({"add": {"path": "x" * 900}}).encode()
     return [[entry] * each for _ in range(processes)]
 
