@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.names import Item, Workspace
@@ -24,7 +25,7 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
     name, secret = next(iter(tokens.items()))
     places = [(workspace, item) for workspace in lake.names.all() for item in workspace.items.values()]
     listed = [f"  {_address(*place)}\n  {_by_guids(*place)}" for place in places]
-    settings = [f"  --conf '{key}={value}'" for key, value in spark_settings(port, name, secret, hosts).items()]
+    settings = [f"  --conf '{key}={value}'" for key, value in spark_settings(port, secret, hosts).items()]
     return "\n".join(
         [
             "A local OneLake, to develop and to test. It is not OneLake: no TLS, one process, one machine, no roles,",
@@ -58,13 +59,12 @@ def connection(port: int, secret: str, workspace: Workspace, item: Item) -> str:
     return json.dumps({"conn_type": "onelake", "password": secret, "extra": extra})
 
 
-def spark_settings(port: int, name: str, secret: str, hosts: Path) -> dict[str, str]:
+def spark_settings(port: int, secret: str, hosts: Path) -> dict[str, str]:
     """Return the settings with which a Spark on this machine reaches OneLake's addresses here.
 
     ABFS knows no other host than OneLake's, so the server is the proxy of Spark's Java; there is no TLS.
 
     :param port: on 127.0.0.1.
-    :param name: of the identity.
     :param secret: of the identity.
     :param hosts: the file with the names that Java may look up.
     """
@@ -87,11 +87,9 @@ def spark_settings(port: int, name: str, secret: str, hosts: Path) -> dict[str, 
         f"{azure}.always.use.https": "false",
         f"{azure}.account.hns.enabled": "true",
         f"{azure}.networking.library": "JDK_HTTP_URL_CONNECTION",
-        f"{azure}.account.auth.type": "OAuth",
-        f"{azure}.account.oauth.provider.type": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
-        f"{azure}.account.oauth2.client.endpoint": f"http://{HOST}:{port}/login.microsoftonline.com/local/oauth2/token",
-        f"{azure}.account.oauth2.client.id": name,
-        f"{azure}.account.oauth2.client.secret": secret,
+        # By OAuth, ABFS insists on TLS.
+        f"{azure}.account.auth.type": "SAS",
+        f"{azure}.sas.fixed.token": f"sv=local&sig={quote(secret, safe='')}",
     }
 
 

@@ -6,6 +6,8 @@ import json
 import os
 import secrets
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -46,28 +48,33 @@ def serve(
     seed: Annotated[int, typer.Option(help="of faults with a rate")] = 0,
 ) -> None:
     """Serve a local OneLake until it is stopped by Ctrl-C."""
-    try:
+    with ExitStack() as until_exit, _said():
         tokens = _tokens(directory, token or [])
         faults = Faults(seed)
         for text in fault or []:
             faults.read(text)
         lake = Lake.open(directory, Identities(tokens), faults)
-        at = listen(port)
+        until_exit.callback(lake.close)
+        at = until_exit.enter_context(closing(listen(port)))
         name, _, guid = workspace.partition("=")
         lake.names.add_workspace(name, guid or None)
         for text in item or ["raw.Lakehouse"]:
             item_name, _, item_guid = text.partition("=")
             lake.names.add_item(name, item_name, item_guid or None)
+        hosts = directory / ".onelake" / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()} onelake.dfs.fabric.microsoft.com\n")
+        console.print(escape(instructions(lake, at.getsockname()[1], tokens, hosts.absolute())))
+        serve_lake(lake, at)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Say in a line why nothing is served."""
+    try:
+        yield
     except (InUseError, NameTakenError, ValueError, OSError) as error:
         console.print(f"[red]Not served:[/] {escape(str(error))}")
         raise typer.Exit(1) from error
-    hosts = directory / ".onelake" / "hosts"
-    hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()} onelake.dfs.fabric.microsoft.com\n")
-    console.print(escape(instructions(lake, at.getsockname()[1], tokens, hosts.absolute())))
-    try:
-        serve_lake(lake, at)
-    finally:
-        lake.close()
 
 
 def _tokens(directory: Path, given: list[str]) -> dict[str, str]:

@@ -7,9 +7,9 @@ they see the Blob endpoint. A further face, such as Fabric's REST, is one more h
 
 from __future__ import annotations
 
-import asyncio
 import re
 import uuid
+from asyncio import sleep
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -75,10 +75,13 @@ class OneLakeApp:
         """Answer a request: the interface of ASGI."""
         request = Request(scope, receive)
         face, path = _face(request)
-        asked = Asked(face, _method(request), f"/{path}", query_of(request))
+        query = query_of(request)
+        # Who watches need not know secrets.
+        signature = query.pop("sig", None)
+        asked = Asked(face, _method(request), f"/{path}", query)
         try:
             try:
-                answer = await self._answer(request, asked)
+                answer = await self._answer(request, asked, signature)
             except TreeError as error:
                 answer = _refusal(request, asked, _as_refusal(asked.face, error))
             except RefusalError as error:
@@ -95,10 +98,10 @@ class OneLakeApp:
         answer.headers["x-ms-request-id"] = str(uuid.uuid4())
         await answer(scope, receive, send)
 
-    async def _answer(self, request: Request, asked: Asked) -> Response:
+    async def _answer(self, request: Request, asked: Asked, signature: str | None) -> Response:
         if asked.face == "sign_in":
             return await sign_in.answer(self.lake.identities, request)
-        identity = self.lake.identities.who(request.headers.get("authorization"))
+        identity = self.lake.identities.who(request.headers.get("authorization"), signature)
         if asked.face == "admin":
             return await admin.answer(self.lake.faults, request, asked.path.removeprefix("/_admin/"))
         self.watch(asked)
@@ -114,7 +117,7 @@ class OneLakeApp:
     async def _fail_before(self, asked: Asked) -> None:
         faults, spelled = self.lake.faults, _spelled(asked)
         if fault := faults.strikes("slow", spelled):
-            await asyncio.sleep(fault.seconds)
+            await sleep(fault.seconds)
         if faults.strikes("capacity_paused", spelled):
             raise RefusalError(403, "CapacityNotActive", "The capacity of this workspace is paused.")
         if fault := faults.strikes("throttled", spelled):

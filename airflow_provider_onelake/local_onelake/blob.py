@@ -40,6 +40,8 @@ async def answer(call: Call) -> Response:
     :raises RefusalError: it is wrong, or OneLake does not do it.
     :raises TreeError: it cannot be done as things are.
     """
+    if {"resource", "action", "recursive"} & set(call.query) or call.method == "PATCH":
+        raise wrong("This is a request for the DFS endpoint, and this is Blob.", "UnsupportedQueryParameter")
     call.check_headers()
     match call.method, call.query.get("restype"), call.query.get("comp"):
         case "GET", None, "list":
@@ -65,8 +67,6 @@ async def answer(call: Call) -> Response:
             return Response(None, 202)
         case "PUT" | "DELETE", "container", None:
             raise forbidden("Workspaces are Fabric's to make and delete.")
-    if {"resource", "action", "recursive"} & set(call.query) or call.method == "PATCH":
-        raise wrong("This is a request for the DFS endpoint, and this is Blob.", "UnsupportedQueryParameter")
     asked = "&".join(f"{name}={value}" for name, value in call.query.items())
     raise wrong(f"{call.method} ?{asked} is not served here.", "UnsupportedQueryParameter")
 

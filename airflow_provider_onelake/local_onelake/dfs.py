@@ -35,6 +35,8 @@ async def answer(call: Call) -> Response:
     :raises RefusalError: it is wrong, or OneLake does not do it.
     :raises TreeError: it cannot be done as things are.
     """
+    if "comp" in call.query or "restype" in call.query or call.header("x-ms-blob-type"):
+        raise wrong("This is a request for the Blob endpoint, and this is DFS.", "UnsupportedQueryParameter")
     call.check_headers()
     match call.method, call.query.get("action"), call.query.get("resource"):
         case "GET", _, "account":
@@ -64,8 +66,6 @@ async def answer(call: Call) -> Response:
             raise wrong(f"OneLake rejects action={action}: access is given by roles.", "UnsupportedQueryParameter")
         case "PUT" | "DELETE", _, "filesystem":
             raise RefusalError(403, "AuthorizationPermissionMismatch", "Workspaces are Fabric's to make and delete.")
-    if "comp" in call.query or "restype" in call.query or call.header("x-ms-blob-type"):
-        raise wrong("This is a request for the Blob endpoint, and this is DFS.", "UnsupportedQueryParameter")
     asked = "&".join(f"{name}={value}" for name, value in call.query.items())
     raise wrong(f"{call.method} ?{asked} is not served here.", "UnsupportedQueryParameter")
 
@@ -164,9 +164,10 @@ def _rename(call: Call) -> Response:
     if not spelled.startswith("/"):
         raise wrong("x-ms-rename-source must be /workspace/item/path.", "InvalidSourceUri")
     source, target = place_of(call.lake, spelled[1:]), call.place
+    old, new = changeable(source), changeable(target)
     if (source.workspace, source.item) != (target.workspace, target.item):
         raise wrong("Nothing is renamed from one item into another here.", "InvalidRenameSourcePath")
-    entry = call.lake.rename(changeable(source), changeable(target), call.condition(), call.condition("x-ms-source-"))
+    entry = call.lake.rename(old, new, call.condition(), call.condition("x-ms-source-"))
     return Response(None, 201, {**_state(entry), **call.rejected()})
 
 

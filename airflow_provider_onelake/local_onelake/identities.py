@@ -1,4 +1,8 @@
-"""Who asks: identities are named tokens. There are no account keys, and nobody is anonymous."""
+"""Who asks: identities are named tokens. There are no account keys, and nobody is anonymous.
+
+Hadoop's ABFS sends a bearer token by TLS only, and this server has none. So the token may also be the signature of a
+shared access signature, ``sig=<token>``, which ABFS sends without TLS too.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,15 @@ class Identities:
 
     tokens: Mapping[str, str] = attrs.field(repr=False)
 
-    def who(self, authorization: str | None) -> str:
+    def who(self, authorization: str | None, signature: str | None = None) -> str:
         """Return the name of the identity that a request comes from.
 
         :param authorization: the header.
+        :param signature: of a shared access signature, which counts if there is no header.
         :raises RefusalError: there is none, it is no bearer token, or the token is nobody's.
         """
+        if authorization is None and signature:
+            authorization = f"Bearer {signature}"
         if authorization is None:
             raise RefusalError(401, "NoAuthenticationInformation", "Anonymous requests are refused: send a token.")
         kind, _, token = authorization.partition(" ")

@@ -122,6 +122,7 @@ class Condition:
 
 
 ALWAYS = Condition()
+CREATE_ONLY = Condition(none_match="*")
 
 
 class Tree:
