@@ -128,8 +128,9 @@ def test_of_many_who_make_a_version_exactly_one_does(
             version: [pool.submit(claim, writer, version) for writer in range(THREADS)] for version in range(VERSIONS)
         }
         for version, claims in jobs.items():
-            (winner,) = [writer for writer, job in enumerate(claims) if job.result()]
-            assert bytes(obstore.get(store, f"log/{version}").bytes()) == str(winner).encode()
+            winners = [writer for writer, job in enumerate(claims) if job.result()]
+            assert len(winners) == 1
+            assert bytes(obstore.get(store, f"log/{version}").bytes()) == str(winners[0]).encode()
 
 
 def test_a_table_is_appended_to_through_busy_and_failing_answers(onelake: Clients) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import pytest
@@ -18,6 +19,8 @@ from airflow_provider_onelake.local_onelake import tree as table
 from airflow_provider_onelake.local_onelake.clock import Clock
 from airflow_provider_onelake.local_onelake.locks import PathLocks
 from airflow_provider_onelake.local_onelake.tree import CREATE_ONLY, Condition, Entry, Tree, TreeError
+
+_T = TypeVar("_T")
 
 
 @attrs.define
@@ -193,11 +196,16 @@ def at_once(threads: int, act: Callable[[int], object]) -> list[object]:
         return list(pool.map(one, range(threads)))
 
 
+def the_only(winners: list[_T]) -> _T:
+    assert len(winners) == 1
+    return winners[0]
+
+
 def test_of_many_create_only_puts_at_one_path_one_wins(made: Made) -> None:
     for number in range(50):
         parts = [made.part(bytes([thread])) for thread in range(8)]
         came = at_once(8, lambda thread: made.tree.put(f"t/{number}", parts[thread], CREATE_ONLY))  # noqa: B023
-        (winner,) = [thread for thread, outcome in enumerate(came) if isinstance(outcome, Entry)]
+        winner = the_only([thread for thread, outcome in enumerate(came) if isinstance(outcome, Entry)])
         assert {type(lost) for lost in came if not isinstance(lost, Entry)} == {table.ExistsError}
         assert made.read(f"t/{number}") == bytes([winner])
 
@@ -208,7 +216,7 @@ def test_of_many_renames_to_one_path_one_wins_and_the_others_stay_where_they_are
         for thread in range(8):
             made.put(f"tmp/{thread}", bytes([thread]))
         came = at_once(8, lambda thread: made.tree.rename(f"tmp/{thread}", f"log/{number}", CREATE_ONLY))  # noqa: B023
-        (winner,) = [thread for thread, outcome in enumerate(came) if isinstance(outcome, Entry)]
+        winner = the_only([thread for thread, outcome in enumerate(came) if isinstance(outcome, Entry)])
         assert made.read(f"log/{number}") == bytes([winner])
         assert sorted(entry.path for entry in made.tree.children("tmp")) == [
             f"tmp/{thread}" for thread in range(8) if thread != winner
@@ -220,7 +228,7 @@ def test_of_many_puts_on_one_etag_one_wins(made: Made) -> None:
     for _ in range(50):
         parts = [made.part(b"") for _ in range(8)]
         came = at_once(8, lambda thread: made.tree.put("counter", parts[thread], Condition(match=entry.etag)))  # noqa: B023
-        (entry,) = [outcome for outcome in came if isinstance(outcome, Entry)]
+        entry = the_only([outcome for outcome in came if isinstance(outcome, Entry)])
 
 
 def test_a_rename_keeps_the_etag_by_which_its_author_knows_it_again(made: Made) -> None:
