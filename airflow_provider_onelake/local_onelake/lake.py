@@ -12,7 +12,7 @@ import attrs
 from airflow_provider_onelake.local_onelake.faults import Faults
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.names import Names
-from airflow_provider_onelake.local_onelake.parts import Part, Parts
+from airflow_provider_onelake.local_onelake.parts import GapError, Part, Parts
 from airflow_provider_onelake.local_onelake.tree import ALWAYS, Condition, Entry, Tree
 
 
@@ -39,6 +39,7 @@ class Lake:
     faults: Faults
     page: int
     _lock: int
+    _of_blocks: dict[str, tuple[tuple[str, ...], str]] = attrs.field(factory=dict, init=False)
 
     @classmethod
     def open(cls, directory: Path, identities: Identities, faults: Faults | None = None, page: int = 5000) -> Lake:
@@ -68,18 +69,29 @@ class Lake:
     def put(self, path: str, part: Part, condition: Condition) -> Entry:
         """Make a file of what was uploaded: see :meth:`Tree.put`."""
         try:
-            return self.tree.put(path, part.file, condition)
+            made = self.tree.put(path, part.file, condition)
         finally:
             self.parts.discard([part.file])
-            self.parts.forget(path)
+        self.parts.forget(path)
+        return made
 
     def put_blocks(self, path: str, names: Sequence[str], condition: Condition) -> Entry:
-        """Make a file of blocks: see :meth:`Tree.put`.
+        """Make a file of blocks: see :meth:`Tree.put`. A list that is repeated finds the file that it made.
 
         :raises GapError: a block was not uploaded.
         """
-        joined = self.parts.join(block.file for block in self.parts.blocks(path, names))
-        return self.put(path, Part(joined, joined.stat().st_size), condition)
+        try:
+            blocks = self.parts.blocks(path, names)
+        except GapError:
+            there = self.tree.stat(path)
+            if there is None or self._of_blocks.get(path) != (tuple(names), there.etag):
+                raise
+            condition.check(there)
+            return there
+        joined = self.parts.join(block.file for block in blocks)
+        made = self.put(path, Part(joined, joined.stat().st_size), condition)
+        self._of_blocks[path] = (tuple(names), made.etag)
+        return made
 
     def append(self, path: str, position: int, part: Part) -> None:
         """Keep bytes for the next flush of a file.

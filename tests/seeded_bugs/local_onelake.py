@@ -51,9 +51,16 @@ BUGS = [
     Bug(
         "what was appended to a file becomes part of the next one",
         "local_onelake.lake",
-        "            self.parts.discard([part.file])\n            self.parts.forget(path)\n",
+        "            self.parts.discard([part.file])\n        self.parts.forget(path)\n",
         "            self.parts.discard([part.file])\n",
         ("local_onelake/test_dfs.py::test_a_new_file_at_a_path_has_nothing_of_what_was_appended_to_the_old_one",),
+    ),
+    Bug(
+        "a put that is refused drops what another has appended",
+        "local_onelake.lake",
+        "            self.parts.discard([part.file])\n        self.parts.forget(path)\n",
+        "            self.parts.discard([part.file])\n            self.parts.forget(path)\n",
+        ("local_onelake/test_dfs.py::test_a_create_that_is_refused_leaves_another_writers_appends",),
     ),
     Bug(
         "anybody may ask",

@@ -118,6 +118,18 @@ def test_blocks_become_a_file_by_their_list(onelake: Clients) -> None:
     assert onelake.blob("GET", "a").content == b"CCCAAA"
 
 
+def test_a_block_list_whose_answer_was_lost_is_sent_again(onelake: Clients) -> None:
+    onelake.blob("PUT", "a", params={"comp": "block", "blockid": "QQ=="}, content=b"A")
+    lists, listed = {"comp": "blocklist"}, BLOCKS.format("<Latest>QQ==</Latest>")
+    first = onelake.blob("PUT", "a", params=lists, content=listed)
+    again = onelake.blob("PUT", "a", params=lists, content=listed)
+    assert (again.status_code, again.headers["etag"]) == (201, first.headers["etag"])
+    create_only = onelake.blob("PUT", "a", params=lists, content=listed, headers={"If-None-Match": "*"})
+    assert code(create_only) == (409, "BlobAlreadyExists")
+    onelake.put("a", b"another")
+    assert code(onelake.blob("PUT", "a", params=lists, content=listed)) == (400, "InvalidBlockList")
+
+
 @pytest.mark.parametrize("body", ["", "<no", '<!DOCTYPE x [<!ENTITY a "b">]><BlockList>&a;</BlockList>'])
 def test_what_is_no_block_list_is_refused(onelake: Clients, body: str) -> None:
     assert code(onelake.blob("PUT", "a", params={"comp": "blocklist"}, content=body)) == (400, "InvalidXmlDocument")

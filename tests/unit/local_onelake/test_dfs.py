@@ -68,6 +68,14 @@ def test_a_new_file_at_a_path_has_nothing_of_what_was_appended_to_the_old_one(on
     assert code(onelake.flush("a", 3)) == (400, "InvalidFlushPosition")
 
 
+def test_a_create_that_is_refused_leaves_another_writers_appends(onelake: Clients) -> None:
+    onelake.create("a")
+    onelake.append("a", 0, b"mine")
+    assert code(onelake.create("a", If_None_Match="*")) == (409, "PathAlreadyExists")
+    assert code(onelake.put("a", b"x", If_None_Match="*")) == (409, "BlobAlreadyExists")
+    assert onelake.flush("a", 4).status_code == 200
+
+
 def test_an_append_to_nothing_or_before_the_end_is_refused(onelake: Clients) -> None:
     assert code(onelake.append("a", 0, b"x")) == (404, "PathNotFound")
     onelake.create("a")
