@@ -130,6 +130,9 @@ class Proposal(ABC, Generic[_T]):
     transaction's beginning are."""
     creates_table = False
 
+    def look_ahead(self) -> None:
+        """Begin to ask for what :meth:`decide` needs besides the snapshot. Called before each snapshot is read."""
+
     @abstractmethod
     def decide(self, view: View) -> Put | _T:
         """Say what to put on a snapshot, or how the transaction ends without a put.
@@ -242,6 +245,7 @@ class _Transaction(Generic[_T]):
 
     def _attempt(self) -> tuple[int | None, _T | None]:
         """Return the version of our commit, or the result of a proposal without a put; neither after a lost race."""
+        self._proposal.look_ahead()
         newest = self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()
         snapshot = self._snapshot = newest or NO_TABLE
         self._take_in(snapshot)
@@ -260,6 +264,7 @@ class _Transaction(Generic[_T]):
             self._log.store.create(version_path(snapshot.version + 1), dump_actions(decided.actions))
         except ObjectExistsError:
             self._lost += 1
+            self._log.expect(snapshot.version + 1)
             self._rebasing_since = self._rebasing_since or self._log.clock.now()
             return None, None
         return snapshot.version + 1, None
