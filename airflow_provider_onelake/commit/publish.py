@@ -155,7 +155,8 @@ class _Publishing(Proposal[Publication]):
         if batch.replaces_anything:
             check_others_rows_apart(batch, self._colleagues, view.winners, table)
         removable = self._replaced.files(batch, view, self._colleagues)
-        rivals = self._rivals(batch, view, removable)
+        # An append replaces nothing, so nobody is its rival, and it does not look at every winner again.
+        rivals = self._rivals(batch, view, removable) if batch.replaces_anything else []
         conflicts = list(find_conflicts(batch, rivals, snapshot))
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
@@ -232,15 +233,15 @@ class _Publishing(Proposal[Publication]):
         Commits of colleagues, and earlier commits of these writers, are no rivals. Another writer of the load is a
         rival, whether the batch was formed before its commit or on top of it.
         """
+        read_version = batch.read_version
         since = [
             winner
             for winner in view.winners
             # A winner that all buffers of the batch have seen is no rival; a buffer that was dropped may be older.
-            if winner.version > batch.read_version
+            if winner.version > read_version
             and not (winner.writers and all(self._allied(writer) for writer in winner.writers))
         ]
-        before = self._same_load.commits(batch, view.snapshot, removable) if batch.replaces_anything else []
-        return before + serial_order(since)
+        return self._same_load.commits(batch, view.snapshot, removable) + serial_order(since)
 
     def _allied(self, writer: PublishedWriter) -> bool:
         """Say whether a writer is a colleague, or an older generation of one of these writers.

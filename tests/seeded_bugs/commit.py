@@ -104,7 +104,7 @@ BUGS = [
     Bug(
         "winners that only a buffer dropped from the batch had not seen are rivals",
         "commit.publish",
-        "if winner.version > batch.read_version\n            and not",
+        "if winner.version > read_version\n            and not",
         "if not",
         ("commit/test_races.py::test_a_winner_that_only_a_buffer_set_aside_had_not_seen_is_no_conflict",),
     ),
