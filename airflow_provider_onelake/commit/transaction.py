@@ -63,7 +63,7 @@ class Backoff:
     """
 
     first: float = 0.02
-    longest: float = 1.0
+    longest: float = 0.1
     budget: float = 600.0
 
     def wait(self, attempt: int, random: Random) -> float:

@@ -97,6 +97,15 @@ def test_many_winners_are_read_in_a_few_rounds(log: DeltaLog) -> None:
     ]
 
 
+def test_an_append_looks_for_no_rivals_among_its_winners(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr("airflow_provider_onelake.commit.publish.serial_order", looked.append)
+    (buffer,) = staged(log)
+    foreign_append(log, {"2019-02": [7]})
+    assert Committer(log).publish([buffer]).version == 2
+    assert not looked
+
+
 class Silent(PassingOn):
     """Does not answer the first request for an entry of the table's log."""
 
