@@ -25,7 +25,8 @@ from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.storage.stores import ObjectStore, Store
+from airflow_provider_onelake.storage.local import LocalDisk
+from airflow_provider_onelake.storage.stores import Store
 
 SCHEMA = json.dumps(
     {
@@ -45,7 +46,7 @@ EARLIER_LOAD = Load("test", "taxi", "load", "2018-12-01T00:00:00+00:00")
 def local_log(path: Path) -> DeltaLog:
     """A log on the local disk, without a table yet."""
     path.mkdir(parents=True, exist_ok=True)
-    return DeltaLog(ObjectStore(LocalStore(prefix=path), str(path)), str(path))
+    return DeltaLog(LocalDisk(LocalStore(prefix=path), str(path), root=path), str(path))
 
 
 def newest(log: DeltaLog) -> Snapshot:

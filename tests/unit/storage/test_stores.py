@@ -15,12 +15,14 @@ from airflow_provider_onelake.exceptions import (
     AddressError,
     ObjectExistsError,
     ObjectNotFoundError,
+    OneLakeError,
     StoreFullError,
     StoreUnavailableError,
     UnsupportedStoreError,
 )
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.local import LocalDisk
 from airflow_provider_onelake.storage.stores import ObjectStore, open_store
 from tests.support.racers import claim_versions, publish_where_files_may_not_grow, write_where_files_may_not_grow
 from tests.support.tables import ids, make_table, stage, writer_spec
@@ -28,9 +30,25 @@ from tests.support.tables import ids, make_table, stage, writer_spec
 SPAWN = multiprocessing.get_context("spawn")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    return ObjectStore(LocalStore(prefix=tmp_path), "the table")
+@pytest.fixture(params=["obstore", "local disk"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> ObjectStore:
+    inner = LocalStore(prefix=tmp_path)
+    if request.param == "local disk":
+        return LocalDisk(inner, "the table", root=tmp_path)
+    return ObjectStore(inner, "the table")
+
+
+@pytest.mark.parametrize("path", ["a", "a/b/c", "../x/a/b", "/a/c", "a/../a/b"])
+def test_a_local_disk_reads_no_more_than_obstore_does(tmp_path: Path, path: str) -> None:
+    inner = LocalStore(prefix=tmp_path / "x", mkdir=True)
+    stores = ObjectStore(inner, "the table"), LocalDisk(inner, "the table", root=tmp_path / "x")
+    stores[0].create("a/b", b"first")
+    errors = []
+    for store in stores:
+        with pytest.raises(OneLakeError) as raised:
+            store.get(path)
+        errors.append(str(raised.value))
+    assert errors[0] == errors[1]
 
 
 def test_create_refuses_an_existing_object_and_leaves_it_alone(store: ObjectStore) -> None:
