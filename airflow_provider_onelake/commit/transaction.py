@@ -58,21 +58,25 @@ class Backoff:
     others are done.
 
     :param first: bound of the first wait, in seconds.
-    :param longest: bound of every wait, in seconds.
+    :param longest: bound of every wait after a lost race, in seconds.
+    :param silent: bound of every wait after a request that got no answer, in seconds. It is longer, because the store
+        may be overloaded.
     :param budget: how long all waits together may be, in seconds.
     """
 
     first: float = 0.02
     longest: float = 0.1
+    silent: float = 1.0
     budget: float = 600.0
 
-    def wait(self, attempt: int, random: Random) -> float:
+    def wait(self, attempt: int, random: Random, longest: float | None = None) -> float:
         """Return how long to wait before the next attempt, in seconds.
 
         :param attempt: number of the attempt that failed, from 1.
         :param random: where the jitter comes from.
+        :param longest: bound of this wait, in seconds. Default: that after a lost race.
         """
-        bound: float = min(self.longest, self.first * 2.0 ** min(attempt - 1, 30))
+        bound: float = min(self.longest if longest is None else longest, self.first * 2.0 ** min(attempt - 1, 30))
         return random.uniform(0.0, bound)
 
 
@@ -234,12 +238,12 @@ class _Transaction(Generic[_T]):
                 if trouble is not None:
                     raise trouble
                 return self._proposal.give_up(self._tally())
-            self._wait()
+            self._wait(self._means.backoff.longest if trouble is None else self._means.backoff.silent)
 
-    def _wait(self) -> None:
+    def _wait(self, longest: float) -> None:
         backoff = self._means.backoff
         # Attempts are counted, not puts, as a store that does not answer may never let the work come to a put.
-        seconds = backoff.wait(self._lost + self._unanswered, self._means.random)
+        seconds = backoff.wait(self._lost + self._unanswered, self._means.random, longest)
         self._waited += max(seconds, backoff.first / 10)
         self._log.clock.sleep(seconds)
 
