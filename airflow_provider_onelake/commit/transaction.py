@@ -53,9 +53,10 @@ class Backoff:
     """Exponential back-off with full jitter: each wait is drawn between nothing and a bound that doubles.
 
     Why jitter: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
-    The bounds are measured (``make bench``): with sixteen committers at once on a local disk they make 1.4 times the
-    commits of bounds of 5 ms and 5 s. Fewer puts meet another's, and an unlucky committer does not wait on when all
-    others are done.
+    The bounds are measured, with sixteen committers at once. On a store that takes 30 ms for a read and 60 ms for a
+    put, waits of up to 0.1 s make 1.1 to 1.3 times the commits of waits of up to 1 s, and the slowest commit comes
+    earlier, because an unlucky committer does not wait on when the others are done. This costs 1.5 times the puts.
+    Without any waits there are hardly more commits, and still more puts.
 
     :param first: bound of the first wait, in seconds.
     :param longest: bound of every wait after a lost race, in seconds.
