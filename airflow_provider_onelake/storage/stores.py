@@ -181,6 +181,8 @@ class ObjectStore:
     :param creating: obstore's store for create-only puts, which must not try again by itself. Default: ``store``.
     :param patience: seconds during which a create-only put whose outcome is unknown is tried again. Default: 0.
     :param deleting: deletes an object, for a store that refuses obstore's way to delete. Default: obstore deletes.
+    :param reading: reads an object, for a store that is read faster without obstore; it returns ``None`` to leave it to
+        obstore. Default: obstore reads.
     :param at_once: how many requests may be under way at the same time. Default: 1, as a local disk answers at once.
     """
 
@@ -190,6 +192,7 @@ class ObjectStore:
     _patience: float = 0.0
     _deleting: Callable[[str], None] | None = None
     at_once: int = 1
+    _reading: Callable[[str], bytes | None] | None = None
 
     @classmethod
     def remote(
@@ -220,7 +223,8 @@ class ObjectStore:
     def get(self, path: str) -> bytes:
         """See :meth:`Store.get`."""
         with self._explaining(path):
-            return bytes(self._store.get(path).bytes())
+            data = self._reading(path) if self._reading is not None else None
+            return bytes(self._store.get(path).bytes()) if data is None else data
 
     def get_range(self, path: str, start: int, end: int) -> Part:
         """See :meth:`Store.get_range`."""

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from obstore.store import LocalStore
 
 from airflow_provider_onelake.commit.definition import create_table
 from airflow_provider_onelake.log.actions import dump_actions, version_path
@@ -25,7 +24,7 @@ from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.modes import OverwritePartitions
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
-from airflow_provider_onelake.storage.local import LocalDisk
+from airflow_provider_onelake.storage.local import local_store
 from airflow_provider_onelake.storage.stores import Store
 
 SCHEMA = json.dumps(
@@ -46,7 +45,7 @@ EARLIER_LOAD = Load("test", "taxi", "load", "2018-12-01T00:00:00+00:00")
 def local_log(path: Path) -> DeltaLog:
     """A log on the local disk, without a table yet."""
     path.mkdir(parents=True, exist_ok=True)
-    return DeltaLog(LocalDisk(LocalStore(prefix=path), str(path), root=path), str(path))
+    return DeltaLog(local_store(path, str(path)), str(path))
 
 
 def newest(log: DeltaLog) -> Snapshot:

@@ -22,7 +22,7 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.storage.addresses import TableAddress
-from airflow_provider_onelake.storage.local import LocalDisk
+from airflow_provider_onelake.storage.local import local_store
 from airflow_provider_onelake.storage.stores import ObjectStore, open_store
 from tests.support.racers import claim_versions, publish_where_files_may_not_grow, write_where_files_may_not_grow
 from tests.support.tables import ids, make_table, stage, writer_spec
@@ -32,16 +32,15 @@ SPAWN = multiprocessing.get_context("spawn")
 
 @pytest.fixture(params=["obstore", "local disk"])
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> ObjectStore:
-    inner = LocalStore(prefix=tmp_path)
     if request.param == "local disk":
-        return LocalDisk(inner, "the table", root=tmp_path)
-    return ObjectStore(inner, "the table")
+        return local_store(tmp_path, "the table")
+    return ObjectStore(LocalStore(prefix=tmp_path), "the table")
 
 
 @pytest.mark.parametrize("path", ["a", "a/b/c", "../x/a/b", "/a/c", "a/../a/b"])
 def test_a_local_disk_reads_no_more_than_obstore_does(tmp_path: Path, path: str) -> None:
     inner = LocalStore(prefix=tmp_path / "x", mkdir=True)
-    stores = ObjectStore(inner, "the table"), LocalDisk(inner, "the table", root=tmp_path / "x")
+    stores = ObjectStore(inner, "the table"), local_store(tmp_path / "x", "the table")
     stores[0].create("a/b", b"first")
     errors = []
     for store in stores:
