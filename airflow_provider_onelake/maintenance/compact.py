@@ -29,7 +29,7 @@ from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shad
 from airflow_provider_onelake.staging.buffers import lifetime, try_to_mark
 from airflow_provider_onelake.storage.clock import milliseconds
 
-POLITE = Backoff(first=0.2, longest=2.0, budget=20.0)
+POLITE = Backoff(first=0.2, longest=2.0, silent=2.0, budget=20.0)
 """Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
 
 

@@ -42,7 +42,7 @@ BUGS = [
     pytest.param(
         # Reconcile passes over closed buffers, and the committer asks again.
         [
-            Change(_Publishing, "_is_open", {"= read_marker(self._log.store, buffer.path)": "= None"}),
+            Change(_Publishing, "_is_open", {"= self._marker_of(buffer.path)": "= None"}),
             Change(_Reconciliation, "_see", {"and read_marker(self._log.store, path) is None": ""}),
         ],
         "was closed before",
