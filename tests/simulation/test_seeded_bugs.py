@@ -264,7 +264,7 @@ BUGS = [
         id="overwrite-leaves-a-winners-file",
     ),
     pytest.param(
-        [Change(_Publishing, "_rivals", {"if batch.replaces_anything else []": "if False else []"})],
+        [Change(_Publishing, "_rivals", {"self._same_load.commits(batch, view.snapshot, removable) + ": ""})],
         "serial order|passes over",
         id="writers-of-a-load-one-after-another-are-no-rivals",
     ),
