@@ -40,9 +40,12 @@ _MODULES = (
     "airflow.providers.apache.spark.hooks.spark_connect",
 )
 
+_NOT_FOR_TASKS = ("airflow_provider_onelake.cli", "airflow_provider_onelake.local_onelake")
+"""What no task imports. It needs an extra that a scheduler may lack."""
+
 
 def preload() -> None:
-    """Import what a writer imports, and all of this package, if this process forks tasks; else do nothing.
+    """Import what a writer imports, and of this package what tasks may need, if this process forks tasks; else nothing.
 
     The process is known by Airflow's command. A module that cannot be imported is left to the tasks that need it, so
     that Airflow itself starts.
@@ -50,7 +53,7 @@ def preload() -> None:
     if not any(sys.argv[1 : 1 + len(command)] == command for command in _FORKING):
         return
     own = [module.name for module in walk_packages(airflow_provider_onelake.__path__, "airflow_provider_onelake.")]
-    for name in (*_MODULES, *own):
+    for name in (*_MODULES, *(name for name in own if not name.startswith(_NOT_FOR_TASKS))):
         try:
             import_module(name)
         except Exception as error:
