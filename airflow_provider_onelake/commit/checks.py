@@ -17,8 +17,8 @@ and 6 under the same definition of the table, 10 where the live files are known.
 9. :func:`check_others_rows_apart`: can the rows of the load's other writers be told from the rows that the batch
    replaces? (whole writes)
 10. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
-11. :func:`~airflow_provider_onelake.commit.conflicts.find_conflicts`: what did others do to the rows that the batch
-    replaces? The policy settles the conflicts that it finds (whole writes)
+11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to
+    the rows that the batch replaces? The policy settles the conflicts that it finds (whole writes)
 """
 
 from __future__ import annotations

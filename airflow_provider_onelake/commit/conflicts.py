@@ -88,18 +88,6 @@ def version_name(version: int) -> str:
     return "a version that the log has no more" if version == UNLOGGED else f"version {version}"
 
 
-def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> list[Conflict]:
-    """Return what winners did to the rows that a batch replaces.
-
-    An append replaces nothing, so it has no conflicts.
-
-    :param winners: every commit since the read version, except those of colleagues and of the batch's own writers; in
-        the order in which their writes count, see :func:`serial_order`.
-    :param snapshot: that the batch is committed against.
-    """
-    return KnownConflicts().find(batch, winners, snapshot)
-
-
 @attrs.define(eq=False)
 class KnownConflicts:
     """Finds conflicts from attempt to attempt, and looks at each winner once.
@@ -112,7 +100,14 @@ class KnownConflicts:
     _known: dict[int, tuple[Commit, list[Conflict]]] = attrs.field(factory=dict)
 
     def find(self, batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> list[Conflict]:
-        """Return the same as :func:`find_conflicts`."""
+        """Return what winners did to the rows that a batch replaces.
+
+        An append replaces nothing, so it has no conflicts.
+
+        :param winners: every commit since the read version, except those of colleagues and of the batch's own writers;
+            in the order in which their writes count, see :func:`serial_order`.
+        :param snapshot: that the batch is committed against.
+        """
         if not batch.replaces_anything:
             return []
         partitioning = snapshot.partitioning

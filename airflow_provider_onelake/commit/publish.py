@@ -115,7 +115,6 @@ class _Publishing(Proposal[Publication]):
     _buffers: tuple[Buffer, ...]
     _policy: Policy | None
     _given: tuple[WriterIdentity, ...]
-    _others: tuple[WriterIdentity, ...] = ()
     _colleagues: tuple[str, ...] = ()
     _markers: dict[str, Mapping[str, Any] | None] = attrs.field(factory=dict)
     _read_after: int | None = None
@@ -151,8 +150,8 @@ class _Publishing(Proposal[Publication]):
             return self._ended_without_put(view)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = (buffer.spec.identity for buffer in self._buffers if buffer not in buffers)
-        self._others = (*self._given, *dropped)
-        self._colleagues = tuple(f"{identity.directory}/" for identity in self._others)
+        others = (*self._given, *dropped)
+        self._colleagues = tuple(f"{identity.directory}/" for identity in others)
         now = self._log.clock.now()
         for buffer in buffers:
             buffer.check_age(now, snapshot.retention_days)
@@ -172,6 +171,8 @@ class _Publishing(Proposal[Publication]):
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
             return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
+        # Only where somebody is in conflict does it matter who took whom for a colleague.
+        told = view.winners if conflicts else ()
         contest = Contest(
             batch=batch,
             conflicts=conflicts,
@@ -180,12 +181,12 @@ class _Publishing(Proposal[Publication]):
             removable=removable,
             partitioning=snapshot.partitioning,
             table=table,
-            strangers={winner.version for winner in view.winners if self._took_for_strangers(winner, batch)},
-            sparing={winner.version: of_all for winner, of_all in _sparing(view.winners, batch)},
+            strangers={winner.version for winner in told if self._took_for_strangers(winner, batch)},
+            sparing={winner.version: of_all for winner, of_all in _sparing(told, batch)},
         )
         settled = settle(contest, self._policy or Policy.FAIL)
         removed = settled.still_removed(removable, snapshot.partitioning)
-        known = {identity.key for identity in self._others}
+        known = {identity.key for identity in others}
         entry = build_entry(batch, snapshot, removed, settled, view.txn_id, self._log.clock.now(), known)
         self._put = (batch, entry, tuple(settled.settlements))
         return Put(entry.actions)

@@ -101,8 +101,8 @@ BUGS = [
     Bug(
         "colleagues that another reconciliation published meanwhile are not spared",
         "commit.publish",
-        "self._others = (*self._given, *dropped)",
-        "self._others = self._given",
+        "        others = (*self._given, *dropped)\n",
+        "        others = self._given\n",
         (
             "commit/test_races.py::test_a_colleague_that_another_reconciliation_published_meanwhile_keeps_its_rows",
             "commit/test_races.py::test_a_colleague_that_is_published_before_reconcile_has_looked_at_it_keeps_its_rows",

@@ -15,7 +15,6 @@ from airflow_provider_onelake.commit.conflicts import (
     Conflict,
     Effect,
     KnownConflicts,
-    find_conflicts,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import FORMAT, Commit
@@ -33,7 +32,7 @@ def batch(log: DeltaLog, **terms: Any) -> Batch:
 
 
 def found(log: DeltaLog, loser: Batch, *winners: Commit) -> list[Conflict]:
-    return list(find_conflicts(loser, winners, newest(log)))
+    return KnownConflicts().find(loser, winners, newest(log))
 
 
 def where(conflicts: Iterable[Conflict]) -> list[Any]:
@@ -135,7 +134,7 @@ def test_a_winners_range_is_read_by_the_names_that_columns_had_then(log: DeltaLo
     renamed = attrs.evolve(snapshot, metadata={**snapshot.metadata, **changed, **mapped})
     staged = {"format": FORMAT, "writers": [], "replaces": ["month = '2019-01'"]}
     before = winner(staged=staged, operationParameters={"partitionBy": '["month"]'})
-    assert where(list(find_conflicts(loser, [before], renamed))) == [("2019-01",)]
+    assert where(KnownConflicts().find(loser, [before], renamed)) == [("2019-01",)]
 
 
 @pytest.mark.parametrize("operation", ["TRUNCATE", "CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT", "CLONE"])
@@ -159,7 +158,7 @@ def test_a_winner_with_an_ambiguous_spelling_is_refused(log: DeltaLog) -> None:
     changed = attrs.evolve(snapshot, metadata={**snapshot.metadata, "schemaString": schema})
     assert changed.partitioning.types == {"month": "timestamp"}
     with pytest.raises(InvalidWriteError, match="without a time zone"):
-        list(find_conflicts(loser, [winner({"add": file("2019-01-01 00:00:00")})], changed))
+        KnownConflicts().find(loser, [winner({"add": file("2019-01-01 00:00:00")})], changed)
 
 
 # -- when a winner's work was done ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.commit.conflicts import KnownConflicts, find_conflicts
+from airflow_provider_onelake.commit.conflicts import KnownConflicts
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
@@ -127,7 +127,7 @@ def decide(batch: Batch, winners: list[Commit], policy: Policy) -> tuple[Settled
     removable = live_after(winners, lambda file: batch.replaces(PARTITIONING.partition(file["partitionValues"])))
     contest = Contest(
         batch=batch,
-        conflicts=list(find_conflicts(batch, winners, SNAPSHOT)),
+        conflicts=KnownConflicts().find(batch, winners, SNAPSHOT),
         order=[winner.version for winner in winners],
         commits=winners,
         removable=removable,
@@ -273,7 +273,7 @@ def test_compaction_alone_is_never_a_conflict(staged: list[Buffer], winners: lis
         )
         for winner in winners
     ]
-    assert not list(find_conflicts(place(staged, SNAPSHOT), quiet, SNAPSHOT))
+    assert not KnownConflicts().find(place(staged, SNAPSHOT), quiet, SNAPSHOT)
 
 
 OF_TEXTS = attrs.evolve(
@@ -293,7 +293,7 @@ def test_from_attempt_to_attempt_the_conflicts_are_those_of_looking_at_all_winne
         # that counts earlier may move forward, and the batch and the table's definition may change.
         batch, snapshot = data.draw(st.sampled_from(batches)), data.draw(st.sampled_from([SNAPSHOT, OF_TEXTS]))
         seen = data.draw(st.just(winners) | st.permutations(winners))[data.draw(st.sampled_from([0, 0, 1])) :]
-        assert known.find(batch, seen, snapshot) == find_conflicts(batch, seen, snapshot)
+        assert known.find(batch, seen, snapshot) == KnownConflicts().find(batch, seen, snapshot)
 
 
 @steady
