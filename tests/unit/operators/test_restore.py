@@ -106,6 +106,6 @@ def test_a_template_is_looked_at_when_it_is_rendered(log: DeltaLog) -> None:
 
 @pytest.mark.parametrize("terms", [{"version": 7}, {"timestamp": NOON - timedelta(hours=1)}])
 def test_a_version_that_is_not_there_is_not_retried(log: DeltaLog, terms: dict[str, Any]) -> None:
-    with pytest.raises(AirflowFailException, match="RestoreRefusedError: .*Nothing was changed"):
+    with pytest.raises(AirflowFailException, match=r"RestoreRefusedError: .*Nothing was changed"):
         run(**terms)
     assert newest(log).version == 3
