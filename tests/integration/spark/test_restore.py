@@ -112,7 +112,7 @@ DML = (
 ALTER = (
     "ALTER TABLE {t} ADD COLUMN more INT",
     "INSERT INTO {t} VALUES (100, '2020 1', 'new', 7)",
-    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.targetFileSize'='1mb')",
+    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.logRetentionDuration'='interval 60 days')",
 )
 
 
