@@ -2,7 +2,7 @@
 
 Delta orders the versions by time as follows, and so do we: with in-commit timestamps, a version has the one that its
 commit carries. Without them it has the store's time of its entry, but at least a millisecond more than the version
-before, because the clocks of a store's servers differ.
+before, because the clocks of a store's servers differ. Times are whole milliseconds.
 
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#in-commit-timestamps
 """
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
 from airflow_provider_onelake.log.replay import ENTRY
-from airflow_provider_onelake.storage.clock import instant_of, milliseconds
+from airflow_provider_onelake.storage.clock import from_milliseconds, instant_of
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -36,20 +36,24 @@ def version_at(log: DeltaLog, snapshot: Snapshot, instant: datetime) -> int:
     :param instant: with a time zone.
     :raises LogGapError: the log no longer reaches back to the instant, or an entry that tells a time is gone.
     """
-    if snapshot.has_in_commit_timestamps and milliseconds(instant) >= _number(snapshot, _SINCE_TIME):
-        return _by_timestamps(log, snapshot, instant)
-    found = [version for version, time in _by_store(log, snapshot) if time <= instant]
+    until = snapshot.version
+    if snapshot.has_in_commit_timestamps:
+        if instant >= from_milliseconds(_number(snapshot, _SINCE_TIME)):
+            return _by_timestamps(log, snapshot, instant)
+        until = _number(snapshot, _SINCE_VERSION) - 1
+    found = [version for version, time in _by_store(log, until) if time <= instant]
     if not found:
         raise _too_early(log, instant)
     return found[-1]
 
 
-def _by_store(log: DeltaLog, snapshot: Snapshot) -> Iterator[tuple[int, datetime]]:
-    """Yield the versions that have an entry, with the store's times, which rise."""
+def _by_store(log: DeltaLog, until: int) -> Iterator[tuple[int, datetime]]:
+    """Yield the versions that have an entry, up to one of them, with the store's times, which rise."""
     before: datetime | None = None
     for info in log.store.list(LOG_DIRECTORY):
-        if (entry := ENTRY.match(info.path)) and int(entry[1]) <= snapshot.version:
-            time = info.modified if before is None else max(info.modified, before + _TICK)
+        if (entry := ENTRY.match(info.path)) and int(entry[1]) <= until:
+            landed = info.modified.replace(microsecond=info.modified.microsecond // 1000 * 1000)
+            time = landed if before is None else max(landed, before + _TICK)
             yield int(entry[1]), time
             before = time
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -26,8 +26,8 @@ from airflow_provider_onelake.exceptions import (
     RestoreRefusedError,
     VacuumRefusedError,
 )
-from airflow_provider_onelake.log.actions import Action, Add, DomainMetadata, FileKey, Metadata, file_key, total_rows
-from airflow_provider_onelake.log.features import features_of
+from airflow_provider_onelake.log.actions import Action, Add, FileKey, Metadata, file_key, total_rows
+from airflow_provider_onelake.log.features import all_features_of, check_supported, features_of
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
@@ -82,7 +82,14 @@ class Restored:
 
 
 def restore(
-    transactions: Transactions, version: int, seen: Snapshot, *, app_id: str, by: str, on_newer_commit: OnNewerCommit
+    transactions: Transactions,
+    version: int,
+    seen: Snapshot,
+    *,
+    app_id: str,
+    by: str,
+    on_newer_commit: OnNewerCommit,
+    decided_on: int | None = None,
 ) -> Restored:
     """Take a table back to a version.
 
@@ -92,7 +99,8 @@ def restore(
     :param seen: the snapshot on which the caller decided to go back.
     :param app_id: the ``txn`` application id of this restore. A restore that finds it in the table does nothing.
     :param by: who asks; shown to people.
-    :param on_newer_commit: what happens if commits came after ``seen``: they are undone too, or the restore is refused.
+    :param on_newer_commit: what happens if commits came after that: they are undone too, or the restore is refused.
+    :param decided_on: the version that an earlier try saw when it decided to go back. Default: that of ``seen``.
     :raises RestoreRefusedError: the table is not taken back; the message says why.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
     :raises CorruptLogError: deltalake sees other live files than we do.
@@ -102,6 +110,7 @@ def restore(
     log = transactions.log
     if app_id in seen.txns:
         return _already(log, app_id, version, seen)
+    anchor = seen.version, log.digest(seen.version)
     if not 0 <= version <= seen.version:
         raise RestoreRefusedError(
             f"{log.table} has no version {version}; its newest is {seen.version}. Nothing was changed."
@@ -115,7 +124,8 @@ def restore(
         ) from error
     try:
         files = log.live_files(lambda add: True, version)
-        return transactions.commit(_Restore(transactions, before, files, seen.version, app_id, on_newer_commit))
+        since = seen.version if decided_on is None else min(decided_on, seen.version)
+        return transactions.commit(_Restore(transactions, before, files, since, anchor, app_id, on_newer_commit))
     finally:
         if pinned.by == by:
             release_version(log, version)
@@ -126,12 +136,15 @@ class _Restore(Proposal[Restored]):
     """One call of :func:`restore`.
 
     :param _before: the version to go back to, and ``_files`` its files.
+    :param _since: commits after this version came after the restore was decided on.
+    :param _anchor: a version, and the digest of its entry while the table was the one to restore.
     """
 
     _transactions: Transactions
     _before: Snapshot
     _files: Iterable[Add]
-    _seen: int
+    _since: int
+    _anchor: tuple[int, str | None]
     _app_id: str
     _on_newer_commit: OnNewerCommit
     _live: LiveFiles | None = None
@@ -142,13 +155,14 @@ class _Restore(Proposal[Restored]):
         self._then: Mapping[FileKey, Add] = {file_key(file): file for file in self._files}
         check_paths_relative(self._then.values(), self._log.table)
         self.name = f"the restore of version {self._before.version}"
-        self.read_version = self._seen
+        self.read_version = self._since
 
     def decide(self, view: View) -> Put | Restored:
         """Put what differs between the newest snapshot and the version to go back to."""
         snapshot, table = view.snapshot, self._log.table
         if self._app_id in snapshot.txns:
             return _already(self._log, self._app_id, self._before.version, snapshot)
+        self._check_same_table(snapshot)
         snapshot.check_supported(table)
         self._check_nothing_newer(view)
         self._check_definition(snapshot)
@@ -157,6 +171,12 @@ class _Restore(Proposal[Restored]):
         back = [file for key, file in self._then.items() if key not in now]
         gone = [file for key, file in now.items() if key not in self._then]
         definition = list(_definition(self._before, snapshot))
+        for action in definition:
+            if "metaData" in action:
+                # A property of then may need a feature that the protocol of now does not have.
+                check_supported(
+                    snapshot.protocol, action["metaData"], f"{table} as it was in version {self._before.version}"
+                )
         if not (back or gone or definition):
             return Restored(status=Status.NOTHING_TO_DO, version=None, restored_to=self._before.version)
         if snapshot.append_only and gone:
@@ -186,26 +206,37 @@ class _Restore(Proposal[Restored]):
             f"the budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry goes on."
         )
 
+    def _check_same_table(self, snapshot: Snapshot) -> None:
+        """Refuse to put a version's files into another table that was made at the same place (protocol: same table)."""
+        version, digest = self._anchor
+        now = self._log.digest(version)
+        # An entry that was cleaned up behind a checkpoint tells nothing.
+        if snapshot.version < version or (digest is not None and now is not None and now != digest):
+            raise RestoreRefusedError(
+                f"{self._log.table} was dropped and made again while it was taken back to version "
+                f"{self._before.version}. The new table was not changed."
+            )
+
     def _check_nothing_newer(self, view: View) -> None:
         if self._on_newer_commit is OnNewerCommit.UNDO:
             return
         ways = "Nothing was changed: look at it, and clear this task; or set on_newer_commit='undo'."
         if not view.complete:
             raise RestoreRefusedError(
-                f"The log of {self._log.table} after version {self._seen}, which this restore was decided on, was "
+                f"The log of {self._log.table} after version {self._since}, which this restore was decided on, was "
                 f"cleaned up, so nobody knows what it would undo. {ways}"
             )
         newer = next((c for c in view.winners if c.data_change or c.metadata or c.protocol), None)
         if newer is not None:
             raise RestoreRefusedError(
                 f"Version {newer.version} of {self._log.table}, by {newer.author}, came after this restore was decided "
-                f"on version {self._seen}, and would be undone by it. {ways}"
+                f"on version {self._since}, and would be undone by it. {ways}"
             )
 
     def _check_definition(self, snapshot: Snapshot) -> None:
         before, table = self._before, self._log.table
-        dropped = features_of(before.protocol) - features_of(snapshot.protocol)
-        if dropped and snapshot.protocol["minWriterVersion"] >= 7:
+        dropped = features_of(before.protocol) - all_features_of(snapshot.protocol)
+        if dropped:
             raise RestoreRefusedError(
                 f"{table} cannot be taken back to version {before.version}: the feature {', '.join(sorted(dropped))} "
                 "was dropped since, and files of that version may need it. Nothing was changed: read that version by "
@@ -219,10 +250,10 @@ class _Restore(Proposal[Restored]):
             )
 
     def _live_files(self, view: View) -> LiveFiles:
-        if self._live is None:
-            self._live = self._transactions.live_in(view.snapshot, lambda partition: True)
-        else:
+        if self._live is not None and view.complete:
             self._live.follow(view.winners)
+        else:
+            self._live = self._transactions.live_in(view.snapshot, lambda partition: True)
         return self._live
 
     def _result(self, back: list[Add], gone: list[Add], snapshot: Snapshot) -> Restored:
@@ -260,14 +291,16 @@ class _Restore(Proposal[Restored]):
                 "removedFilesSize": str(_bytes(gone)),
             },
         )
-        # No file is handed out here: the files that come back have their row ids already.
-        stamp(info, (), snapshot, now)
+        returned: list[Add] = [{**file, "dataChange": True} for file in back]
+        # Files that come back keep their row ids. Those from before the table tracked rows get some.
+        new = [file for file in returned if not snapshot.has_row_tracking or "baseRowId" not in file]
+        stamped = stamp(info, new, snapshot, now)
         written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
         entry.append({"txn": {"appId": self._app_id, "version": 1, "lastUpdated": written}})
-        entry += definition
+        entry += [*definition, *stamped]
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in gone]
-        entry += [{"add": {**file, "dataChange": True}} for file in back]
+        entry += [{"add": file} for file in returned]
         return entry
 
 
@@ -285,9 +318,10 @@ def _definition(before: Snapshot, now: Snapshot) -> Iterable[Action]:
     if metadata != now.metadata:
         yield {"metaData": metadata}
     then, current = before.domains.get(CLUSTERING_DOMAIN), now.domains.get(CLUSTERING_DOMAIN)
-    if then != current:
-        gone = cast("DomainMetadata", {**(current or {}), "removed": True})
-        yield {"domainMetadata": then if then is not None else gone}
+    if then is not None and then != current:
+        yield {"domainMetadata": then}
+    elif then is None and current is not None:
+        yield {"domainMetadata": {**current, "removed": True}}
 
 
 def _metadata(before: Metadata, now: Metadata) -> Metadata:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,10 @@ from airflow_provider_onelake.operators._terms import check_rendered, is_final, 
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+_FIRST_LOOK = "onelake_restore"
+"""The key in the task's state store of what the first try of a deed saw. A retry must not undo what came since."""
 
 
 class OneLakeRestoreOperator(TableTaskOperator):
@@ -86,13 +90,23 @@ class OneLakeRestoreOperator(TableTaskOperator):
                     check_rendered(name, value)
             version, instant = self._asked()
             table = self.begin(context)
+            deed, kept = deed_of(context).id, context["task_state_store"]
+
+            def first_look(newest: int, wanted: int) -> tuple[int, int]:
+                known: Any = kept.get(_FIRST_LOOK)
+                if not isinstance(known, Mapping) or known.get("deed") != deed:
+                    known = {"deed": deed, "newest": newest, "wanted": wanted}
+                    kept.set(_FIRST_LOOK, known)
+                return int(known["newest"]), int(known["wanted"])
+
             done = Restoration(
                 table=table,
                 version=version,
                 instant=instant,
                 on_newer_commit=OnNewerCommit(self.on_newer_commit),
                 run=TaskRun.of(context),
-                deed=deed_of(context).id,
+                deed=deed,
+                first_look=first_look,
                 namespace=self.hook.namespace,
             ).carry_out()
             self.show_commit(done.version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -30,6 +31,7 @@ class Restoration:
     :param on_newer_commit: what happens if commits come while the task works.
     :param run: the try of the task.
     :param deed: the id of the task's first start or last clear; all tries of it are one restore.
+    :param first_look: given the newest version and the one to go back to, returns those of the deed's first try.
     :param namespace: of the deployment.
     """
 
@@ -39,6 +41,7 @@ class Restoration:
     on_newer_commit: OnNewerCommit
     run: TaskRun
     deed: str
+    first_look: Callable[[int, int], tuple[int, int]]
     namespace: str
 
     def carry_out(self) -> Restored:
@@ -58,6 +61,7 @@ class Restoration:
             except LogGapError as error:
                 raise RestoreRefusedError(str(error)) from error
             logger.info("%s had version %d at %s", self.table, version, self.instant.isoformat())
+        decided_on, version = self.first_look(seen.version, version)
         done = restore(
             self.table.committer(),
             version,
@@ -65,6 +69,7 @@ class Restoration:
             app_id=self._app_id,
             by=f"{self.run.dag}.{self.run.label} in {self.run.run_id}",
             on_newer_commit=self.on_newer_commit,
+            decided_on=decided_on,
         )
         logger.info("%s: %s", self.table, _summary(done))
         return done

@@ -50,6 +50,11 @@ def test_versions_rise_in_time_even_where_clocks_do_not(log: DeltaLog) -> None:
     assert at(log, NOON) == 0
 
 
+def test_times_are_whole_milliseconds_as_delta_tells_them(log: DeltaLog) -> None:
+    landed_at(log, 2, NOON + 2 * MINUTE + timedelta(microseconds=586))
+    assert at(log, NOON + 2 * MINUTE) == 2
+
+
 def test_a_log_that_was_cleaned_up(log: DeltaLog) -> None:
     from deltalake import DeltaTable
 
@@ -104,6 +109,8 @@ def test_versions_from_before_the_timestamps_have_the_store_s_times(tmp_path: Pa
     assert at(log, NOON + 6.5 * MINUTE) == 6
     assert at(log, NOON + 4 * MINUTE) == 4
     assert at(log, NOON - 1.5 * MINUTE) == 2
+    # The first versions with timestamps have an earlier time in the store, which does not count.
+    assert at(log, NOON + 3.5 * MINUTE) == 3
 
 
 def test_a_version_without_its_timestamp(tmp_path: Path) -> None:

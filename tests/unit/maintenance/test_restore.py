@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
 from airflow_provider_onelake.maintenance.restore import Restored, Status, restore
 from airflow_provider_onelake.staging.prepare import prepare
+from tests.support.clocks import HeldClock
 from tests.support.shadows import compact
-from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
 from tests.support.tables import (
     SCHEMA,
     change_metadata,
@@ -195,6 +197,22 @@ def test_row_ids_that_were_given_out_are_never_given_again(tmp_path: Path) -> No
     assert newest(log).row_id_high_water_mark == 6
 
 
+def test_files_from_before_row_tracking_get_ids(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"x": [1, 2]})
+    gone = {key: live(log)[0][key] for key in ("path", "partitionValues", "size")}
+    info = {"timestamp": 2, "operation": "DELETE"}
+    foreign_commit(log, [{"commitInfo": info}, {"remove": {**gone, "deletionTimestamp": 2, "dataChange": True}}])
+    names = ["appendOnly", "domainMetadata", "rowTracking"]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "UPGRADE"}}, {"protocol": protocol}])
+    Committer(local_log(table(log))).publish([stage(log, writer_spec("w"), {"x": [3, 4, 5]})])
+    back(log, 1)
+    [file] = live(log)
+    assert (file["baseRowId"], file["defaultRowCommitVersion"]) == (3, 5)
+    assert newest(log).row_id_high_water_mark == 4
+
+
 def test_clustering_columns_come_back(log: DeltaLog) -> None:
     def cluster_by(columns: list[list[str]], **more: Any) -> None:
         domain = {"domain": "delta.clustering", "configuration": json.dumps({"clusteringColumns": columns}), **more}
@@ -228,6 +246,23 @@ def test_a_commit_that_nobody_looked_at_is_undone_where_that_is_asked_for(log: D
     assert ids(table(log)) == [0, 5]
 
 
+def test_commits_that_were_cleaned_up_meanwhile_are_undone_too(log: DeltaLog) -> None:
+    class Busy(HeldClock):
+        def sleep(self, seconds: float) -> None:
+            from deltalake import DeltaTable
+
+            foreign_append(log, {"x": [30]})
+            foreign_append(log, {"x": [31]})
+            DeltaTable(log.table).create_checkpoint()
+            for version in range(2, 5):
+                log.store.delete(version_path(version))
+            super().sleep(600)
+
+    done = back(through(AnswerLost(log.store, 1, effect=False), log, Busy()), 1, newer=OnNewerCommit.UNDO)
+    assert (done.version, done.files_removed, done.undone) == (6, 6, (2, 5))
+    assert ids(table(log)) == [0, 5]
+
+
 def test_a_compaction_in_between_is_undone_with_the_rest(log: DeltaLog) -> None:
     done = back(through(LoserHeld(log.store, lambda: compact(log)), log), 1)
     assert (done.version, done.files_restored, done.files_removed) == (5, 2, 2)
@@ -252,6 +287,23 @@ def test_two_tries_at_once_are_one_restore(log: DeltaLog) -> None:
     done = back(through(store, log), 1, newer=OnNewerCommit.UNDO)
     assert (done.status, done.version) == (Status.ALREADY, 4)
     assert ids(table(log)) == [0, 5, 30]
+
+
+def test_a_table_that_was_made_again_gets_no_file_of_the_old_one(log: DeltaLog) -> None:
+    class MadeAgain(PassingOn):
+        """The table is dropped and made again while the restore pins the version."""
+
+        def create(self, path: str, data: bytes) -> None:
+            if path.startswith("_kept_versions"):
+                shutil.rmtree(table(log))
+                foreign_append(make_table(table(log)), {"x": [100]})
+            super().create(path, data)
+
+    other = through(MadeAgain(log.store), log)
+    assert newest(other).version == 3
+    with pytest.raises(RestoreRefusedError, match="was dropped and made again"):
+        back(other, 1)
+    assert ids(table(log)) == [100]
 
 
 def test_it_gives_up_and_changes_nothing(log: DeltaLog) -> None:
@@ -323,10 +375,16 @@ def test_an_append_only_table_goes_nowhere(tmp_path: Path) -> None:
         back(log, 0)
 
 
-def test_a_feature_that_was_dropped_since(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants"]},
+        {"minReaderVersion": 1, "minWriterVersion": 2},
+    ],
+)
+def test_a_feature_that_was_dropped_since(tmp_path: Path, protocol: dict[str, Any]) -> None:
     log = make_table(tmp_path / "t", **{"delta.enableDeletionVectors": "true"})
     foreign_append(log, {"x": [1]})
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants"]}
     metadata = {**newest(log).metadata, "configuration": {}}
     info = {"timestamp": 1, "operation": "DROP FEATURE"}
     foreign_commit(log, [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
@@ -75,6 +75,22 @@ def test_a_retry_does_nothing_and_a_clear_restores_again(log: DeltaLog) -> None:
     cleared = task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
     assert (cleared["status"], cleared["version"]) == ("restored", 6)
     assert ids(Path(log.table)) == [1]
+
+
+def test_a_retry_undoes_nothing_that_came_since_the_first_try(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1)
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_provider_onelake.work.restore.restore", _no_answer)
+        with pytest.raises(StoreUnavailableError):
+            task.execute(context_of(task))
+    foreign_append(log, {"x": [9]})
+    with pytest.raises(AirflowFailException, match=r"Version 4 .* came after this restore was decided on version 3"):
+        task.execute(context_of(task, try_number=2))
+    assert ids(Path(log.table)) == [1, 2, 3, 9]
+
+
+def _no_answer(*_: Any, **__: Any) -> Any:
+    raise StoreUnavailableError("no answer")
 
 
 @pytest.mark.parametrize(
