@@ -29,13 +29,17 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Metadata, file_key, total_rows
 from airflow_provider_onelake.log.features import all_features_of, check_supported, features_of
 from airflow_provider_onelake.log.replay import LiveFiles
-from airflow_provider_onelake.log.schema import column_mapping
+from airflow_provider_onelake.log.schema import column_mapping, constraints
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
+
+Anchor = tuple[int, str | None]
+"""A version, and the digest of its entry; ``None`` where the entry is gone."""
 
 _MOST_COLUMN_ID = "delta.columnMapping.maxColumnId"
 # Properties that say what the table has handed out, or since when. They stay as they are now.
@@ -89,7 +93,7 @@ def restore(
     app_id: str,
     by: str,
     on_newer_commit: OnNewerCommit,
-    decided_on: int | None = None,
+    decided_on: Anchor | None = None,
 ) -> Restored:
     """Take a table back to a version.
 
@@ -100,7 +104,7 @@ def restore(
     :param app_id: the ``txn`` application id of this restore. A restore that finds it in the table does nothing.
     :param by: who asks; shown to people.
     :param on_newer_commit: what happens if commits came after that: they are undone too, or the restore is refused.
-    :param decided_on: the version that an earlier try saw when it decided to go back. Default: that of ``seen``.
+    :param decided_on: what an earlier try saw when it decided to go back. Default: ``seen``.
     :raises RestoreRefusedError: the table is not taken back; the message says why.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
     :raises CorruptLogError: deltalake sees other live files than we do.
@@ -110,7 +114,8 @@ def restore(
     log = transactions.log
     if app_id in seen.txns:
         return _already(log, app_id, version, seen)
-    anchor = seen.version, log.digest(seen.version)
+    anchor = anchor_of(log, seen)
+    decided_on = decided_on or anchor
     if not 0 <= version <= seen.version:
         raise RestoreRefusedError(
             f"{log.table} has no version {version}; its newest is {seen.version}. Nothing was changed."
@@ -124,8 +129,8 @@ def restore(
         ) from error
     try:
         files = log.live_files(lambda add: True, version)
-        since = seen.version if decided_on is None else min(decided_on, seen.version)
-        return transactions.commit(_Restore(transactions, before, files, since, anchor, app_id, on_newer_commit))
+        anchors = decided_on, anchor
+        return transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit))
     finally:
         if pinned.by == by:
             release_version(log, version)
@@ -136,15 +141,13 @@ class _Restore(Proposal[Restored]):
     """One call of :func:`restore`.
 
     :param _before: the version to go back to, and ``_files`` its files.
-    :param _since: commits after this version came after the restore was decided on.
-    :param _anchor: a version, and the digest of its entry while the table was the one to restore.
+    :param _anchors: of the table to restore. Commits after the first came after the restore was decided on.
     """
 
     _transactions: Transactions
     _before: Snapshot
     _files: Iterable[Add]
-    _since: int
-    _anchor: tuple[int, str | None]
+    _anchors: tuple[Anchor, ...]
     _app_id: str
     _on_newer_commit: OnNewerCommit
     _live: LiveFiles | None = None
@@ -155,7 +158,9 @@ class _Restore(Proposal[Restored]):
         self._then: Mapping[FileKey, Add] = {file_key(file): file for file in self._files}
         check_paths_relative(self._then.values(), self._log.table)
         self.name = f"the restore of version {self._before.version}"
-        self.read_version = self._since
+        self._since, _ = self._anchors[0]
+        # A table that was made again may not have that version. It is refused when it is looked at.
+        self.read_version = min(version for version, _ in self._anchors)
 
     def decide(self, view: View) -> Put | Restored:
         """Put what differs between the newest snapshot and the version to go back to."""
@@ -208,14 +213,14 @@ class _Restore(Proposal[Restored]):
 
     def _check_same_table(self, snapshot: Snapshot) -> None:
         """Refuse to put a version's files into another table that was made at the same place (protocol: same table)."""
-        version, digest = self._anchor
-        now = self._log.digest(version)
-        # An entry that was cleaned up behind a checkpoint tells nothing.
-        if snapshot.version < version or (digest is not None and now is not None and now != digest):
-            raise RestoreRefusedError(
-                f"{self._log.table} was dropped and made again while it was taken back to version "
-                f"{self._before.version}. The new table was not changed."
-            )
+        for version, digest in self._anchors:
+            now = self._log.digest(version)
+            # An entry that was cleaned up behind a checkpoint tells nothing.
+            if snapshot.version < version or (digest is not None and now is not None and now != digest):
+                raise RestoreRefusedError(
+                    f"{self._log.table} was dropped and made again while it was taken back to version "
+                    f"{self._before.version}. The new table was not changed."
+                )
 
     def _check_nothing_newer(self, view: View) -> None:
         if self._on_newer_commit is OnNewerCommit.UNDO:
@@ -226,7 +231,7 @@ class _Restore(Proposal[Restored]):
                 f"The log of {self._log.table} after version {self._since}, which this restore was decided on, was "
                 f"cleaned up, so nobody knows what it would undo. {ways}"
             )
-        newer = next((c for c in view.winners if c.data_change or c.metadata or c.protocol), None)
+        newer = next((commit for commit in view.winners if _changes(commit)), None)
         if newer is not None:
             raise RestoreRefusedError(
                 f"Version {newer.version} of {self._log.table}, by {newer.author}, came after this restore was decided "
@@ -235,7 +240,8 @@ class _Restore(Proposal[Restored]):
 
     def _check_definition(self, snapshot: Snapshot) -> None:
         before, table = self._before, self._log.table
-        dropped = features_of(before.protocol) - all_features_of(snapshot.protocol)
+        needed = features_of(before.protocol).union(["checkConstraints"] if constraints(before.metadata) else [])
+        dropped = needed - all_features_of(snapshot.protocol)
         if dropped:
             raise RestoreRefusedError(
                 f"{table} cannot be taken back to version {before.version}: the feature {', '.join(sorted(dropped))} "
@@ -302,6 +308,19 @@ class _Restore(Proposal[Restored]):
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in gone]
         entry += [{"add": file} for file in returned]
         return entry
+
+
+def anchor_of(log: DeltaLog, snapshot: Snapshot) -> Anchor:
+    """Return what tells a table from one that is made again at the same place.
+
+    :param snapshot: the newest.
+    """
+    return snapshot.version, log.digest(snapshot.version)
+
+
+def _changes(commit: Commit) -> bool:
+    """Say whether a commit changes rows or the definition. A compaction does not, nor does what we keep as it is."""
+    return bool(commit.data_change or commit.metadata or commit.protocol or CLUSTERING_DOMAIN in commit.domains)
 
 
 def _already(log: DeltaLog, app_id: str, restored_to: int, snapshot: Snapshot) -> Restored:

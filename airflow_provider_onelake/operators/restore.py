@@ -17,6 +17,7 @@ from airflow_provider_onelake.operators._terms import check_rendered, is_final, 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.maintenance.restore import Anchor
 
 _FIRST_LOOK = "onelake_restore"
 """The key in the task's state store of what the first try of a deed saw. A retry must not undo what came since."""
@@ -92,12 +93,12 @@ class OneLakeRestoreOperator(TableTaskOperator):
             table = self.begin(context)
             deed, kept = deed_of(context).id, context["task_state_store"]
 
-            def first_look(newest: int, wanted: int) -> tuple[int, int]:
+            def first_look(newest: Anchor, wanted: int) -> tuple[Anchor, int]:
                 known: Any = kept.get(_FIRST_LOOK)
                 if not isinstance(known, Mapping) or known.get("deed") != deed:
-                    known = {"deed": deed, "newest": newest, "wanted": wanted}
+                    known = {"deed": deed, "newest": newest[0], "digest": newest[1], "wanted": wanted}
                     kept.set(_FIRST_LOOK, known)
-                return int(known["newest"]), int(known["wanted"])
+                return (int(known["newest"]), known["digest"]), int(known["wanted"])
 
             done = Restoration(
                 table=table,
@@ -132,7 +133,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
             number = int(version)
         except (TypeError, ValueError):
             number = -1
-        if number < 0 or isinstance(version, bool):
+        if number < 0 or isinstance(version, bool | float):
             raise InvalidWriteError(f"version={version!r}: the number of a version, 0 or above. Nothing was changed.")
         return number, None
 

@@ -12,7 +12,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, RestoreRefusedError
 from airflow_provider_onelake.log.history import version_at
-from airflow_provider_onelake.maintenance.restore import Restored, Status, restore
+from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Status, anchor_of, restore
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.choices import OnNewerCommit
@@ -31,7 +31,8 @@ class Restoration:
     :param on_newer_commit: what happens if commits come while the task works.
     :param run: the try of the task.
     :param deed: the id of the task's first start or last clear; all tries of it are one restore.
-    :param first_look: given the newest version and the one to go back to, returns those of the deed's first try.
+    :param first_look: given the newest version with its digest, and the version to go back to, returns those of the
+        deed's first try.
     :param namespace: of the deployment.
     """
 
@@ -41,7 +42,7 @@ class Restoration:
     on_newer_commit: OnNewerCommit
     run: TaskRun
     deed: str
-    first_look: Callable[[int, int], tuple[int, int]]
+    first_look: Callable[[Anchor, int], tuple[Anchor, int]]
     namespace: str
 
     def carry_out(self) -> Restored:
@@ -61,7 +62,7 @@ class Restoration:
             except LogGapError as error:
                 raise RestoreRefusedError(str(error)) from error
             logger.info("%s had version %d at %s", self.table, version, self.instant.isoformat())
-        decided_on, version = self.first_look(seen.version, version)
+        decided_on, version = self.first_look(anchor_of(log, seen), version)
         done = restore(
             self.table.committer(),
             version,

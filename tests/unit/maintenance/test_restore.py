@@ -239,6 +239,14 @@ def test_a_commit_that_nobody_looked_at_is_not_undone(log: DeltaLog) -> None:
     assert ids(table(log)) == [0, 5, 10, 15, 20, 25, 30]
 
 
+def test_new_clustering_columns_are_not_undone_unasked(log: DeltaLog) -> None:
+    domain = {"domain": "delta.clustering", "configuration": json.dumps({"clusteringColumns": [["id"]]})}
+    entry: list[Any] = [{"commitInfo": {"timestamp": 1, "operation": "CLUSTER BY"}}, {"domainMetadata": domain}]
+    store = LoserHeld(log.store, lambda: foreign_commit(log, entry))
+    with pytest.raises(RestoreRefusedError, match=r"Version 4 .*, by CLUSTER BY, came after"):
+        back(through(store, log), 1)
+
+
 def test_a_commit_that_nobody_looked_at_is_undone_where_that_is_asked_for(log: DeltaLog) -> None:
     store = LoserHeld(log.store, lambda: foreign_append(log, {"x": [30]}), lambda: delete_rows(log, live(log)[0], [0]))
     done = back(through(store, log), 1, newer=OnNewerCommit.UNDO)
@@ -390,6 +398,22 @@ def test_a_feature_that_was_dropped_since(tmp_path: Path, protocol: dict[str, An
     foreign_commit(log, [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
     with pytest.raises(RestoreRefusedError, match="the feature deletionVectors was dropped since"):
         back(log, 1)
+
+
+def test_constraints_whose_feature_was_dropped_since(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"x": [1]})
+    constraint = {**newest(log).metadata, "configuration": {"delta.constraints.positive": "id > 0"}}
+    info: Any = {"timestamp": 1, "operation": "ADD CONSTRAINT"}
+    # A writer version that has the feature without naming it.
+    old = {"minReaderVersion": 1, "minWriterVersion": 3}
+    foreign_commit(log, [{"commitInfo": info}, {"protocol": old}, {"metaData": constraint}])
+    without = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants"]}
+    metadata = {**newest(log).metadata, "configuration": {}}
+    foreign_commit(log, [{"commitInfo": info}, {"protocol": without}, {"metaData": metadata}])
+    with pytest.raises(RestoreRefusedError, match="the feature checkConstraints was dropped since"):
+        back(log, 2)
+    assert back(log, 1).status is Status.NOTHING_TO_DO
 
 
 def test_another_column_mapping(log: DeltaLog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,24 @@ def test_a_retry_undoes_nothing_that_came_since_the_first_try(log: DeltaLog, mon
     assert ids(Path(log.table)) == [1, 2, 3, 9]
 
 
+@pytest.mark.parametrize("versions", [2, 3, 5])
+def test_a_retry_leaves_a_table_that_was_made_again_alone(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, versions: int
+) -> None:
+    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1, on_newer_commit="undo")
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_provider_onelake.work.restore.restore", _no_answer)
+        with pytest.raises(StoreUnavailableError):
+            task.execute(context_of(task))
+    shutil.rmtree(log.table)
+    again = make_table(Path(log.table))
+    for version in range(1, versions + 1):
+        foreign_append(again, {"x": [version + 100]})
+    with pytest.raises(AirflowFailException, match="was dropped and made again"):
+        task.execute(context_of(task, try_number=2))
+    assert newest(again).version == versions
+
+
 def _no_answer(*_: Any, **__: Any) -> Any:
     raise StoreUnavailableError("no answer")
 
@@ -101,6 +120,7 @@ def _no_answer(*_: Any, **__: Any) -> Any:
         {"version": -1},
         {"version": "one"},
         {"version": True},
+        {"version": 1.9},
         {"timestamp": "yesterday"},
         {"version": 1, "on_newer_commit": "win"},
     ],
