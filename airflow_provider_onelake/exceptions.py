@@ -209,6 +209,10 @@ class VacuumRefusedError(TerminalError):
     """A VACUUM is refused: it could delete what is still needed, or was asked to keep what is gone."""
 
 
+class VacuumAtWorkError(TransientError):
+    """A version cannot be kept yet, as a vacuum is deleting files of it."""
+
+
 # -- Spark ---------------------------------------------------------------------------------------------------------
 
 

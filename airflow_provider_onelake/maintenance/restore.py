@@ -27,6 +27,7 @@ from airflow_provider_onelake.exceptions import (
     VacuumRefusedError,
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Metadata, file_key, total_rows
+from airflow_provider_onelake.log.commits import Commit, digest_of
 from airflow_provider_onelake.log.features import all_features_of, check_supported, features_of
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
@@ -35,7 +36,6 @@ from airflow_provider_onelake.maintenance.pinned_versions import pin_version, re
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
 
 Anchor = tuple[int, str | None]
@@ -109,6 +109,7 @@ def restore(
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
     :raises CorruptLogError: deltalake sees other live files than we do.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
+    :raises VacuumAtWorkError: a vacuum is deleting files of the version. A retry sees what is left.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     log = transactions.log
@@ -120,9 +121,10 @@ def restore(
         raise RestoreRefusedError(
             f"{log.table} has no version {version}; its newest is {seen.version}. Nothing was changed."
         )
+    holder = digest_of(app_id.encode())
     try:
         before = log.snapshot_at(version)
-        pinned = pin_version(log, version, by)
+        pin_version(log, version, by, holder=holder)
     except (LogGapError, VacuumRefusedError) as error:
         raise RestoreRefusedError(
             f"{log.table} cannot be taken back to version {version}: {error} Nothing was changed."
@@ -132,8 +134,7 @@ def restore(
         anchors = decided_on, anchor
         return transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit))
     finally:
-        if pinned.by == by:
-            release_version(log, version)
+        release_version(log, version, holder=holder)
 
 
 @attrs.define(eq=False)

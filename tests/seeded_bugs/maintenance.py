@@ -82,8 +82,8 @@ BUGS = [
     Bug(
         "the inventory stays where Spark fails",
         "maintenance.vacuum",
-        "    try:\n        spark_vacuum(path)\n    finally:\n        store.delete(path)\n",
-        "    spark_vacuum(path)\n    store.delete(path)\n",
+        "    finally:\n        store.delete(path)\n",
+        "    except ZeroDivisionError:\n        pass\n    store.delete(path)\n",
         ("maintenance/test_vacuum.py::test_the_inventory_goes_when_spark_fails_and_old_ones_with_it",),
         error="RuntimeError",
     ),
@@ -253,6 +253,20 @@ BUGS = [
             "maintenance/test_compaction.py::test_a_file_twice_as_large_as_the_others_together_waits",
             "maintenance/test_compaction.py::test_a_byte_is_rewritten_a_few_times_only",
         ),
+    ),
+    Bug(
+        "a vacuum does not look for versions that were pinned after its plan",
+        "maintenance.vacuum",
+        "late = {pinned.version for pinned in pinned_versions(log)} - planned",
+        "late: set[int] = set()",
+        ("maintenance/test_vacuum.py::test_a_version_that_is_pinned_after_the_plan_is_spared",),
+    ),
+    Bug(
+        "a version is pinned though a vacuum is deleting its files",
+        "maintenance.pinned_versions",
+        "if doomed := needed & going:",
+        "if doomed := needed & set():",
+        ("maintenance/test_vacuum.py::test_a_version_that_a_vacuum_is_deleting_cannot_be_pinned",),
     ),
     # -- restore -------------------------------------------------------------------------------------------------------
     Bug(

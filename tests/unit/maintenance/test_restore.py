@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
 from airflow_provider_onelake.maintenance.restore import Restored, Status, restore
 from airflow_provider_onelake.staging.prepare import prepare
+from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact
 from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
@@ -299,13 +300,14 @@ def test_two_tries_at_once_are_one_restore(log: DeltaLog) -> None:
 
 def test_a_table_that_was_made_again_gets_no_file_of_the_old_one(log: DeltaLog) -> None:
     class MadeAgain(PassingOn):
-        """The table is dropped and made again while the restore pins the version."""
+        """The table is dropped and made again once the restore has seen that all files of the version are there."""
 
-        def create(self, path: str, data: bytes) -> None:
-            if path.startswith("_kept_versions"):
+        def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+            found = list(super().list(prefix, start_after))
+            if prefix == "":
                 shutil.rmtree(table(log))
                 foreign_append(make_table(table(log)), {"x": [100]})
-            super().create(path, data)
+            return iter(found)
 
     other = through(MadeAgain(log.store), log)
     assert newest(other).version == 3
@@ -353,8 +355,11 @@ def test_the_version_is_pinned_while_it_is_brought_back(log: DeltaLog) -> None:
 
 
 def test_what_others_keep_stays_pinned(log: DeltaLog) -> None:
-    pin_version(log, 1, "the auditors")
-    back(log, 1)
+    def people(*_: object) -> None:
+        assert [pinned.by for pinned in pinned_versions(log)] == ["me"]
+        pin_version(log, 1, "the auditors")
+
+    back(log, 1, after_commit=people)
     assert [pinned.by for pinned in pinned_versions(log)] == ["the auditors"]
 
 
