@@ -346,8 +346,10 @@ def test_a_lost_answer_followed_by_others_is_found_behind_them(log: DeltaLog) ->
 
 
 def test_a_store_that_never_answers_is_the_callers_to_know(log: DeltaLog) -> None:
+    clock = HeldClock()
     with pytest.raises(StoreUnavailableError):
-        publish(through(AnswerLost(log.store, 99, effect=False), log), rewritten(log), backoff=NO_WAITS)
+        publish(through(AnswerLost(log.store, 99, effect=False), log, clock), rewritten(log), backoff=NO_WAITS)
+    assert POLITE.budget <= sum(clock.sleeps) <= POLITE.budget + POLITE.silent
     assert ids(table(log)) == ROWS
 
 
