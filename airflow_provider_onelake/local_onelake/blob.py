@@ -59,7 +59,7 @@ async def answer(call: Call) -> Response:
         case "PUT", None, "blocklist":
             return await _put_block_list(call)
         case "GET", None, None:
-            return await _read(call)
+            return await content(call, lambda entry: {**_state(entry), **_kinds(entry)})
         case "HEAD", None, None:
             return _properties(call)
         case "DELETE", None, None:
@@ -188,16 +188,6 @@ def _block_names(body: bytes) -> list[str]:
     if any(block.tag not in ("Latest", "Uncommitted") for block in blocks):
         raise GapError("blocks of a file that was put before are not kept")
     return [block.text or "" for block in blocks]
-
-
-async def _read(call: Call) -> Response:
-    file, entry = call.lake.tree.open(call.place.key)
-    try:
-        check_reading(call.condition(), entry)
-    except BaseException:
-        file.close()
-        raise
-    return await content(call, {**_state(entry), **_kinds(entry)}, entry, file)
 
 
 def _properties(call: Call) -> Response:

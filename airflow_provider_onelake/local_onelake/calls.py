@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import BinaryIO, TypeVar
@@ -146,22 +146,23 @@ def http_date(moment: datetime) -> str:
     return format_datetime(moment, usegmt=True)
 
 
-async def content(call: Call, headers: Mapping[str, str], entry: Entry, file: BinaryIO) -> Response:
+async def content(call: Call, headers: Callable[[Entry], Mapping[str, str]]) -> Response:
     """Answer with the bytes of a file, or with the range that was asked for.
 
     :param call: the request.
-    :param headers: of the answer.
-    :param entry: of the file.
-    :param file: to be read, and closed.
-    :raises RefusalError: the range is not in the file.
+    :param headers: returns what the answer says of the file.
+    :raises ChangedError: what is there is not what the client wants to read.
+    :raises RefusalError: the client has it already, or the range is not in the file.
     """
+    file, entry = call.lake.tree.open(call.place.key)
     try:
+        check_reading(call.condition(), entry)
         span = _span(call.header("x-ms-range") or call.header("range"), entry.size)
-    except RefusalError:
+    except BaseException:
         file.close()
         raise
     start, end = span or (0, entry.size)
-    said = {**headers, "Content-Length": str(end - start), "Content-Type": OCTETS}
+    said = {**headers(entry), "Content-Length": str(end - start), "Content-Type": OCTETS}
     if span is not None:
         said["Content-Range"] = f"bytes {start}-{end - 1}/{entry.size}"
     status = 200 if span is None else 206

@@ -48,7 +48,9 @@ async def answer(call: Call) -> Response:
         case "HEAD", "getAccessControl" | "getStatus" | None, None:
             return _properties(call)
         case "GET", None, None:
-            return await _read(call)
+            return await content(
+                call, lambda entry: {**_state(entry), "x-ms-resource-type": "file", "Accept-Ranges": "bytes"}
+            )
         case "PUT", None, "file" | "directory" as kind:
             return await _create(call, kind)
         case "PUT", None, None if call.header("x-ms-rename-source"):
@@ -132,16 +134,6 @@ def _properties(call: Call) -> Response:
 def _acl(call: Call) -> dict[str, str]:
     # An identity of this server may do everything, until roles are served.
     return {"x-ms-acl": "user::rwx,group::---,other::---"} if call.query.get("action") == "getAccessControl" else {}
-
-
-async def _read(call: Call) -> Response:
-    file, entry = call.lake.tree.open(call.place.key)
-    try:
-        check_reading(call.condition(), entry)
-    except BaseException:
-        file.close()
-        raise
-    return await content(call, {**_state(entry), "x-ms-resource-type": "file", "Accept-Ranges": "bytes"}, entry, file)
 
 
 async def _create(call: Call, kind: str) -> Response:
