@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from airflow_provider_onelake.local_onelake.lake import Lake
-from airflow_provider_onelake.local_onelake.names import Item, Workspace
+if TYPE_CHECKING:
+    from airflow_provider_onelake.local_onelake.lake import Lake
+    from airflow_provider_onelake.local_onelake.names import Item, Workspace
 
 HOST = "127.0.0.1"
 _DFS = "onelake.dfs.fabric.microsoft.com"
+_ENDPOINTS = (_DFS, "onelake.blob.fabric.microsoft.com")
+_AZURE = "spark.hadoop.fs.azure"
 
 
 def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) -> str:
@@ -62,35 +67,56 @@ def connection(port: int, secret: str, workspace: Workspace, item: Item) -> str:
 def spark_settings(port: int, secret: str, hosts: Path) -> dict[str, str]:
     """Return the settings with which a Spark on this machine reaches OneLake's addresses here.
 
-    ABFS knows no other host than OneLake's, so the server is the proxy of Spark's Java; there is no TLS.
-
     :param port: on 127.0.0.1.
     :param secret: of the identity.
-    :param hosts: the file with the names that Java may look up.
+    :param hosts: the file with the names that Java may look up: see :func:`write_hosts`.
+    """
+    return {
+        **through_proxy(port, hosts),
+        f"{_AZURE}.account.hns.enabled": "true",
+        # By OAuth, ABFS insists on TLS.
+        f"{_AZURE}.account.auth.type": "SAS",
+        f"{_AZURE}.sas.fixed.token": f"sv=local&sig={quote(secret, safe='')}",
+    }
+
+
+def through_proxy(port: int, hosts: Path) -> dict[str, str]:
+    """Return the settings by which all requests of a Spark to OneLake's addresses go to a server on this machine.
+
+    ABFS knows no other host than OneLake's, so the server is the proxy of Spark's Java; there is no TLS. This holds for
+    the whole application.
+
+    :param port: of the server, on 127.0.0.1.
+    :param hosts: the file with the names that Java may look up: see :func:`write_hosts`.
     """
     options = {
         "jdk.net.hosts.file": hosts,
         "http.proxyHost": HOST,
         "http.proxyPort": port,
+        # Or the S3 client would ask here as well.
         "http.nonProxyHosts": "localhost|127.*",
     }
     java = " ".join(f"-D{option}={value}" for option, value in options.items())
-    azure = "spark.hadoop.fs.azure"
     return {
         "spark.driver.extraJavaOptions": java,
         "spark.executor.extraJavaOptions": java,
+        # The class of abfs:// for abfss:// too.
         "spark.hadoop.fs.abfss.impl": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
         # Hadoop's other interface, by which Delta writes its checksums, insists on TLS.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
-        f"{azure}.always.use.https": "false",
-        f"{azure}.account.hns.enabled": "true",
-        f"{azure}.networking.library": "JDK_HTTP_URL_CONNECTION",
-        # By OAuth, ABFS insists on TLS.
-        f"{azure}.account.auth.type": "SAS",
-        f"{azure}.sas.fixed.token": f"sv=local&sig={quote(secret, safe='')}",
+        f"{_AZURE}.always.use.https": "false",
+        f"{_AZURE}.networking.library": "JDK_HTTP_URL_CONNECTION",
     }
+
+
+def write_hosts(hosts: Path) -> None:
+    """Write the file with the only names that Spark's Java may look up, so that no request leaves this machine.
+
+    :param hosts: the file.
+    """
+    hosts.write_text(f"{HOST} localhost {socket.gethostname()} {' '.join(_ENDPOINTS)}\n")
 
 
 def _address(workspace: Workspace, item: Item) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.cli.instructions import instructions
+from airflow_provider_onelake.cli.instructions import instructions, write_hosts
 from airflow_provider_onelake.local_onelake.faults import FAULTS, Faults
 from airflow_provider_onelake.local_onelake.identities import Identities
 from airflow_provider_onelake.local_onelake.lake import InUseError, Lake
@@ -62,7 +61,7 @@ def serve(
             item_name, _, item_guid = text.partition("=")
             lake.names.add_item(name, item_name, item_guid or None)
         hosts = directory / ".onelake" / "hosts"
-        hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()} onelake.dfs.fabric.microsoft.com\n")
+        write_hosts(hosts)
         console.print(escape(instructions(lake, at.getsockname()[1], tokens, hosts.absolute())))
         serve_lake(lake, at)
 

@@ -15,8 +15,13 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from airflow_provider_onelake.staging.spec import WriteSpec
 from include.local.connect_server import ConnectServer, listens
 from tests.support import event_log
+from tests.support.object_stores import Lake
 from tests.support.server_process import ServerError, ServerProcess
 
 GENERATED = "delta.generationExpression"
@@ -147,3 +152,22 @@ class Server(ConnectServer, ServerProcess):
     def active_tasks(self) -> int:
         """Tasks that Spark executes now, by its own status."""
         return sum(executor["activeTasks"] for executor in self.status("applications/{app}/executors"))
+
+
+def stage_by_spark(remote: str, lake: Lake, spec: WriteSpec, query: str, table: str = "Tables/t") -> Buffer:
+    """Stage what a query says by a Spark Connect server, into a buffer of a lake's table.
+
+    :param remote: the server's address.
+    :param spec: of the writer.
+    """
+    log, address = lake.log(table), lake.address(table)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    job = StageJob(
+        source={"kind": "sql", "query": query},
+        table_uri=address.spark_uri,
+        buffer_uri=address.child(task.path).spark_uri,
+        metadata=task.metadata,
+        attempt=spec.attempt,
+    )
+    return complete(log, task.path, ConnectEngine(remote).stage(job).reads_target)

@@ -10,10 +10,10 @@ import base64
 import json
 import os
 import secrets
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from airflow_provider_onelake.cli.instructions import through_proxy, write_hosts
 from include.compose.containers import ACCOUNT, make_container
 from include.local.connect_server import HOST, free_port, listens
 from include.local.settings import write_atomically
@@ -126,38 +126,17 @@ class BlobServer(_StoreServer):
     def spark_settings(self, hosts: Path, port: int | None = None) -> dict[str, str]:
         """Return settings with which a Spark on this machine reaches OneLake's addresses here, beside its access.
 
-        Spark knows no other endpoint than the real one, so its JVM takes this server for its proxy. They are for the
-        whole application, and all of its addresses at OneLake lead here.
-
         :param hosts: file that gets the names which the JVM may look up.
         :param port: on 127.0.0.1, of a proxy in front of the server. Default: the server's own.
         """
-        names = [f"onelake.{side}.fabric.microsoft.com" for side in ("dfs", "blob")]
-        hosts.write_text(f"{HOST} localhost {socket.gethostname()} {' '.join(names)}\n")
-        options = {
-            "jdk.net.hosts.file": hosts,
-            "http.proxyHost": HOST,
-            "http.proxyPort": port or self.port,
-            # Or the S3 client would ask here as well.
-            "http.nonProxyHosts": "localhost|127.*",
-        }
-        java = " ".join(f"-D{name}={value}" for name, value in options.items())
+        write_hosts(hosts)
         azure = "spark.hadoop.fs.azure"
         return {
-            "spark.driver.extraJavaOptions": java,
-            "spark.executor.extraJavaOptions": java,
-            # There is no TLS here: the class of abfs:// for abfss:// too.
-            "spark.hadoop.fs.abfss.impl": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
-            # Hadoop's other interface, by which Delta writes its checksums, insists on TLS.
-            "spark.sql.streaming.checkpointFileManagerClass": (
-                "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-            ),
-            f"{azure}.always.use.https": "false",
+            **through_proxy(port or self.port, hosts),
             # No hierarchical namespace, and the Blob endpoint only.
             f"{azure}.account.hns.enabled": "false",
             f"{azure}.fns.account.service.type": "BLOB",
             f"{azure}.ingress.service.type": "BLOB",
-            f"{azure}.networking.library": "JDK_HTTP_URL_CONNECTION",
         }
 
     def make_container(self, name: str) -> None:

@@ -8,22 +8,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_onelake.cli.instructions import spark_settings
+from airflow_provider_onelake.cli.instructions import spark_settings, write_hosts
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import OverwritePartitions
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from include.local import jars
 from include.local.connect_server import free_port
 from include.local.settings import from_environment
-from tests.support.object_stores import Lake
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
-from tests.support.spark import Server
-from tests.support.tables import foreign_append, writer_spec
-from tests.support.tables import stage as stage_by_hand
+from tests.support.spark import Server, stage_by_spark
+from tests.support.tables import foreign_append, stage, writer_spec
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -42,7 +36,7 @@ def driver(served: OneLake, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """A Spark Connect server with the settings that ``onelake serve`` prints."""
     state = tmp_path_factory.mktemp("onelake-spark")
     hosts = state / "hosts"
-    hosts.write_text("127.0.0.1 localhost onelake.dfs.fabric.microsoft.com\n")
+    write_hosts(hosts)
     port = int(served.url.rpartition(":")[2])
     with Server(
         state,
@@ -69,21 +63,6 @@ def spark(driver: Server) -> Iterator[Any]:
 
 def ids(spark: Any, uri: str) -> list[int]:
     return sorted(row.id for row in spark.read.format("delta").load(uri).collect())
-
-
-def stage(driver: Server, lake: Lake, table: str, writer: str, query: str, **terms: Any) -> Buffer:
-    log, address, spec = lake.log(table), lake.address(table), writer_spec(writer, **terms)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
-    job = StageJob(
-        source={"kind": "sql", "query": query},
-        table_uri=address.spark_uri,
-        buffer_uri=address.child(task.path).spark_uri,
-        metadata=task.metadata,
-        attempt=spec.attempt,
-    )
-    ConnectEngine(driver.remote).stage(job)
-    return complete(log, task.path)
 
 
 @pytest.mark.parametrize("root", [BY_NAMES, BY_GUIDS], ids=["names", "guids"])
@@ -127,7 +106,8 @@ def test_this_packages_writers_stage_by_spark_and_commit_by_obstore(
     for generation in (1, 2):
         first = 5 * generation - 5
         query = f"SELECT id, '2019-01' AS month FROM range({first}, {first + 5})"
-        staged = stage(driver, lake, table, "w", query, mode=OverwritePartitions(), generation=generation)
+        spec = writer_spec("w", mode=OverwritePartitions(), generation=generation)
+        staged = stage_by_spark(driver.remote, lake, spec, query, table)
         assert Committer(lake.log(table)).publish([staged]).status is Status.PUBLISHED
     assert ids(spark, lake.address(table).spark_uri) == lake.ids(table) == [5, 6, 7, 7, 8, 9]
 
@@ -137,7 +117,7 @@ def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(serve
     lake, table = served.lake(), "Tables/race"
     log = lake.make_table(table)
     uri = lake.address(table).spark_uri
-    buffers = [stage_by_hand(log, writer_spec(f"w{number}"), {"2019-01": [1000 + number]}) for number in range(COMMITS)]
+    buffers = [stage(log, writer_spec(f"w{number}"), {"2019-01": [1000 + number]}) for number in range(COMMITS)]
 
     def by_spark(first: int) -> None:
         rows = spark.range(first, first + 1, 1, 1).selectExpr("id", "'2019-01' AS month")

@@ -10,14 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from airflow_provider_onelake.commit.publish import Committer
-from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.log.actions import version_path
-from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.object_stores import Lake
 from tests.support.proxied_spark import ProxiedSpark
 from tests.support.proxy import Proxy, Request, Seen, holding
+from tests.support.spark import stage_by_spark
 from tests.support.tables import writer_spec
 
 pytestmark = [
@@ -44,21 +41,6 @@ def append(driver: ProxiedSpark, lake: Lake, first: int) -> None:
         spark.sql(rows(first)).write.format("delta").mode("append").save(lake.address().spark_uri)
     finally:
         spark.stop()
-
-
-def stage(driver: ProxiedSpark, lake: Lake, writer: str, first: int) -> Buffer:
-    log, address, spec = lake.log(), lake.address(), writer_spec(writer)
-    task = prepare(log, spec)
-    assert isinstance(task, Stage)
-    job = StageJob(
-        source={"kind": "sql", "query": rows(first)},
-        table_uri=address.spark_uri,
-        buffer_uri=address.child(task.path).spark_uri,
-        metadata=task.metadata,
-        attempt=spec.attempt,
-    )
-    ConnectEngine(driver.remote).stage(job)
-    return complete(log, task.path)
 
 
 def puts_first_version(request: Request) -> bool:
@@ -100,7 +82,7 @@ def test_this_package_loses_none(
     lake.make_table()
     with ThreadPoolExecutor(2) as pool:
         staging = [
-            pool.submit(stage, driver, lake, f"w{number}", number * ROWS)
+            pool.submit(stage_by_spark, driver.remote, lake, writer_spec(f"w{number}"), rows(number * ROWS))
             for number, driver in enumerate((proxied_spark, other_spark))
         ]
         first, second = (buffer.result(SECONDS) for buffer in staging)
