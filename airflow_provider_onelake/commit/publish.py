@@ -29,6 +29,7 @@ from airflow_provider_onelake.exceptions import CommitContentionError, ConflictE
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
@@ -358,8 +359,8 @@ class _Replaced:
         return files
 
     def _check_never_there(self, batch: Batch, snapshot: Snapshot) -> None:
-        prefixes = tuple(f"{buffer.path}/" for buffer in batch.buffers)
-        if len(self._committer.log.live_files(lambda add: add["path"].startswith(prefixes), snapshot.version)):
+        own = Below(tuple(f"{buffer.path}/" for buffer in batch.buffers))
+        if len(self._committer.log.live_files(own, snapshot.version)):
             raise RerunRefusedError(
                 f"Files of writers {batch.names} are in {self._committer.log.table} already; nothing was published."
             )

@@ -14,6 +14,7 @@ import attrs
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError, TableNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import Commit, digest_of
+from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
 from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
@@ -199,8 +200,8 @@ class DeltaLog:
     ) -> LiveFiles:
         """Return the live files of a version that meet a condition, as raw ``add`` actions.
 
-        :param wanted: says of an ``add`` whether its file meets the condition. With an :class:`InPartitions`, files of
-            other partitions cost next to nothing.
+        :param wanted: says of an ``add`` whether its file meets the condition. With an :class:`InPartitions` or a
+            :class:`Below`, other files cost next to nothing.
         :param until: the version.
         :param keep: returns what to keep of an ``add``. Default: all of it.
         :raises LogGapError: an entry between the newest readable checkpoint and that version is missing.
@@ -208,7 +209,7 @@ class DeltaLog:
 
         def load(checkpoint: Checkpoint) -> LiveFiles:
             files = LiveFiles(wanted, keep)
-            adds = wanted if isinstance(wanted, InPartitions) else None
+            adds = wanted if isinstance(wanted, InPartitions | Below) else None
             files.load(action["add"] for action in read_checkpoint(self.store, checkpoint, ["add"], adds))
             return files
 
