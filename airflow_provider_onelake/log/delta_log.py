@@ -68,6 +68,8 @@ class DeltaLog:
         self.store = store
         self.table = table
         self.clock = clock or SystemClock()
+        self.loads = 0
+        """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
         self._known: _Known | None = None
         self._expected = -1
         self._commits: dict[int, Commit] = {}
@@ -95,20 +97,18 @@ class DeltaLog:
         known = self._known
         due = known is None or known.checked is None or now - known.checked >= _PROBE_WHILE
         young = known is not None and now - known.seen < _PROBE_WHILE
-        fetch: Callable[[int], bytes | None] = self._fetch
-        if known is not None and due:
-            if young:
-                # The next entry is asked for during the check. If the check fails, nobody looks at the answer.
-                fetch = ahead(self.store, self._fetch, self._next(known.snapshot.version))
-            if not self._is_the_same(known):
+        # The next entry is asked for during the check. If the check fails, nobody looks at the answer.
+        next_ones = self._next(known.snapshot.version) if known is not None and due and young else ()
+        with ahead(self.store, self._fetch, next_ones) as fetch:
+            if known is not None and due and not self._is_the_same(known):
                 self._forget()
-        known = self._known
-        if known is None:
-            snapshot = self._load()
-        elif young:
-            snapshot = known.snapshot.after(list(self._probe(known.snapshot.version, fetch)))
-        else:
-            snapshot = self._list_forward(known.snapshot)
+            known = self._known
+            if known is None:
+                snapshot = self._load()
+            elif young:
+                snapshot = known.snapshot.after(list(self._probe(known.snapshot.version, fetch)))
+            else:
+                snapshot = self._list_forward(known.snapshot)
         if snapshot is None:
             return None
         if known is None or due:
@@ -219,6 +219,7 @@ class DeltaLog:
         return files
 
     def _load(self) -> Snapshot | None:
+        self.loads += 1
         files, found = self._begin(self._from_checkpoint)
         if files.latest < 0:
             return None
