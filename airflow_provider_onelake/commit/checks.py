@@ -208,15 +208,17 @@ def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
 
     :param directories: of buffers, with a slash at their ends.
     """
+    removed = [file for file in commit.removes if file["path"].startswith(directories)]
+    if not removed:
+        return None
     added = {add["path"] for add in commit.adds}
     moves = bool(added) and not commit.writers and commit.operation not in AFRESH
     return next(
         (
             file["path"]
-            for file in commit.removes
-            if file["path"].startswith(directories)
+            for file in removed
             # A file that the commit adds again is the same file, with another deletion vector.
-            and (not file.get("dataChange", True) or (moves and file["path"] not in added))
+            if not file.get("dataChange", True) or (moves and file["path"] not in added)
         ),
         None,
     )

@@ -88,8 +88,8 @@ def version_name(version: int) -> str:
     return "a version that the log has no more" if version == UNLOGGED else f"version {version}"
 
 
-def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> Iterator[Conflict]:
-    """Yield what winners did to the rows that a batch replaces.
+def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> list[Conflict]:
+    """Return what winners did to the rows that a batch replaces.
 
     An append replaces nothing, so it has no conflicts.
 
@@ -97,13 +97,40 @@ def find_conflicts(batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) 
         the order in which their writes count, see :func:`serial_order`.
     :param snapshot: that the batch is committed against.
     """
-    if not batch.replaces_anything:
-        return
-    for winner in winners:
-        range_ = _replaced_range(winner, snapshot.partitioning)
-        yield from winner_replaced_range(batch, winner, range_, snapshot.partitioning)
-        if winner.data_change:
-            yield from winner_changed_files(batch, winner, range_, snapshot.partitioning)
+    return KnownConflicts().find(batch, winners, snapshot)
+
+
+@attrs.define(eq=False)
+class KnownConflicts:
+    """Finds conflicts from attempt to attempt, and looks at each winner once.
+
+    A batch that loses many races would otherwise look at all of its winners again in each attempt.
+    """
+
+    _on: tuple[Batch, Partitioning] | None = None
+    # By identity, as no winner ever changes. The winner stands beside its conflicts, so that it lives as long.
+    _known: dict[int, tuple[Commit, list[Conflict]]] = attrs.field(factory=dict)
+
+    def find(self, batch: Batch, winners: Iterable[Commit], snapshot: Snapshot) -> list[Conflict]:
+        """Return the same as :func:`find_conflicts`."""
+        if not batch.replaces_anything:
+            return []
+        partitioning = snapshot.partitioning
+        same = self._on is not None and self._on[0] is batch and self._on[1] == partitioning
+        before = self._known if same else {}
+        self._on = (batch, partitioning)
+        self._known = {
+            id(winner): before.get(id(winner)) or (winner, list(_conflicts_with(winner, batch, partitioning)))
+            for winner in winners
+        }
+        return [conflict for _, found in self._known.values() for conflict in found]
+
+
+def _conflicts_with(winner: Commit, batch: Batch, partitioning: Partitioning) -> Iterator[Conflict]:
+    range_ = _replaced_range(winner, partitioning)
+    yield from winner_replaced_range(batch, winner, range_, partitioning)
+    if winner.data_change:
+        yield from winner_changed_files(batch, winner, range_, partitioning)
 
 
 def serial_order(winners: Iterable[Commit]) -> list[Commit]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -21,7 +22,7 @@ from airflow_provider_onelake.commit.checks import (
     is_in_table,
     stale_reads,
 )
-from airflow_provider_onelake.commit.conflicts import UNLOGGED, find_conflicts, serial_order
+from airflow_provider_onelake.commit.conflicts import UNLOGGED, KnownConflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
@@ -29,6 +30,7 @@ from airflow_provider_onelake.exceptions import CommitContentionError, ConflictE
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
@@ -116,6 +118,7 @@ class _Publishing(Proposal[Publication]):
     _others: tuple[WriterIdentity, ...] = ()
     _colleagues: tuple[str, ...] = ()
     _markers: dict[str, Mapping[str, Any] | None] = attrs.field(factory=dict)
+    _read_after: int | None = None
     _looked_at: int = 0
     _placed: tuple[Snapshot, Batch] | None = None
     _put: tuple[Batch, Entry, tuple[Settlement, ...]] | None = None
@@ -124,19 +127,26 @@ class _Publishing(Proposal[Publication]):
         self._log = self._committer.log
         self._replaced = _Replaced(self._committer)
         self._same_load = _SameLoad(self._log)
+        self._conflicts = KnownConflicts()
         self._marker_of: Callable[[str], Mapping[str, Any] | None] = self._read_marker
         self.name = f"writers {self._names}"
         self.read_version = min(buffer.read_version for buffer in self._buffers)
 
-    def look_ahead(self) -> None:
+    def look_ahead(self) -> AbstractContextManager[object]:
         """Begin to read the markers, which :meth:`_is_open` wants before the first put only."""
-        if self._put is None:
-            self._marker_of = ahead(self._log.store, self._read_marker, [buffer.path for buffer in self._buffers])
+        # Before the table is loaded for the first time, the answers would be too old, see `_pending`.
+        return nullcontext() if self._put is not None or not self._log.loads else self._reading_markers()
+
+    @contextmanager
+    def _reading_markers(self) -> Iterator[None]:
+        self._read_after = self._log.loads
+        with ahead(self._log.store, self._read_marker, [buffer.path for buffer in self._buffers]) as self._marker_of:
+            yield
 
     def decide(self, view: View) -> Put | Publication:
         """Run the checks in the order of :mod:`~airflow_provider_onelake.commit.checks`, then build the entry."""
         snapshot, table = view.snapshot, self._log.table
-        buffers = tuple(self._pending(view))
+        buffers = self._pending(view)
         if not buffers:
             return self._ended_without_put(view)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
@@ -158,7 +168,7 @@ class _Publishing(Proposal[Publication]):
         removable = self._replaced.files(batch, view, self._colleagues)
         # An append replaces nothing, so nobody is its rival, and it does not look at every winner again.
         rivals = self._rivals(batch, view, removable) if batch.replaces_anything else []
-        conflicts = list(find_conflicts(batch, rivals, snapshot))
+        conflicts = self._conflicts.find(batch, rivals, snapshot)
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
             return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
@@ -179,10 +189,16 @@ class _Publishing(Proposal[Publication]):
         self._put = (batch, entry, tuple(settled.settlements))
         return Put(entry.actions)
 
-    def _pending(self, view: View) -> Iterator[Buffer]:
-        for buffer in self._buffers:
-            if self._is_open(buffer, view) and not is_done(buffer, view, self._log):
-                yield buffer
+    def _pending(self, view: View) -> tuple[Buffer, ...]:
+        """Return the buffers that neither the table, nor a marker, nor newer work of their writers settles."""
+        # Loading the table takes long. Somebody may have set a buffer aside meanwhile, so read the markers afterwards.
+        too_old = view.tally.attempts == 0 and self._read_after != self._log.loads
+        with self._reading_markers() if too_old else nullcontext():
+            return tuple(
+                buffer
+                for buffer in self._buffers
+                if self._is_open(buffer, view) and not is_done(buffer, view, self._log)
+            )
 
     def _is_open(self, buffer: Buffer, view: View) -> bool:
         """Say whether neither the table nor a marker has an answer for a buffer."""
@@ -366,8 +382,8 @@ class _Replaced:
         return files
 
     def _check_never_there(self, batch: Batch, snapshot: Snapshot) -> None:
-        prefixes = tuple(f"{buffer.path}/" for buffer in batch.buffers)
-        if len(self._committer.log.live_files(lambda add: add["path"].startswith(prefixes), snapshot.version)):
+        own = Below(tuple(f"{buffer.path}/" for buffer in batch.buffers))
+        if len(self._committer.log.live_files(own, snapshot.version)):
             raise RerunRefusedError(
                 f"Files of writers {batch.names} are in {self._committer.log.table} already; nothing was published."
             )

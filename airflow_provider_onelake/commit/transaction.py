@@ -23,6 +23,7 @@ import logging
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from random import Random
 from typing import Generic, TypeVar
@@ -62,7 +63,8 @@ class Backoff:
     :param longest: bound of every wait after a lost race, in seconds.
     :param silent: bound of every wait after a request that got no answer, in seconds. It is longer, because the store
         may be overloaded.
-    :param budget: how long all waits together may be, in seconds.
+    :param budget: seconds after the transaction's beginning from which a failed attempt is the last, whether they were
+        spent on waits or on requests.
     """
 
     first: float = 0.02
@@ -135,8 +137,12 @@ class Proposal(ABC, Generic[_T]):
     transaction's beginning are."""
     creates_table = False
 
-    def look_ahead(self) -> None:
-        """Begin to ask for what :meth:`decide` needs besides the snapshot. Called before each snapshot is read."""
+    def look_ahead(self) -> AbstractContextManager[object]:
+        """Begin to ask for what :meth:`decide` needs besides the snapshot.
+
+        Entered before each snapshot is read, and left when :meth:`decide` has ended.
+        """
+        return nullcontext()
 
     @abstractmethod
     def decide(self, view: View) -> Put | _T:
@@ -216,7 +222,7 @@ class _Transaction(Generic[_T]):
         self._snapshot = NO_TABLE
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
-        self._waited = 0.0
+        self._began = means.log.clock.now()
 
     def run(self) -> _T:
         while True:
@@ -235,7 +241,7 @@ class _Transaction(Generic[_T]):
                     continue
                 if ended is not None:
                     return ended
-            if self._waited >= self._means.backoff.budget:
+            if self._seconds_since(self._began) >= self._means.backoff.budget:
                 if trouble is not None:
                     raise trouble
                 return self._proposal.give_up(self._tally())
@@ -244,24 +250,22 @@ class _Transaction(Generic[_T]):
     def _wait(self, longest: float) -> None:
         backoff = self._means.backoff
         # Attempts are counted, not puts, as a store that does not answer may never let the work come to a put.
-        seconds = backoff.wait(self._lost + self._unanswered, self._means.random, longest)
-        self._waited += max(seconds, backoff.first / 10)
-        self._log.clock.sleep(seconds)
+        self._log.clock.sleep(backoff.wait(self._lost + self._unanswered, self._means.random, longest))
 
     def _attempt(self) -> tuple[int | None, _T | None]:
         """Return the version of our commit, or the result of a proposal without a put; neither after a lost race."""
-        self._proposal.look_ahead()
-        newest = self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()
-        snapshot = self._snapshot = newest or NO_TABLE
-        self._take_in(snapshot)
-        news, self._searched = self._winners[self._searched :], len(self._winners)
-        mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
-        if mine is not None:
-            # The answer to the put was lost. While this version was free, every attempt decided on the snapshot before
-            # it, so the proposal's last put was for this version.
-            return mine.version, None
-        view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
-        decided = self._proposal.decide(view)
+        with self._proposal.look_ahead():
+            newest = self._log.snapshot_or_none() if self._proposal.creates_table else self._log.snapshot()
+            snapshot = self._snapshot = newest or NO_TABLE
+            self._take_in(snapshot)
+            news, self._searched = self._winners[self._searched :], len(self._winners)
+            mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
+            if mine is not None:
+                # The answer to the put was lost. While this version was free, every attempt decided on the snapshot
+                # before it, so the proposal's last put was for this version.
+                return mine.version, None
+            view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
+            decided = self._proposal.decide(view)
         if not isinstance(decided, Put):
             return None, decided
         self._attempts += 1
@@ -297,9 +301,11 @@ class _Transaction(Generic[_T]):
         return result
 
     def _tally(self) -> Tally:
-        since = self._rebasing_since
-        rebasing = (self._log.clock.now() - since).total_seconds() if since is not None else 0.0
+        rebasing = self._seconds_since(self._rebasing_since) if self._rebasing_since is not None else 0.0
         return Tally(self._attempts, self._lost, self._unanswered, rebasing)
+
+    def _seconds_since(self, instant: datetime) -> float:
+        return (self._log.clock.now() - instant).total_seconds()
 
 
 def random_id(random: Random) -> str:

@@ -14,6 +14,7 @@ import attrs
 from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectNotFoundError, TableNotFoundError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import Commit, digest_of
+from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
 from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
@@ -67,6 +68,8 @@ class DeltaLog:
         self.store = store
         self.table = table
         self.clock = clock or SystemClock()
+        self.loads = 0
+        """How often a snapshot was loaded from a checkpoint or from version 0, which takes long."""
         self._known: _Known | None = None
         self._expected = -1
         self._commits: dict[int, Commit] = {}
@@ -94,20 +97,18 @@ class DeltaLog:
         known = self._known
         due = known is None or known.checked is None or now - known.checked >= _PROBE_WHILE
         young = known is not None and now - known.seen < _PROBE_WHILE
-        fetch: Callable[[int], bytes | None] = self._fetch
-        if known is not None and due:
-            if young:
-                # The next entry is asked for during the check. If the check fails, nobody looks at the answer.
-                fetch = ahead(self.store, self._fetch, self._next(known.snapshot.version))
-            if not self._is_the_same(known):
+        # The next entry is asked for during the check. If the check fails, nobody looks at the answer.
+        next_ones = self._next(known.snapshot.version) if known is not None and due and young else ()
+        with ahead(self.store, self._fetch, next_ones) as fetch:
+            if known is not None and due and not self._is_the_same(known):
                 self._forget()
-        known = self._known
-        if known is None:
-            snapshot = self._load()
-        elif young:
-            snapshot = known.snapshot.after(list(self._probe(known.snapshot.version, fetch)))
-        else:
-            snapshot = self._list_forward(known.snapshot)
+            known = self._known
+            if known is None:
+                snapshot = self._load()
+            elif young:
+                snapshot = known.snapshot.after(list(self._probe(known.snapshot.version, fetch)))
+            else:
+                snapshot = self._list_forward(known.snapshot)
         if snapshot is None:
             return None
         if known is None or due:
@@ -209,8 +210,8 @@ class DeltaLog:
     ) -> LiveFiles:
         """Return the live files of a version that meet a condition, as raw ``add`` actions.
 
-        :param wanted: says of an ``add`` whether its file meets the condition. With an :class:`InPartitions`, files of
-            other partitions cost next to nothing.
+        :param wanted: says of an ``add`` whether its file meets the condition. With an :class:`InPartitions` or a
+            :class:`Below`, other files cost next to nothing.
         :param until: the version.
         :param keep: returns what to keep of an ``add``. Default: all of it.
         :raises LogGapError: an entry between the newest readable checkpoint and that version is missing.
@@ -218,7 +219,7 @@ class DeltaLog:
 
         def load(checkpoint: Checkpoint) -> LiveFiles:
             files = LiveFiles(wanted, keep)
-            adds = wanted if isinstance(wanted, InPartitions) else None
+            adds = wanted if isinstance(wanted, InPartitions | Below) else None
             files.load(action["add"] for action in read_checkpoint(self.store, checkpoint, ["add"], adds))
             return files
 
@@ -228,6 +229,7 @@ class DeltaLog:
         return files
 
     def _load(self) -> Snapshot | None:
+        self.loads += 1
         files, found = self._begin(self._from_checkpoint)
         if files.latest < 0:
             return None

@@ -33,6 +33,7 @@ from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.directories import Below
     from airflow_provider_onelake.log.partitions import InPartitions
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
@@ -125,7 +126,7 @@ class LogFiles:
 
 
 def read_checkpoint(
-    store: Store, checkpoint: Checkpoint, kinds: Iterable[str], adds: InPartitions | None = None
+    store: Store, checkpoint: Checkpoint, kinds: Iterable[str], adds: InPartitions | Below | None = None
 ) -> Iterator[Action]:
     """Yield the actions of a checkpoint as they would stand in a log entry.
 
@@ -172,7 +173,7 @@ def _size_of(store: Store, path: str, sidecar: Sidecar) -> int | None:
 
 
 def _read(
-    store: Store, path: str, size: int | None, kinds: Iterable[str], known: set[str], adds: InPartitions | None
+    store: Store, path: str, size: int | None, kinds: Iterable[str], known: set[str], adds: InPartitions | Below | None
 ) -> Iterator[Action]:
     try:
         if path.endswith(".json"):

@@ -13,6 +13,7 @@ import attrs
 from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
+from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.staging.buffers import markers
 from airflow_provider_onelake.staging.layout import WriterDirectory
@@ -65,9 +66,10 @@ class Publishing:
     version: int
     record: PublishedWriter
 
-    def has(self, add: Add) -> bool:
-        """Say whether a file of the table is of the buffer that was published."""
-        return add["path"].startswith(f"{self.record.buffer}/")
+    @property
+    def has(self) -> Below:
+        """Says whether a file of the table is of the buffer that was published."""
+        return Below((f"{self.record.buffer}/",))
 
     def marker(self, table_id: str) -> dict[str, object]:
         """Return what the marker of the writer's buffer says.
@@ -254,7 +256,7 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
             raise LogGapError(f"What became of the rows of {identity.key!r} in {log.table} is not followed.")
         commits = log.commits_between(since, snapshot.version)
     except LogGapError:
-        rows = total_rows(log.live_files(lambda add: add["path"].startswith(directory), snapshot.version))
+        rows = total_rows(log.live_files(Below((directory,)), snapshot.version))
         return not is_first or rows is None or rows != found.record.rows
     ever: set[str] = set()
     holding: set[str] = set()

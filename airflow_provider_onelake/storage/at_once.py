@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -34,11 +35,15 @@ def each(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator
         yield from pool.map(ask, items)
 
 
-def ahead(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> Callable[[_H], _R]:
-    """Begin to ask for each item, and return a function that waits for an item's answer.
+@contextmanager
+def ahead(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> Iterator[Callable[[_H], _R]]:
+    """Begin to ask for each item, and give a function that waits for an item's answer.
 
     The caller goes on with other requests meanwhile. A store that takes one request at a time is asked only when the
     answer is wanted, so that the order of all requests is the order of the code.
+
+    What has not been asked at the end is not asked any more: else a process that wants no more answers could not end
+    before it has them all.
 
     :param store: that the function asks.
     :param ask: called once for each item, for different ones at the same time. Its error is raised to whoever wants
@@ -46,8 +51,11 @@ def ahead(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> Callabl
     """
     items = list(items)
     if store.at_once < 2 or not items:
-        return ask
+        yield ask
+        return
     pool = ThreadPoolExecutor(min(store.at_once, len(items)), "requests")
-    asked = {item: pool.submit(ask, item) for item in items}
-    pool.shutdown(wait=False)
-    return lambda item: asked[item].result()
+    try:
+        asked = {item: pool.submit(ask, item) for item in items}
+        yield lambda item: asked[item].result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -18,9 +18,23 @@ BUGS = [
     Bug(
         "the markers of the first attempt count for those after an outage",
         "commit.publish",
-        "        if self._put is None:\n            self._marker_of =",
-        "        if self._put is None and self._marker_of == self._read_marker:\n            self._marker_of =",
+        "if self._put is not None or not self._log.loads else",
+        "if self._put is not None or not self._log.loads or self._read_after else",
         ("commit/test_requests.py::test_a_buffer_set_aside_while_the_store_was_silent_is_not_published",),
+    ),
+    Bug(
+        "the conflicts of a batch that a buffer was dropped from are those of the whole batch",
+        "commit.conflicts",
+        "self._on is not None and self._on[0] is batch and",
+        "self._on is not None and",
+        ("commit/test_properties.py::test_from_attempt_to_attempt_the_conflicts_are_those_of_looking_at_all_winners",),
+    ),
+    Bug(
+        "markers that were read before the table was loaded anew count",
+        "commit.publish",
+        "with self._reading_markers() if too_old else",
+        "with self._reading_markers() if not self._read_after else",
+        ("commit/test_requests.py::test_a_buffer_set_aside_while_the_table_was_loaded_anew_is_not_published",),
     ),
     Bug(
         "rows computed from the table pass where its log since is gone",

@@ -40,7 +40,7 @@ BUGS = [
     Bug(
         "the entry that was asked for during the check is followed in a table made again",
         "log.delta_log",
-        "                self._forget()\n        known = self._known\n",
+        "                self._forget()\n            known = self._known\n",
         "                self._forget()\n",
         ("log/test_delta_log.py::test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one",),
     ),

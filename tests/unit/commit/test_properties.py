@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.batch import Batch, place
-from airflow_provider_onelake.commit.conflicts import find_conflicts
+from airflow_provider_onelake.commit.conflicts import KnownConflicts, find_conflicts
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settled, settle
 from airflow_provider_onelake.exceptions import ConflictError
@@ -274,6 +274,28 @@ def test_compaction_alone_is_never_a_conflict(staged: list[Buffer], winners: lis
         for winner in winners
     ]
     assert not list(find_conflicts(place(staged, SNAPSHOT), quiet, SNAPSHOT))
+
+
+OF_TEXTS = attrs.evolve(
+    SNAPSHOT, metadata={**METADATA, "schemaString": METADATA["schemaString"].replace("integer", "string")}
+)
+
+
+@steady
+@given(buffers(st.just(Append()) | overwrites), buffers(overwrites), logs(), st.data())
+def test_from_attempt_to_attempt_the_conflicts_are_those_of_looking_at_all_winners(
+    some: list[Buffer], others: list[Buffer], winners: list[Commit], data: st.DataObject
+) -> None:
+    batches = [place(some, SNAPSHOT), place(others, SNAPSHOT)]
+    known = KnownConflicts()
+    for _ in range(data.draw(st.integers(1, 6))):
+        # Mostly as in a race: the same batch, and some more winners. But a colleague's winner may drop out, one that
+        # counts earlier may move forward, and the batch and the table's definition may change.
+        batch = batches[data.draw(st.integers(0, 3)) == 3]
+        snapshot = OF_TEXTS if data.draw(st.integers(0, 3)) == 3 else SNAPSHOT
+        seen = data.draw(st.permutations(winners) if data.draw(st.booleans()) else st.just(winners))
+        seen = seen[: data.draw(st.integers(0, len(seen)))]
+        assert known.find(batch, seen, snapshot) == find_conflicts(batch, seen, snapshot)
 
 
 @steady

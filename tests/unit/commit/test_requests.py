@@ -5,21 +5,27 @@ On a store over the network, each request that waits for another costs some tens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.commit import conflicts
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.transaction import Backoff
 from airflow_provider_onelake.exceptions import StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.layout import marker_path
+from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.clocks import HeldClock
-from tests.support.stores import InRounds, LoserHeld, PassingOn
-from tests.support.tables import foreign_append, ids, local_log, stage, writer_spec
+from tests.support.stores import InRounds, LoserHeld, PassingOn, through
+from tests.support.tables import OVERWRITE, foreign_append, ids, local_log, stage, writer_spec
 
 
 def staged(log: DeltaLog, writers: int = 1) -> list[Buffer]:
@@ -106,6 +112,26 @@ def test_an_append_looks_for_no_rivals_among_its_winners(log: DeltaLog, monkeypa
     assert not looked
 
 
+def test_an_overwrite_that_loses_many_races_looks_at_each_winner_once(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+
+    def look(winner: Commit, *others: Any) -> Any:
+        looked.append(winner.version)
+        return conflicts_with(winner, *others)
+
+    conflicts_with = conflicts._conflicts_with
+    monkeypatch.setattr(conflicts, "_conflicts_with", look)
+    buffer = stage(log, writer_spec(**OVERWRITE), {"2019-01": [1]})
+    other = lambda: foreign_append(local_log(Path(log.table)), {"2019-02": [7]})  # noqa: E731
+    held = LoserHeld(log.store, *[other] * 5)
+    other()
+    publication = Committer(through(held, log), backoff=Backoff(first=0)).publish([buffer])
+    assert (publication.version, publication.tally.attempts) == (7, 6)
+    assert looked == [1, 2, 3, 4, 5, 6]
+
+
 class Silent(PassingOn):
     """Does not answer the first request for an entry of the table's log."""
 
@@ -140,3 +166,48 @@ def test_a_buffer_set_aside_while_the_store_was_silent_is_not_published(log: Del
     publication = Committer(own).publish([buffer])
     assert (publication.status, publication.tally.unanswered) == (Status.SET_ASIDE, 1)
     assert ids(Path(log.table)) == []
+
+
+class LoadedAnew(PassingOn):
+    """Takes several requests at once. Before its log is listed, it lets something happen once the markers were read."""
+
+    def __init__(self, inner: Store, markers: Sequence[str], happening: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.at_once = 64
+        self.happening = happening
+        self.unread = {path: threading.Event() for path in markers}
+        self.reads: Counter[str] = Counter()
+
+    def get(self, path: str) -> bytes:
+        try:
+            return super().get(path)
+        finally:
+            self.reads[path] += 1
+            if path in self.unread:
+                self.unread[path].set()
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        assert all(read.wait(30) for read in self.unread.values())
+        self.happening()
+        return super().list(prefix, start_after)
+
+
+def test_a_buffer_set_aside_while_the_table_was_loaded_anew_is_not_published(log: DeltaLog) -> None:
+    (buffer,) = staged(log)
+    marker = marker_path(buffer.path)
+    own = DeltaLog(log.store, log.table, log.clock)
+    own.snapshot()
+    # The entry's bytes change, so the log cannot know that the table is the same.
+    log.store.put(version_path(0), log.store.get(version_path(0)) + b"\n")
+    own.store = store = LoadedAnew(log.store, [marker], lambda: set_aside(log.store, buffer.path, "by a person"))
+    assert Committer(own).publish([buffer]).status is Status.SET_ASIDE
+    assert (store.reads[marker], own.loads) == (2, 2)
+    assert ids(Path(log.table)) == []
+
+
+def test_before_a_table_is_loaded_for_the_first_time_no_marker_is_read(log: DeltaLog) -> None:
+    (buffer,) = staged(log)
+    own = DeltaLog(log.store, log.table, log.clock)
+    own.store = store = LoadedAnew(log.store, [], lambda: set_aside(log.store, buffer.path, "by a person"))
+    assert Committer(own).publish([buffer]).status is Status.SET_ASIDE
+    assert (store.reads[marker_path(buffer.path)], own.loads) == (1, 1)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,7 @@ from airflow_provider_onelake.exceptions import CorruptLogError, StoreUnavailabl
 from airflow_provider_onelake.log import parquet_checkpoints, replay
 from airflow_provider_onelake.log.actions import Action, of_kind, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import Checkpoint, read_checkpoint
 from airflow_provider_onelake.storage.stores import ObjectStore, Part
@@ -53,7 +55,7 @@ def stored(data: bytes) -> Counted:
     return Counted(store)
 
 
-def read(store: Any, size: int, wanted: InPartitions | None = None) -> list[Action]:
+def read(store: Any, size: int, wanted: InPartitions | Below | None = None) -> list[Action]:
     return list(read_checkpoint(store, Checkpoint(1, (PATH,), {PATH: size}), ["add", "txn"], wanted))
 
 
@@ -107,19 +109,37 @@ def test_files_of_some_partitions_are_the_same_as_by_looking_at_every_file(
     def test(values: Any) -> bool:
         return values.get(column) in chosen and len(values) != 1
 
+    same_as_all(adds, InPartitions(test), lambda add: test(add["partitionValues"]), rows, ranged)
+
+
+@settings(deadline=None)
+@given(adds(), st.sets(st.sampled_from(["1", "11", "2", "29.", "x"])), st.sampled_from([1, 3, 8, 100]), st.booleans())
+def test_files_below_some_directories_are_the_same_as_by_looking_at_every_file(
+    adds: list[dict[str, Any] | None], directories: set[str], rows: int, ranged: bool
+) -> None:
+    below = tuple(sorted(directories))
+    same_as_all(adds, Below(below), lambda add: add["path"].startswith(below), rows, ranged)
+
+
+def same_as_all(
+    adds: list[dict[str, Any] | None],
+    wanted: InPartitions | Below,
+    test: Callable[[Any], bool],
+    rows: int,
+    ranged: bool,
+) -> None:
     data = written(adds, row_group_size=max(1, rows // 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet_checkpoints, "_ROWS_AT_ONCE", rows)
         patch.setattr(parquet_checkpoints, "SMALL", 0 if ranged else len(data) + 1)
         every = outcome(lambda: read(stored(data), len(data)))
-        wanted = InPartitions(test)
         some = outcome(lambda: read(stored(data), len(data), wanted))
         if isinstance(every, str) or isinstance(some, str):
             # What is wrong with a file counts wherever the file is.
             assert every == some
             return
         kept = [action for action in some if "add" not in action or wanted(action["add"])]
-        assert kept == [action for action in every if "add" not in action or test(action["add"]["partitionValues"])]
+        assert kept == [action for action in every if "add" not in action or test(action["add"])]
 
 
 @pytest.mark.parametrize("ranged", [False, True])
@@ -143,6 +163,30 @@ def test_the_test_is_asked_once_for_each_spelling_and_only_files_that_meet_it_ar
     assert [add["path"] for add in of_kind(found, "add")] == [str(number) for number in range(3, 30_000, 12)]
     assert len(decoded) == len(found) == 2500
     assert sorted(asked) == sorted(set(months))
+
+
+@pytest.mark.parametrize("ranged", [False, True])
+def test_of_the_files_only_those_below_the_directories_are_decoded(
+    monkeypatch: pytest.MonkeyPatch, ranged: bool
+) -> None:
+    decoded: list[Any] = []
+    monkeypatch.setattr(replay, "check_body", lambda kind, body, where: decoded.append(body))
+    data = written([{"path": f"w{number % 12}/{number}", "partitionValues": [], "size": 1} for number in range(30_000)])
+    monkeypatch.setattr(parquet_checkpoints, "SMALL", 0 if ranged else len(data) + 1)
+    found = read(stored(data), len(data), Below(("w3/",)))
+    assert [add["path"] for add in of_kind(found, "add")] == [f"w3/{number}" for number in range(3, 30_000, 12)]
+    assert len(decoded) == len(found) == 2500
+
+
+@pytest.mark.parametrize(("files", "times"), [(100, 0), (20_000, 1)])
+def test_what_arrow_holds_is_given_back_after_a_large_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: int, times: int
+) -> None:
+    log, _ = large_table(tmp_path, files)
+    pool = Mock(wraps=pa.default_memory_pool())
+    monkeypatch.setattr(pa, "default_memory_pool", lambda: pool)
+    log.live_files(InPartitions(lambda values: values["month"] == "7"), 1)
+    assert pool.release_unused.call_count == times
 
 
 # -- what is fetched ---------------------------------------------------------------------------------------------------

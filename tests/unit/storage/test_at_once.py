@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import pytest
 from obstore.store import MemoryStore
@@ -56,16 +57,16 @@ def test_answers_asked_for_ahead_are_begun_before_they_are_wanted() -> None:
         begun.wait()
         return item * 2
 
-    answer = ahead(taking(4), ask, [1, 2, 3])
-    begun.wait()
-    assert [answer(3), answer(1), answer(2), answer(1)] == [6, 2, 4, 2]
+    with ahead(taking(4), ask, [1, 2, 3]) as answer:
+        begun.wait()
+        assert [answer(3), answer(1), answer(2), answer(1)] == [6, 2, 4, 2]
 
 
 def test_a_store_that_takes_one_request_is_asked_when_the_answer_is_wanted() -> None:
     asked: list[int] = []
-    answer = ahead(taking(1), asked.append, [1, 2])
-    assert not asked
-    answer(2)
+    with ahead(taking(1), asked.append, [1, 2]) as answer:
+        assert not asked
+        answer(2)
     assert asked == [2]
 
 
@@ -75,8 +76,30 @@ def test_an_error_is_raised_to_whoever_wants_that_answer() -> None:
             raise ValueError(item)
         return item
 
-    answer = ahead(taking(3), ask, [1, 2])
-    assert answer(1) == 1
-    with pytest.raises(ValueError, match="2"):
-        answer(2)
-    assert ahead(taking(3), ask, [])(1) == 1
+    with ahead(taking(3), ask, [1, 2]) as answer:
+        assert answer(1) == 1
+        with pytest.raises(ValueError, match="2"):
+            answer(2)
+    with ahead(taking(3), ask, []) as answer:
+        assert answer(1) == 1
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_when_no_more_answers_are_wanted_nothing_more_is_asked(failing: bool) -> None:
+    two_are_asked, answered = threading.Barrier(3, timeout=30), threading.Event()
+    asked: list[tuple[int, threading.Thread]] = []
+
+    def ask(item: int) -> None:
+        asked.append((item, threading.current_thread()))
+        two_are_asked.wait()
+        assert answered.wait(30)
+
+    with suppress(ConnectionError), ahead(taking(2), ask, range(100)):
+        two_are_asked.wait()
+        if failing:
+            raise ConnectionError
+    answered.set()
+    # A process joins these threads when it ends.
+    for _, thread in asked:
+        thread.join(30)
+    assert sorted(item for item, _ in asked) == [0, 1]
