@@ -239,13 +239,15 @@ class _Publishing(Proposal[Publication]):
 
         A rerun replaces an older generation, whenever that one finished (protocol: generation).
         """
-        if writer.buffer.startswith(self._colleagues):
+        if writer_directory(writer.buffer) in self._colleagues:
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
 
     def _is_of_colleagues(self, winner: Commit) -> bool:
-        return bool(winner.writers) and all(writer.buffer.startswith(self._colleagues) for writer in winner.writers)
+        return bool(winner.writers) and all(
+            writer_directory(writer.buffer) in self._colleagues for writer in winner.writers
+        )
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
@@ -308,7 +310,7 @@ class _Replaced:
     def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[Add]:
         """Return the raw ``add`` actions of the files that the batch removes, without colleagues' files.
 
-        :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
+        :param colleagues: directories of writers of the load that were published before.
         :raises RerunRefusedError: files of the batch were in the table, or the files that it takes back have changed.
         :raises UnsupportedFeatureError: a file to remove has an absolute path.
         """
@@ -317,7 +319,7 @@ class _Replaced:
                 self._check_never_there(batch, view.snapshot)
             return self._taken_back(batch, view.snapshot)
         files = self._live_files(batch, view)
-        return [file for file in files if not file["path"].startswith(colleagues)]
+        return [file for file in files if writer_directory(file["path"]) not in colleagues]
 
     def _taken_back(self, batch: Batch, snapshot: Snapshot) -> list[Add]:
         """Return what the batch's writers appended in their last generation, where the rerun replaces it."""
@@ -424,4 +426,4 @@ def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Ad
 
 
 def _directories(identities: Iterable[WriterIdentity]) -> tuple[str, ...]:
-    return tuple(f"{identity.directory}/" for identity in identities)
+    return tuple(identity.directory for identity in identities)

@@ -116,7 +116,7 @@ def key_of(task: Any, context: Context, map_index: int) -> str:
     :raises InvalidWriteError: the task is mapped, and its author's ``map_index_template`` gives no key.
     """
     if map_index < 0:
-        return _default_key(task)
+        return default_key(task)
     template = task.map_index_template
     if _makes_labels(template):
         with suppress(UndefinedError):
@@ -126,7 +126,7 @@ def key_of(task: Any, context: Context, map_index: int) -> str:
     raise _no_key(task)
 
 
-def _default_key(task: Any) -> str:
+def default_key(task: Any) -> str:
     """Return the id of a writer's task without the group's prefix."""
     return str(task.task_id).removeprefix(f"{write_group(task)}.")
 
@@ -184,7 +184,7 @@ def _keys_in_dag(task: Any, context: Context) -> list[str] | None:
     if mapped is None:
         if not is_final(task.writer):
             return None
-        return [task.writer or _default_key(task)]
+        return [task.writer or default_key(task)]
     keys = _mapped(task, "writer", context if task.task_id == context["task"].task_id else None)
     return keys if keys and all(isinstance(key, str) and key and is_final(key) for key in keys) else None
 

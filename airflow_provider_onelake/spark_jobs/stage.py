@@ -54,6 +54,9 @@ _FIXED = {
     "spark.sql.maxMetadataStringLength": "100000",
 }
 
+SCANNED_FOR = "onelake_writer"
+CLAIMED_TWICE = "A row satisfies the filters of two writers of a shared scan."
+
 _AUTHORS = (TypeError, ValueError, LookupError, AttributeError, NotImplementedError)
 
 # A malformed record would become a row of NULLs.
@@ -117,6 +120,10 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         partition_columns=job["metadata"]["partitionColumns"],
     )
     reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
+    if routes := job.get("routes"):
+        if reads_target:
+            return {"reads_target": True, "log_stores": log_stores, **application(spark)}
+        expressions = [route(routes), *expressions]
     if reads_target:
         forget_cached(spark, view, job["table_uri"], _texts(job), job.get("other_uri"))
     writer = (
@@ -131,6 +138,21 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     if not is_there(spark, _version(job["buffer_uri"], 1)):
         writer.save(job["buffer_uri"])
     return {"reads_target": reads_target, "log_stores": log_stores, **application(spark)}
+
+
+def route(routes: Mapping[str, str]) -> str:
+    """Return the expression that names the writer of a row of a shared scan, in the column ``onelake_writer``.
+
+    A row that satisfies the filters of two writers would come to the first of them only, so it fails the job. Only
+    ordinary expressions are used, for which Spark generates code: a higher-order function is interpreted for each row,
+    and costs more than the scan saves.
+
+    :param routes: the filter of each writer, by its name, which holds no quote.
+    """
+    filters = {name: f"(\n{where}\n)" for name, where in routes.items()}
+    claims = " + ".join(f"IF({where}, 1, 0)" for where in filters.values())
+    named = " ".join(f"WHEN {where} THEN '{name}'" for name, where in filters.items())
+    return f"CASE WHEN {claims} > 1 THEN raise_error('{CLAIMED_TWICE}') {named} END AS {quoted(SCANNED_FOR)}"
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:

@@ -45,6 +45,7 @@ from airflow_provider_onelake.staging.published import (
     find_published,
     restored_away,
 )
+from airflow_provider_onelake.staging.scan import adopt
 from airflow_provider_onelake.staging.spec import WriteSpec
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def prepare(
     :param prove: whether to prove, with the claim, that the store's create-only put is safe.
     :param footers: whether the files will have footers that say their statistics, as Spark's have.
     :returns: what is left to do. Where a complete buffer is there, of an earlier attempt of the same work or of this
-        attempt where it comes back, that buffer: Spark has nothing to do.
+        attempt where it comes back, that buffer: Spark has nothing to do. The same where a shared scan of the load has
+        the writer's rows.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
     :raises InvalidWriteError: the terms do not fit the table.
@@ -125,10 +127,13 @@ def prepare(
         return done
     if (mine := _come_back(log, spec)) is not None:
         return mine
-    for path in WriterDirectory.read(log.store, spec.identity.directory).buffers:
+    directory = WriterDirectory.read(log.store, spec.identity.directory)
+    for path in directory.buffers:
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return buffer
+    if evolve is None and (adopted := adopt(log, spec, snapshot, directory.scans)) is not None:
+        return adopted
     opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
     return Stage(opened.path, opened.read_version, opened.metadata)
 

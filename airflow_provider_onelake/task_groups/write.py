@@ -10,20 +10,25 @@ from typing import Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
+from airflow_provider_onelake.choices import OnRerun, SharedScan
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
+from airflow_provider_onelake.operators._sharing import sharing
 from airflow_provider_onelake.operators._terms import check_choices, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
+from airflow_provider_onelake.staging.modes import Append
 from airflow_provider_onelake.work.terms import CHOICES, OF_GROUP
 
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"
 
+_FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size", "preflight")
 _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
 
 
@@ -44,6 +49,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
         Default: ``publish_others`` (templated).
+    :param shared_scan: ``auto`` adds the task ``scan`` before writers that share a source and differ in ``where``, if
+        there are two or more of them. It reads the source once, and the writers publish their rows without Spark; see
+        :class:`~airflow_provider_onelake.operators.scan.OneLakeScanOperator`. With ``off``, each writer scans for
+        itself. Default: ``auto``. Not templated.
     :param pool: Airflow's pool for the writers that name no pool. Its slots limit how many of them run at once, over
         all runs, backfills and DAGs that use the pool. The pool must exist: else the writers wait for ever, and only
         their pages in the UI say why. Default: ``default_pool``. Not templated.
@@ -80,6 +89,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     deferrable: bool | None = None
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
+    shared_scan: str = "auto"
     pool: str | None = None
     outlets: Sequence[Asset] = ()
     committed: bool = True
@@ -125,6 +135,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
                 if own is not None and own != getattr(self, name):
                     raise InvalidWriteError(f"{task.task_id}: {name}={own!r}; in a write group it is the group's.")
+        self._add_scan(writers)
         reconcile = OneLakeReconcileOperator(
             task_id="reconcile",
             task_group=self,
@@ -154,6 +165,33 @@ class OneLakeWriteTaskGroup(TaskGroup):
         if self.vacuum is not False:
             behind.append(OneLakeVacuumOperator(**self._upkeep("vacuum")))
         chain(writers, *behind)
+
+    def _add_scan(self, writers: Sequence[Any]) -> None:
+        """Add the scan that writers of one source share, if there are such writers."""
+        shares = sharing(writers, self.write_defaults) if self.shared_scan == SharedScan.AUTO else []
+        if not shares:
+            return
+        tasks = [task for task in writers if task.task_id in {share["task_id"] for share in shares}]
+        given = getattr(tasks[0], "partial_kwargs", vars(tasks[0]))
+        more: dict[str, Any] = {} if self.pool is None else {"pool": self.pool}
+        own: dict[str, Any] = {name: given.get(name) or getattr(self, name) for name in _FOR_SCAN}
+        modes = {getattr(task, "partial_kwargs", vars(task)).get("mode") or self.mode for task in tasks}
+        reruns = {getattr(task, "partial_kwargs", vars(task)).get("on_rerun") or self.on_rerun for task in tasks}
+        scan = OneLakeScanOperator(
+            task_id="scan",
+            task_group=self,
+            table=self.table,
+            source=shares[0]["source"],
+            writers=[{name: share[name] for name in ("task_id", "equal", "items")} for share in shares],
+            skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
+            preflight=own.pop("preflight") is not False,
+            onelake_conn_id=self.onelake_conn_id,
+            **own,
+            **more,
+        )
+        for before in tasks[0].upstream_list:
+            before >> scan
+        chain(scan, tasks)
 
     def _upkeep(self, task_id: str, **more: Any) -> dict[str, Any]:
         own: dict[str, Any] = {name: getattr(self, name) for name in _FOR_UPKEEP}

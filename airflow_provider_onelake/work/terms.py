@@ -17,6 +17,7 @@ from airflow_provider_onelake.choices import (
     Policy,
     PublishMode,
     SchemaEvolution,
+    SharedScan,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
@@ -135,15 +136,22 @@ class WriteTerms:
             on_unexpected_rows=self.on_unexpected_rows,
             allow_empty=self.allow_empty,
             publish=self.publish,
-            fingerprint=fingerprint(
-                self.source,
-                files,
-                steps=list(self.steps.items()),
-                where=self.where,
-                expected_partitions=self.expected_partitions,
-                into=self.replace_where,
-            ),
+            fingerprint=self.digest(files),
             **on_rerun,
+        )
+
+    def digest(self, files: Iterable[SourceFile]) -> str:
+        """Return the fingerprint of the work.
+
+        :param files: of the source, as far as they can be listed.
+        """
+        return fingerprint(
+            self.source,
+            files,
+            steps=list(self.steps.items()),
+            where=self.where,
+            expected_partitions=self.expected_partitions,
+            into=self.replace_where,
         )
 
 
@@ -161,6 +169,7 @@ CHOICES: Mapping[str, Iterable[str]] = {
     "schema_evolution": SchemaEvolution,
     "on_conflict": Policy,
     "on_missing_writer": OnMissingWriter,
+    "shared_scan": SharedScan,
 }
 """The choices of each parameter."""
 

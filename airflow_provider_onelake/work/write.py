@@ -99,7 +99,7 @@ class _Writing:
         if isinstance(decision, Buffer):
             buffer = decision
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, self._key, buffer.path)
-            if buffer.spec.attempt == spec.attempt:
+            if buffer.path == spec.buffer:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:

@@ -1,0 +1,96 @@
+"""Which writers of a group share a scan, as far as that is known when the DAG is parsed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import XComArg
+
+from airflow_provider_onelake.operators._roll import default_key
+from airflow_provider_onelake.operators._terms import is_final
+from airflow_provider_onelake.operators.plan import OneLakePlanOperator
+from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.work.terms import DEFAULTS
+
+_OF_WRITER = ("writer", "where", "expected_partitions", "replace_where")
+# A writer with one of these reads other rows than the others, or must not be one of several.
+_ALONE = ("steps", "files", "max_bytes")
+_EQUAL = ("target_file_size", "schema_evolution", "spark_conn_id", "spark_timeout", "deferrable", "preflight")
+
+
+def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tasks whose writers may share a scan, as ``OneLakeScanOperator`` takes them; empty where none do.
+
+    It pays from two writers on: the source is read and decoded once, and the writers need no Spark.
+
+    :param writers: the tasks of a group, mapped or not.
+    :param defaults: the group's, by parameter.
+    """
+    found: list[tuple[Any, dict[str, Any]]] = []
+    for task in writers:
+        given = _given(task)
+        share = _of_mapped(task, given) if given is not None and _is_mapped(task) else _of_one(task, given)
+        if share is not None and given is not None and _may_share(task, given, defaults):
+            found.append((task, {**share, "source": given["source"]}))
+    if not found:
+        return []
+    first, terms = found[0][0], found[0][1]
+    same = [
+        share
+        for task, share in found
+        if share["source"] == terms["source"]
+        and task.upstream_task_ids == first.upstream_task_ids
+        and all(_value(task, name, defaults) == _value(first, name, defaults) for name in _EQUAL)
+    ]
+    one_only = sum(len(share["items"]) if isinstance(share["items"], list) else 2 for share in same) < 2
+    return [] if one_only else same
+
+
+def _is_mapped(task: Any) -> bool:
+    return hasattr(task, "partial_kwargs")
+
+
+def _given(task: Any) -> Mapping[str, Any] | None:
+    """Return the parameters of a task; ``None`` for a function, whose rows are made in its own task."""
+    if hasattr(task, "op_kwargs_expand_input") or hasattr(task, "python_callable"):
+        return None
+    given: Mapping[str, Any] = task.partial_kwargs if _is_mapped(task) else vars(task)
+    return given
+
+
+def _value(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
+    own = (_given(task) or {}).get(name)
+    return own if own not in (None, "", {}) else defaults.get(name, DEFAULTS.get(name))
+
+
+def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:
+    return (
+        isinstance(given.get("source"), FileSource | SqlSource)
+        and not any(given.get(name) for name in _ALONE)
+        and _value(task, "schema_evolution", defaults) == DEFAULTS["schema_evolution"]
+        and str(task.trigger_rule) == "all_success"
+    )
+
+
+def _of_one(task: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if given is None or not given.get("where"):
+        return None
+    item = {name: given[name] for name in _OF_WRITER if given.get(name)}
+    return {"task_id": task.task_id, "equal": {}, "items": [{"writer": default_key(task), **item}]}
+
+
+def _of_mapped(task: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
+    equal = {name: given[name] for name in _OF_WRITER if given.get(name)}
+    value = task.expand_input.value
+    if "writer" in equal or isinstance(value, Mapping):
+        return None  # One key for all, or the product of several lists.
+    if isinstance(value, XComArg):
+        # A plan of files gives each writer its own.
+        planned = isinstance(operator := getattr(value, "operator", None), OneLakePlanOperator)
+        by_files = planned and getattr(operator, "sizes", None) is None
+        return None if by_files else {"task_id": task.task_id, "equal": equal, "items": value}
+    items = [dict(item) for item in value]
+    odd = any(item.keys() - set(_OF_WRITER) or not is_final(list(item.values())) for item in items)
+    incomplete = any(not {**equal, **item}.get("where") or not item.get("writer") for item in items)
+    return None if odd or incomplete else {"task_id": task.task_id, "equal": equal, "items": items}
