@@ -69,7 +69,7 @@ def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any])
         isinstance(given.get("source"), FileSource | SqlSource)
         and not any(given.get(name) for name in _ALONE)
         and _value(task, "schema_evolution", defaults) == DEFAULTS["schema_evolution"]
-        and str(task.trigger_rule) == "all_success"
+        and task.trigger_rule == "all_success"
     )
 
 

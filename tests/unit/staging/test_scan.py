@@ -241,7 +241,7 @@ def test_a_colleague_that_overwrites_is_in_conflict_with_rows_that_were_adopted(
         buffer = prepare(log, spec(key, **OVERWRITE))
         assert isinstance(buffer, Buffer)
         published = Committer(log).publish([buffer])
-    assert published.conflicts == (), published
+    assert published.conflicts == ("version 1 (a) changed month=2019-01",)
 
 
 def test_a_load_that_is_cleared_whole_scans_again_and_adopts_that(log: DeltaLog) -> None:
