@@ -41,6 +41,66 @@ BUGS = [
         "if last is not None and last.run_id != deed.run_id and last.task != deed.task and is_rival(last):",
         ("staging/test_claims.py::test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it",),
     ),
+    # -- shared scans --------------------------------------------------------------------------------------------------
+    Bug(
+        "a writer that was cleared adopts the rows of before",
+        "staging.scan",
+        '    if told.get("generation") != spec.generation:\n        raise _NotAdoptedError("the writer was cleared since")\n',
+        "",
+        ("staging/test_scan.py::test_other_work_is_staged_anew",),
+    ),
+    Bug(
+        "rows of another source are adopted",
+        "staging.scan",
+        'if not spec.fingerprint or told.get("fingerprint") != spec.fingerprint:',
+        "if not spec.fingerprint:",
+        ("staging/test_scan.py::test_other_work_is_staged_anew",),
+    ),
+    Bug(
+        "rows that a CHECK of today has not seen are adopted",
+        "staging.scan",
+        'if (scan.protocol, {**scan.metadata, "id": ""}) != _definition(snapshot) or scan.table_id != snapshot.table_id:',
+        "if scan.table_id != snapshot.table_id:",
+        ("staging/test_scan.py::test_a_table_that_changed_is_not_what_was_scanned_for",),
+    ),
+    Bug(
+        "an adopted write forgets what was committed since its scan",
+        "staging.scan",
+        '"readVersion": scan.read_version,',
+        '"readVersion": snapshot.version,',
+        ("staging/test_scan.py::test_the_read_version_is_that_of_the_scan_and_what_came_since_is_a_conflict",),
+    ),
+    Bug(
+        "files come into the buffers of two generations",
+        "staging.scan",
+        "if opened.spec.generation != spec.generation or opened.spec.fingerprint != spec.fingerprint:",
+        "if opened.spec.fingerprint != spec.fingerprint:",
+        ("staging/test_scan.py::test_files_come_into_one_buffer_only",),
+    ),
+    Bug(
+        "rows of a stranger in a shared scan are nobody's",
+        "staging.scan",
+        "if sum(map(len, by_writer.values())) != len(adds):",
+        "if not by_writer:",
+        ("staging/test_scan.py::test_rows_of_a_stranger_are_offered_to_nobody",),
+    ),
+    Bug(
+        "files of a shared scan are a stranger's",
+        "staging.layout",
+        '        return f"{STAGED_DIRECTORY}/{parts[2].removeprefix(_SHARE)}"',
+        "        pass",
+        (
+            "staging/test_scan.py::test_a_colleague_that_overwrites_is_in_conflict_with_rows_that_were_adopted",
+            "staging/test_scan.py::test_paths_tell_whose_they_are",
+        ),
+    ),
+    Bug(
+        "a vacuum takes what a writer may still adopt",
+        "staging.clean_up",
+        "if is_share(attempt.path) and not attempt.marker and age < abandoned_after:",
+        "if False:",
+        ("staging/test_scan.py::test_a_vacuum_spares_what_may_be_adopted_and_what_was_published",),
+    ),
     # -- preparing -----------------------------------------------------------------------------------------------------
     Bug(
         "a clear is skipped though the source is another",
