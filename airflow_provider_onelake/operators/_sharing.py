@@ -30,7 +30,7 @@ def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[st
     found: list[tuple[Any, dict[str, Any]]] = []
     for task in writers:
         given = _given(task)
-        share = _of_mapped(task, given) if given is not None and _is_mapped(task) else _of_one(task, given)
+        share = _of_mapped(task, defaults) if given is not None and _is_mapped(task) else _of_one(task, given)
         if share is not None and given is not None and _may_share(task, given, defaults):
             found.append((task, {**share, "source": given["source"]}))
     if not found:
@@ -80,8 +80,8 @@ def _of_one(task: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None
     return {"task_id": task.task_id, "equal": {}, "items": [{"writer": default_key(task), **item}]}
 
 
-def _of_mapped(task: Any, given: Mapping[str, Any]) -> dict[str, Any] | None:
-    equal = {name: given[name] for name in _OF_WRITER if given.get(name)}
+def _of_mapped(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
+    equal = {name: own for name in _OF_WRITER if (own := _value(task, name, defaults))}
     value = task.expand_input.value
     if "writer" in equal or isinstance(value, Mapping):
         return None  # One key for all, or the product of several lists.

@@ -270,6 +270,8 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     info, adds = _read_complete(log, scan)
     mine = _adds_of(scan, directory, adds)
     share = share_path(path, directory)
+    if read_marker(store, share) is not None:
+        raise _NotAdoptedError("its buffer was closed")
     now = milliseconds(log.clock.now())
     record: StagedRecord = {"spec": spec.to_json(), "readVersion": scan.read_version, "tableId": scan.table_id}
     if (indexed := indexed_columns(snapshot.metadata)) is not None:
@@ -281,13 +283,11 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     opened = read_open_buffer(store, share)
     if opened.spec.generation != spec.generation or opened.spec.fingerprint != spec.fingerprint:
         raise _NotAdoptedError(f"generation {opened.spec.generation} of the writer has adopted it")
-    if read_marker(store, share) is not None:
-        raise _NotAdoptedError("its buffer was closed")
     if mine:
         said = {USER_METADATA: {"attempt": opened.spec.attempt, "reads_target": False}}
         info = cast("CommitInfo", {**info, "timestamp": now, "userMetadata": json.dumps(said)})
         if "inCommitTimestamp" in info:
-            info["inCommitTimestamp"] = now
+            info["inCommitTimestamp"] = now + 1
         entry: list[Action] = [{"commitInfo": info}]
         entry += [{"add": add} for add in mine]
         # Of an earlier try that died between the two versions, complete the buffer in its name.

@@ -137,6 +137,13 @@ def test_a_mapped_writer_gives_the_scan_its_list(log: DeltaLog, engine: ScanEngi
     assert (done["status"], done["writers"]) == ("shared", 2)
 
 
+def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: ScanEngine) -> None:
+    dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
+    task: Any = dag.get_task("load.scan")
+    assert task.writers[0]["equal"] == {"replace_where": "month > '{{ ds }}'", "expected_partitions": "month > 'a'"}
+    assert not task.skips
+
+
 def test_what_a_writer_is_for_is_the_same_for_both(log: DeltaLog, engine: ScanEngine) -> None:
     dag = build(both(expected_partitions="month > '2018-12'"), mode="overwrite_partitions")
     assert scan(dag)["status"] == "shared"
