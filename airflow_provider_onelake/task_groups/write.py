@@ -173,7 +173,6 @@ class OneLakeWriteTaskGroup(TaskGroup):
             return
         tasks = [task for task in writers if task.task_id in {share["task_id"] for share in shares}]
         given = getattr(tasks[0], "partial_kwargs", vars(tasks[0]))
-        more: dict[str, Any] = {} if self.pool is None else {"pool": self.pool}
         own: dict[str, Any] = {name: given.get(name) or getattr(self, name) for name in _FOR_SCAN}
         modes = {getattr(task, "partial_kwargs", vars(task)).get("mode") or self.mode for task in tasks}
         reruns = {getattr(task, "partial_kwargs", vars(task)).get("on_rerun") or self.on_rerun for task in tasks}
@@ -187,7 +186,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             preflight=own.pop("preflight") is not False,
             onelake_conn_id=self.onelake_conn_id,
             **own,
-            **more,
+            pool=tasks[0].pool,
         )
         for before in tasks[0].upstream_list:
             before >> scan
