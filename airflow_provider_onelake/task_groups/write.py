@@ -169,7 +169,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
     def _add_scan(self, writers: Sequence[Any]) -> None:
         """Add the scan that writers of one source share, if there are such writers."""
         shares = sharing(writers, self.write_defaults) if self.shared_scan == SharedScan.AUTO else []
-        if not shares:
+        # A DAG may have a task of that name in the group already.
+        if not shares or self.child_id("scan") in self.children:  # type: ignore[no-untyped-call]
             return
         tasks = [task for task in writers if task.task_id in {share["task_id"] for share in shares}]
         given = getattr(tasks[0], "partial_kwargs", vars(tasks[0]))

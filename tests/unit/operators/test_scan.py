@@ -15,6 +15,7 @@ from obstore.store import LocalStore
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
+    InvalidWriteError,
     SparkJobError,
     SparkUnavailableError,
 )
@@ -251,6 +252,20 @@ def test_a_source_that_reads_the_table_is_not_shared(log: DeltaLog, engine: Scan
 )
 def test_no_scan(inside: Callable[[], Any], group: dict[str, Any]) -> None:
     assert "load.scan" not in build(inside, **group).task_ids
+
+
+def test_a_task_of_that_name_keeps_it() -> None:
+    def inside() -> None:
+        for number, name in enumerate(("scan", "other")):
+            OneLakeWriteOperator(task_id=name, source=SOURCE, where=f"id = {number}")
+
+    dag = build(inside)
+    assert isinstance(dag.get_task("load.scan"), OneLakeWriteOperator)
+
+
+def test_a_word_that_is_no_choice_is_refused() -> None:
+    with pytest.raises(InvalidWriteError, match="shared_scan"):
+        build(both(), shared_scan="always")
 
 
 def test_the_scan_stands_where_its_writers_stood() -> None:
