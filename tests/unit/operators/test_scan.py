@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,18 @@ def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: Delt
     assert (again["reused"], again["scan"], len(engine.staged)) == (True, first["scan"], 1)
     cleared = scan(dag, try_number=3, max_tries=2, clears=1)
     assert (cleared["reused"], cleared["scan"] != first["scan"], len(engine.staged)) == (False, True, 2)
+
+
+def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
+    log: DeltaLog, engine: ScanEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, killed = uuid.uuid4(), []
+    monkeypatch.setattr(ScanEngine, "outlives_the_task", True)
+    monkeypatch.setattr(ScanEngine, "left_at_work", lambda *_: ["earlier", str(own)])
+    monkeypatch.setattr(ScanEngine, "kill", lambda self, table_uri, attempt, doing: killed.append((attempt, doing)))
+    assert scan(build(both()), id=own)["status"] == "shared"
+    assert killed == [("earlier", StageJob.doing)]
+    assert engine.staged[0].attempt == str(own)
 
 
 def test_a_mapped_writer_gives_the_scan_its_list(log: DeltaLog, engine: ScanEngine) -> None:
