@@ -32,7 +32,7 @@ from airflow_provider_onelake.work.spark import SparkWork
 from airflow_provider_onelake.work.terms import WriteTerms
 from airflow_provider_onelake.work.write import write
 from tests.support.spark import Server, field, generated
-from tests.support.tables import LOAD, change_metadata
+from tests.support.tables import LOAD
 
 pytestmark = pytest.mark.spark
 
@@ -174,20 +174,21 @@ def test_a_writer_that_is_cleared_alone_scans_for_itself(load: Callable[..., Loa
     assert shared.rows() == before
 
 
-def test_what_changed_since_the_scan_is_read_again(load: Callable[..., Load], source: FileSource) -> None:
+def test_what_changed_since_the_scan_is_read_again(load: Callable[..., Load], source: FileSource, spark: Any) -> None:
     shared = load()
 
     def seen() -> Any:
         return read_by_spark([each for path in source.paths for each in local_files(path)], source.options).files
 
-    shared.scan(files=seen())
+    before = seen()
+    shared.scan(files=before)
     for file in Path(str(source.path)).glob("*.parquet"):
         file.touch()
     done = shared.write("one", files=seen())
     assert done.buffer is not None
     assert "onelake_writer" not in done.buffer.path
-    change_metadata(shared.log, configuration={"delta.constraints.small": "id < 1000"})
-    done = shared.write("two")
+    spark.sql(f"ALTER TABLE delta.`{shared.table.address.path}` ADD CONSTRAINT small CHECK (id < 1000)")
+    done = shared.write("two", files=before)
     assert done.buffer is not None
     assert "onelake_writer" not in done.buffer.path
     assert len(shared.rows()) == 60
