@@ -193,13 +193,16 @@ def open_scan(log: DeltaLog, name: str, task: str, shares: Iterable[Share], snap
     return attrs.evolve(_read_open(log, path), generations=generations)
 
 
-def is_complete(log: DeltaLog, scan: Scan) -> bool:
-    """Say whether Spark has finished a scan."""
+def completed_by(log: DeltaLog, scan: Scan) -> str | None:
+    """Return the attempt whose Spark job has finished a scan; ``None`` where none has, empty where it is not known."""
     try:
-        log.store.head(f"{scan.path}/{version_path(1)}")
+        info = _parsed(log, scan.path, 1).info
+        said = json.loads(info.get("userMetadata") or "{}")
+        return str(said[USER_METADATA]["attempt"])
     except ObjectNotFoundError:
-        return False
-    return True
+        return None
+    except (ValueError, TypeError, KeyError, BufferInvalidError):
+        return ""
 
 
 def offer(log: DeltaLog, scan: Scan, shares: Iterable[Share]) -> dict[str, tuple[int, int | None]]:

@@ -19,7 +19,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.layout import share_name
-from airflow_provider_onelake.staging.scan import Share, is_complete, offer, open_scan, why_not_shared
+from airflow_provider_onelake.staging.scan import Share, completed_by, offer, open_scan, why_not_shared
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.disjoint import why_not_disjoint
 
@@ -75,9 +75,12 @@ class SharedScan:
         shares = self._shares(snapshot)
         log = self.table.log
         scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.deed}", self.run.label, shares, snapshot)
-        reused = is_complete(log, scan)
-        if reused:
+        done_by = completed_by(log, scan)
+        if done_by is not None:
             logger.info("%s: %s is complete already; Spark does not run", self.table, scan.path)
+            if done_by == self.run.attempt:
+                # The task is back from the triggerer, and its driver has ended: clear the driver's job files.
+                self.spark.wait_for_job(self.table, done_by, StageJob.doing)
         else:
             self._end_earlier()
             write_checksum(log.store, scan.path)
@@ -96,7 +99,7 @@ class SharedScan:
             "rows": None if None in counts else sum(rows for rows in counts if rows is not None),
             "files": sum(files for files, _ in told.values()),
             "writers": len(told),
-            "reused": reused,
+            "reused": done_by is not None,
         }
 
     def _shares(self, snapshot: Snapshot) -> list[Share]:

@@ -31,7 +31,7 @@ from airflow_provider_onelake.storage.stores import ObjectStore
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import connect, context_of
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import append_files, ids, make_table
+from tests.support.tables import append_files, ids, make_table, of_attempt
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -51,8 +51,9 @@ class ScanEngine(FakeEngine):
         path = Path(str(job.buffer_uri).removeprefix("file://"))
         store = ObjectStore(LocalStore(prefix=path), str(path))
         actions: list[Any] = []
+        said = of_attempt(job.attempt)
         for name, where in job.routes.items():
-            info, *adds = append_files(store, f"onelake_writer={name}", self.rows[where])
+            info, *adds = append_files(store, f"onelake_writer={name}", self.rows[where], **said)
             for each in adds:
                 each["add"]["path"] = f"onelake_writer={name}/{each['add']['path']}"
                 each["add"]["partitionValues"]["onelake_writer"] = name
@@ -144,6 +145,20 @@ def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
     assert scan(build(both()), id=own)["status"] == "shared"
     assert killed == [("earlier", StageJob.doing)]
     assert engine.staged[0].attempt == str(own)
+
+
+def test_a_task_that_is_back_from_the_triggerer_takes_its_drivers_result(
+    log: DeltaLog, engine: ScanEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, waited = uuid.uuid4(), []
+    monkeypatch.setattr(ScanEngine, "wait_for", lambda self, table_uri, attempt, doing: waited.append(attempt))
+    dag = build(both())
+    scan(dag, id=own)
+    assert waited == []
+    assert scan(dag, id=own)["reused"]
+    assert waited == [str(own)]
+    assert scan(dag, try_number=2)["reused"]
+    assert waited == [str(own)]
 
 
 def test_a_mapped_writer_gives_the_scan_its_list(log: DeltaLog, engine: ScanEngine) -> None:

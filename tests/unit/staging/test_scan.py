@@ -31,7 +31,7 @@ from airflow_provider_onelake.staging.scan import (
     ADOPTABLE,
     Scan,
     Share,
-    is_complete,
+    completed_by,
     offer,
     open_scan,
     why_not_shared,
@@ -131,12 +131,12 @@ def test_the_read_version_is_that_of_the_scan_and_what_came_since_is_a_conflict(
 
 def test_a_retry_of_a_scan_finds_it(log: DeltaLog) -> None:
     first = open_scan(log, "deed", "load.scan", SHARES, newest(log))
-    assert not is_complete(log, first)
+    assert completed_by(log, first) is None
     append(log, first)
     foreign_append(log, {"2019-03": [9]})
     again = open_scan(log, "deed", "load.scan", SHARES, newest(log))
     assert again == first
-    assert is_complete(log, again)
+    assert completed_by(log, again) is not None
     assert open_scan(log, "cleared", "load.scan", SHARES, newest(log)).path != first.path
 
 
