@@ -38,7 +38,7 @@ def taxi(writers: list[dict[str, str]] = VENDORS, retries: int = 0, **group: Any
     settings = {"table": "Tables/trips", "partition_by": ["month"], **group}
     with (
         DAG("taxi", schedule=None, start_date=JANUARY) as dag,
-        OneLakeWriteTaskGroup(group_id="load", **settings),
+        OneLakeWriteTaskGroup(group_id="load", **{"shared_scan": "off", **settings}),
     ):
         OneLakeWriteOperator.partial(
             task_id="write",
