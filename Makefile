@@ -80,8 +80,8 @@ demo: jars ## Load every month of INPUT=dir into LAKEHOUSE=dir/Tables/trips (als
 	@$(LOCAL) demo $(if $(INPUT),--input "$(INPUT)") $(if $(LAKEHOUSE),--lakehouse "$(LAKEHOUSE)") \
 		$(if $(TABLE_MODE),--table-mode "$(TABLE_MODE)") $(if $(PARTITION_BY),--partition-by "$(PARTITION_BY)")
 
-bench: jars ## Seven staged writers beside one Spark job; commits per second (two to four minutes)
-	$(BIN)/python -m tests.benchmarks $(ARGS)
+bench: jars ## What loads, commits, large tables and tasks cost, beside other ways; writes docs/performance.md (FULL=1: all sizes)
+	$(BIN)/python -m tests.benchmarks $(if $(FULL),--full) $(ARGS)
 
 stress: jars ## Loads by every policy, backfills, compactions, other engines and a reader at two tables, for MINUTES (10)
 	$(BIN)/python -m tests.live.stress --minutes $(or $(MINUTES),10)

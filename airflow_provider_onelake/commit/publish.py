@@ -36,7 +36,7 @@ from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, is_staged, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.at_once import ahead, each
 
 
 class Status(StrEnum):
@@ -123,8 +123,14 @@ class _Publishing(Proposal[Publication]):
         self._log = self._committer.log
         self._replaced = _Replaced(self._committer)
         self._same_load = _SameLoad(self._log)
+        self._marker_of: Callable[[str], Mapping[str, Any] | None] = self._read_marker
         self.name = f"writers {self._names}"
         self.read_version = min(buffer.read_version for buffer in self._buffers)
+
+    def look_ahead(self) -> None:
+        """Begin to read the markers, which :meth:`_is_open` wants before the first put only."""
+        if self._put is None:
+            self._marker_of = ahead(self._log.store, self._read_marker, [buffer.path for buffer in self._buffers])
 
     def decide(self, view: View) -> Put | Publication:
         """Run the checks in the order of :mod:`~airflow_provider_onelake.commit.checks`, then build the entry."""
@@ -149,7 +155,8 @@ class _Publishing(Proposal[Publication]):
         if batch.replaces_anything:
             check_others_rows_apart(batch, self._colleagues, view.winners, table)
         removable = self._replaced.files(batch, view, self._colleagues)
-        rivals = self._rivals(batch, view, removable)
+        # An append replaces nothing, so nobody is its rival, and it does not look at every winner again.
+        rivals = self._rivals(batch, view, removable) if batch.replaces_anything else []
         conflicts = list(find_conflicts(batch, rivals, snapshot))
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
@@ -170,20 +177,22 @@ class _Publishing(Proposal[Publication]):
         return Put(entry.actions)
 
     def _pending(self, view: View) -> Iterator[Buffer]:
-        opened = each(self._log.store, lambda buffer: self._is_open(buffer, view), self._buffers)
-        for buffer, is_open in zip(self._buffers, opened, strict=True):
-            if is_open and not is_done(buffer, view, self._log):
+        for buffer in self._buffers:
+            if self._is_open(buffer, view) and not is_done(buffer, view, self._log):
                 yield buffer
 
     def _is_open(self, buffer: Buffer, view: View) -> bool:
-        """Say whether neither the table nor a marker has an answer for a buffer. Threads ask for several at once."""
+        """Say whether neither the table nor a marker has an answer for a buffer."""
         if is_in_table(buffer, view, self._log.table):
             return False
         if view.tally.attempts == 0:
             # Read the marker only before our first put. Later, only another committer's commit closes the buffer, and
             # the txn in the snapshot shows that.
-            self._markers[buffer.path] = read_marker(self._log.store, buffer.path)
+            self._markers[buffer.path] = self._marker_of(buffer.path)
         return self._markers.get(buffer.path) is None
+
+    def _read_marker(self, path: str) -> Mapping[str, Any] | None:
+        return read_marker(self._log.store, path)
 
     def _place(self, buffers: tuple[Buffer, ...], snapshot: Snapshot) -> Batch:
         """Check the table's definition and sort the files. Repeat this only if the definition or the buffers change."""
@@ -224,15 +233,15 @@ class _Publishing(Proposal[Publication]):
         Commits of colleagues, and earlier commits of these writers, are no rivals. Another writer of the load is a
         rival, whether the batch was formed before its commit or on top of it.
         """
+        read_version = batch.read_version
         since = [
             winner
             for winner in view.winners
             # A winner that all buffers of the batch have seen is no rival; a buffer that was dropped may be older.
-            if winner.version > batch.read_version
+            if winner.version > read_version
             and not (winner.writers and all(self._allied(writer) for writer in winner.writers))
         ]
-        before = self._same_load.commits(batch, view.snapshot, removable) if batch.replaces_anything else []
-        return before + serial_order(since)
+        return self._same_load.commits(batch, view.snapshot, removable) + serial_order(since)
 
     def _allied(self, writer: PublishedWriter) -> bool:
         """Say whether a writer is a colleague, or an older generation of one of these writers.

@@ -31,8 +31,9 @@ from airflow_provider_onelake.exceptions import (
     SparkJobError,
     SparkUnavailableError,
 )
-from airflow_provider_onelake.spark_jobs.application import driver_ui, lasting_ui
+from airflow_provider_onelake.spark_jobs.application import configure, driver_ui, lasting_ui
 from airflow_provider_onelake.spark_jobs.main import JOBS
+from airflow_provider_onelake.spark_jobs.progress import Progress
 from airflow_provider_onelake.spark_jobs.stage import FunctionFailedError, NoRowsError
 
 if TYPE_CHECKING:
@@ -125,13 +126,16 @@ class ConnectEngine(SparkEngine):
             self._check_stopped(what)
             logger.info("Spark session %s at %s: %s", running.session_id, self._address, what)
             self._tell_of(running)
-            for name, value in self._settings.items():
-                running.session.conf.set(name, value)
+            if self._settings:
+                configure(running.session, self._settings)
             fields = job.as_dict()
             if fields.get("rows") is not None:
                 fields["rows"] = running.asked.during(fields["rows"])
                 fields["asked"] = partial(running.asked.texts, running.session.client)
-            return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
+            progress = Progress(logger.info)
+            running.session.registerProgressHandler(progress)
+            with progress.told():
+                return {**JOBS[kind](running.session, fields), "session_id": running.session_id}
         except NoRowsError as error:
             raise InvalidWriteError(f"{error} Nothing was written.") from error
         except FunctionFailedError as error:
@@ -220,7 +224,10 @@ class _Running:
         :raises SparkUnavailableError: no server answers.
         """
         try:
-            _ = self.session.version
+            if self._isolated:
+                _ = self.session.version
+            else:
+                self._share_code()
         except Exception as error:
             if self.ended is None and was_unreachable(error):
                 raise SparkUnavailableError(
@@ -228,8 +235,6 @@ class _Running:
                     "up'), or correct host and port of the Airflow connection. The table is unchanged."
                 ) from error
             raise
-        if not self._isolated:
-            self._share_code()
         self._patience(_RECONNECT_SECONDS)
         for tag in self._tags:
             self.session.addTag(tag)
@@ -238,14 +243,17 @@ class _Running:
         """Go on in a clone of the session which shares the server's class loader.
 
         A session reads the settings for this at its first request. A clone has them from the beginning.
+
+        :raises Exception: no server answers.
         """
         first = self.session
         try:
-            for setting in _ISOLATION:
-                first.conf.set(setting, "false")
+            configure(first, dict.fromkeys(_ISOLATION, "false"))
             clone = first.cloneSession(str(uuid.uuid4()))
         except Exception as error:
-            # Servers before Spark 4.1 do not clone. If this one is gone, the job that follows says so.
+            if was_unreachable(error):
+                raise
+            # Servers before Spark 4.1 do not clone. If this one is in trouble, the job that follows says so.
             logger.debug("Spark session %s is not cloned, and shares no code", self.session_id, exc_info=error)
             return
         # pyspark 4.2 forgets to give the clone this attribute.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -17,6 +17,7 @@ from airflow_provider_onelake.log.commits import Commit, digest_of
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.log.replay import LAST_CHECKPOINT, Checkpoint, LiveFiles, LogFiles, read_checkpoint
 from airflow_provider_onelake.log.snapshot import NO_TABLE, LostTimestamp, Snapshot
+from airflow_provider_onelake.storage.at_once import ahead, each
 from airflow_provider_onelake.storage.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class DeltaLog:
         self.table = table
         self.clock = clock or SystemClock()
         self._known: _Known | None = None
+        self._expected = -1
         self._commits: dict[int, Commit] = {}
         self._kept_bytes = 0
 
@@ -89,14 +91,21 @@ class DeltaLog:
         :raises CorruptLogError: an entry cannot be read.
         """
         now = self.clock.now()
-        due = self._known is None or self._known.checked is None or now - self._known.checked >= _PROBE_WHILE
-        if due and self._known is not None and not self._is_the_same(self._known):
-            self._forget()
+        known = self._known
+        due = known is None or known.checked is None or now - known.checked >= _PROBE_WHILE
+        young = known is not None and now - known.seen < _PROBE_WHILE
+        fetch: Callable[[int], bytes | None] = self._fetch
+        if known is not None and due:
+            if young:
+                # The next entry is asked for during the check. If the check fails, nobody looks at the answer.
+                fetch = ahead(self.store, self._fetch, self._next(known.snapshot.version))
+            if not self._is_the_same(known):
+                self._forget()
         known = self._known
         if known is None:
             snapshot = self._load()
-        elif now - known.seen < _PROBE_WHILE:
-            snapshot = known.snapshot.after(list(self._probe(known.snapshot.version)))
+        elif young:
+            snapshot = known.snapshot.after(list(self._probe(known.snapshot.version, fetch)))
         else:
             snapshot = self._list_forward(known.snapshot)
         if snapshot is None:
@@ -116,24 +125,20 @@ class DeltaLog:
         if self._known is not None:
             self._known = attrs.evolve(self._known, checked=None)
 
+    def expect(self, version: int) -> None:
+        """Let the next :meth:`snapshot` ask for the entry after a version together with those up to it.
+
+        Call it where a version is known to exist that no snapshot has shown yet, such as after a lost race.
+        """
+        self._expected = version
+
     def commit(self, version: int) -> Commit | None:
         """Return the commit of one version, or ``None`` if the log has no entry for it.
 
         :raises CorruptLogError: the entry cannot be read.
         """
         known = self._commits.get(version)
-        if known is not None:
-            return known
-        try:
-            data = self.store.get(version_path(version))
-        except ObjectNotFoundError:
-            return None
-        commit = Commit.parse(version, data, self.table, self._modified)
-        self._commits[version] = commit
-        self._kept_bytes += commit.size
-        while self._kept_bytes > _KEPT_BYTES and len(self._commits) > 1:
-            self._kept_bytes -= self._commits.pop(next(iter(self._commits))).size
-        return commit
+        return known if known is not None else self._parse(version, self._fetch(version))
 
     def digest(self, version: int) -> str | None:
         """Return a digest of a version's entry, even if the entry cannot be parsed; ``None`` if there is no entry."""
@@ -150,9 +155,9 @@ class DeltaLog:
         :param until: the last version.
         :raises LogGapError: the log has no entry for one of these versions.
         """
-        commits = []
-        for version in range(after + 1, until + 1):
-            commit = self.commit(version)
+        commits: list[Commit] = []
+        versions = range(after + 1, until + 1)
+        for version, commit in zip(versions, self._read(versions, self._fetch), strict=True):
             if commit is None:
                 raise LogGapError(f"Version {version} of {self.table} is no longer in its log; nothing was changed.")
             commits.append(commit)
@@ -164,7 +169,7 @@ class DeltaLog:
         :param version: the last one already seen; -1 for all.
         :raises LogGapError: a version is missing while a later one, or a checkpoint, exists.
         """
-        commits = list(self._probe(version))
+        commits = list(self._probe(version, self._fetch))
         newest = commits[-1].version if commits else version
         # The caller's version may be old, so a missing entry may be a gap and not the end. A listing tells which.
         self._files_from(newest).check_contiguous(newest, self.table, self._exists)
@@ -283,10 +288,47 @@ class DeltaLog:
         files.check_contiguous(snapshot.version, self.table, self._exists)
         return snapshot.after(self.commits_between(snapshot.version, files.latest))
 
-    def _probe(self, version: int) -> Iterator[Commit]:
-        while (commit := self.commit(version + 1)) is not None:
-            yield commit
-            version += 1
+    def _next(self, version: int) -> range:
+        """Return the versions to ask for first, after a version that is known."""
+        return range(version + 1, max(version, self._expected) + 2)
+
+    def _probe(self, version: int, fetch: Callable[[int], bytes | None]) -> Iterator[Commit]:
+        """Yield the commits after a version, up to the newest.
+
+        :param fetch: returns the content of the entries of :meth:`_next`.
+        """
+        versions = self._next(version)
+        while True:
+            for commit in self._read(versions, fetch):
+                if commit is None:
+                    return
+                yield commit
+            # Where one entry was there, there may be many. Ask for more and more of them side by side.
+            versions, fetch = range(versions.stop, versions.stop + 2 * len(versions)), self._fetch
+
+    def _read(self, versions: Sequence[int], fetch: Callable[[int], bytes | None]) -> Iterator[Commit | None]:
+        """Yield the commit of each version, or ``None`` where the log has no entry for it."""
+        known = {version: self._commits[version] for version in versions if version in self._commits}
+        fetched = each(self.store, fetch, [version for version in versions if version not in known])
+        for version in versions:
+            yield known[version] if version in known else self._parse(version, next(fetched))
+
+    def _fetch(self, version: int) -> bytes | None:
+        """Return the content of an entry, or ``None``. Threads ask for several at once."""
+        try:
+            return self.store.get(version_path(version))
+        except ObjectNotFoundError:
+            return None
+
+    def _parse(self, version: int, data: bytes | None) -> Commit | None:
+        if data is None:
+            return None
+        commit = Commit.parse(version, data, self.table, self._modified)
+        self._commits[version] = commit
+        self._kept_bytes += commit.size
+        while self._kept_bytes > _KEPT_BYTES and len(self._commits) > 1:
+            self._kept_bytes -= self._commits.pop(next(iter(self._commits))).size
+        return commit
 
     def _is_the_same(self, known: _Known) -> bool:
         if known.anchor is None:
@@ -301,13 +343,12 @@ class DeltaLog:
         return None if digest is None else (version, digest)
 
     def _read_digest(self, version: int) -> str | None:
-        try:
-            return digest_of(self.store.get(version_path(version)))
-        except ObjectNotFoundError:
-            return None
+        data = self._fetch(version)
+        return None if data is None else digest_of(data)
 
     def _forget(self) -> None:
         self._known = None
+        self._expected = -1
         self._commits.clear()
         self._kept_bytes = 0
 

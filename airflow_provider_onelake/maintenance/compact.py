@@ -29,7 +29,7 @@ from airflow_provider_onelake.maintenance.shadow import Rewrite, Rewritten, Shad
 from airflow_provider_onelake.staging.buffers import lifetime, try_to_mark
 from airflow_provider_onelake.storage.clock import milliseconds
 
-POLITE = Backoff(first=0.2, longest=2.0, budget=20.0)
+POLITE = Backoff(first=0.2, longest=2.0, silent=2.0, budget=20.0)
 """Waits that leave a busy log to its writers: they are longer than the writers' waits, and end after 20 seconds."""
 
 
@@ -104,6 +104,7 @@ class _Compaction(Proposal[Publication]):
     _dropped: list[Dropped] = attrs.field(factory=list)
     _live: LiveFiles | None = None
     _put: tuple[Rewritten, ...] = ()
+    _decided_on: int | None = None
 
     def __attrs_post_init__(self) -> None:
         self._log = self._transactions.log
@@ -120,13 +121,16 @@ class _Compaction(Proposal[Publication]):
         reason = self._unfit(snapshot)
         if reason is not None:
             return self._drop_all(reason, view.tally)
-        try:
-            self._drop_groups(view)
-        except LogGapError as error:
-            return self._drop_all(f"the log was cleaned up while it was read: {error}", view.tally)
+        # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
+        # whoever is told that the compaction was dropped must not find it in the table.
+        if snapshot.version != self._decided_on:
+            try:
+                self._drop_groups(view)
+            except LogGapError as error:
+                return self._drop_all(f"the log was cleaned up while it was read: {error}", view.tally)
         if not self._groups:
             return self._drop_all("", view.tally)
-        self._put = tuple(self._groups.values())
+        self._put, self._decided_on = tuple(self._groups.values()), snapshot.version
         return Put(self._entry(snapshot, view.txn_id))
 
     def committed(self, version: int, tally: Tally) -> Publication:

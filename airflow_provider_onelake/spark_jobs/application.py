@@ -12,12 +12,21 @@ if TYPE_CHECKING:
 # What YARN gives a driver, so that its UI is reached through the resource manager: there too when it has ended.
 _YARN_PROXY = "spark.org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter.param.PROXY_URI_BASES"
 
+_CONNECT = "pyspark.sql.connect.session"
+
 
 def configure(spark: SparkSession, settings: Mapping[str, str]) -> None:
     """Set what a job needs, whatever its session had before.
 
     :param spark: session of the job's own.
     """
+    if type(spark).__module__ == _CONNECT:
+        from pyspark.sql.connect.proto import ConfigRequest, KeyValue
+
+        # `conf.set` is a request for each setting, and a request may have as many as one likes.
+        pairs = [KeyValue(key=name, value=value) for name, value in settings.items()]
+        spark.client.config(ConfigRequest.Operation(set=ConfigRequest.Set(pairs=pairs)))
+        return
     for name, value in settings.items():
         spark.conf.set(name, value)
 

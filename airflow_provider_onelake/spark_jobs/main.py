@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.optimize import optimize
+from airflow_provider_onelake.spark_jobs.progress import Progress
 from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError
 from airflow_provider_onelake.spark_jobs.stage import analyze, stage
 from airflow_provider_onelake.spark_jobs.vacuum import vacuum
@@ -134,7 +135,12 @@ def end_with(alive: str | None) -> None:
 def _run(spark: SparkSession, todo: Mapping[str, Any]) -> dict[str, Any]:
     if todo["format"] != FORMAT:
         raise ValueError(f"The job file has format {todo['format']}; these are jobs of format {FORMAT}.")
-    return JOBS[todo["kind"]](spark, todo["job"])
+    with Progress(_say).told(spark):
+        return JOBS[todo["kind"]](spark, todo["job"])
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _session() -> SparkSession:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from urllib.parse import quote, unquote
 
 import attrs
@@ -42,7 +43,7 @@ class Load:
     group: str = attrs.field(validator=_named)
     run: str = attrs.field(validator=_named)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The load's name in the table's log."""
         return "/".join(map(_quoted, (self.namespace, self.dag, self.group, self.run)))
@@ -76,7 +77,7 @@ class WriterIdentity:
     load: Load
     key: str = attrs.field(validator=_named)
 
-    @property
+    @cached_property
     def app_id(self) -> str:
         """The ``txn`` application id under which the table knows the writer."""
         return f"{self.load.prefix}{_quoted(self.key)}"

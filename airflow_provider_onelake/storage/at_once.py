@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
 
 _T = TypeVar("_T")
+_H = TypeVar("_H", bound=Hashable)
 _R = TypeVar("_R")
 
 
@@ -31,3 +32,22 @@ def each(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator
         return
     with ThreadPoolExecutor(threads, "requests") as pool:
         yield from pool.map(ask, items)
+
+
+def ahead(store: Store, ask: Callable[[_H], _R], items: Iterable[_H]) -> Callable[[_H], _R]:
+    """Begin to ask for each item, and return a function that waits for an item's answer.
+
+    The caller goes on with other requests meanwhile. A store that takes one request at a time is asked only when the
+    answer is wanted, so that the order of all requests is the order of the code.
+
+    :param store: that the function asks.
+    :param ask: called once for each item, for different ones at the same time. Its error is raised to whoever wants
+        that item's answer.
+    """
+    items = list(items)
+    if store.at_once < 2 or not items:
+        return ask
+    pool = ThreadPoolExecutor(min(store.at_once, len(items)), "requests")
+    asked = {item: pool.submit(ask, item) for item in items}
+    pool.shutdown(wait=False)
+    return lambda item: asked[item].result()

@@ -185,21 +185,12 @@ def _end_earlier(api: AirflowApi) -> None:
     """End what came before: Airflow allows one active backfill a DAG, and marks its end by a slow timer."""
     for earlier in api.pages("backfills", "backfills", dag_id=DAG):
         if earlier["completed_at"] is None:
-            _end(api, int(earlier["id"]))
+            api.cancel_backfill(int(earlier["id"]))
     wait_for(
         lambda: all(run["state"] in _ENDED for run in api.runs(DAG)),
         "the runs of an interrupted demo to end",
         _TIMEOUT,
     )
-
-
-def _end(api: AirflowApi, backfill_id: int) -> None:
-    try:
-        api.cancel_backfill(backfill_id)
-    except ApiError:
-        # Airflow's timer may have ended it since it was listed; to cancel it then is refused.
-        if api.backfill(backfill_id)["completed_at"] is None:
-            raise
 
 
 def _wait(api: AirflowApi, backfill_id: int, months: list[str]) -> dict[str, str]:

@@ -119,6 +119,11 @@ class Settings:
         return self.state / "airflow"
 
     @property
+    def airflow_config(self) -> Path:
+        """Directory of modules that Airflow finds, ``airflow_local_settings`` among them."""
+        return self.airflow_home / "config"
+
+    @property
     def password_file(self) -> Path:
         """File from which Airflow's simple auth manager takes the passwords."""
         return self.state / "airflow-passwords.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 240
 _PARSE_SECONDS = 60
+_LOCAL_SETTINGS = REPOSITORY / "include" / "local" / "airflow_local_settings.py"
 # In the order in which they start. They stop in the reverse order: what uses a process before the process.
 _AIRFLOW = ("api-server", "dag-processor", "triggerer", "scheduler")
 
@@ -63,8 +65,9 @@ def start(settings: Settings, tell: Callable[[str], None] = lambda _: None) -> N
     :raises SetUpError: something is missing on this machine.
     """
     processes.shut_down(settings.state)
-    for directory in (settings.state, settings.logs, settings.airflow_home, settings.lakehouse):
+    for directory in (settings.state, settings.logs, settings.airflow_config, settings.lakehouse):
         directory.mkdir(parents=True, exist_ok=True)
+    shutil.copy(_LOCAL_SETTINGS, settings.airflow_config)
     settings.state.chmod(settings.state.stat().st_mode & ~0o022)
     ports, kept = choose_ports(settings), load_secrets(settings)
     server = connect_server(settings, jars.resolve(settings.jars))

@@ -1,101 +1,150 @@
-"""``make bench``: staged writers beside one Spark job, and commits per second; two to four minutes.
+"""``make bench``: what this package costs beside other ways; about five minutes on two cores, ``FULL=1`` an hour or more.
 
-``make bench ARGS=--memory``: an input ten times the planned size instead, and what it costs in memory.
-``make bench ARGS=--opening``: how long a table of 10,000 commits takes to open, beside one of 100.
+It prints every measurement when it has ended, keeps all of them under ``bench-results/``, and renders
+docs/performance.md of them. The exit status is 1 if a row or a commit is missing or there twice, whatever the speed.
+
+``make bench ARGS="--only commits"`` measures one part, without the report; ``ARGS="--report FILE"`` renders the report of
+a result that was kept; ``ARGS=--memory`` measures what ten times the planned input costs in memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import os
+import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import attrs
-import psutil
 from rich.console import Console
 from rich.table import Table
 
 from include.local import jars
 from include.local.connect_server import free_port
-from tests.benchmarks import opening
-from tests.benchmarks.commits import Sample, measure, measure_bare
-from tests.benchmarks.loads import WAYS, Load, remove
-from tests.benchmarks.memory import Memory, measure_memory, megabytes
-from tests.benchmarks.tpch import Totals, lineitem, totals
+from tests.benchmarks import commits, growth, loads, memory, overhead, report
+from tests.benchmarks.machine import Observed
+from tests.benchmarks.results import Result
+from tests.benchmarks.tpch import OWN, SHARED, Totals, lineitem
+from tests.support.airflow_home import migrated_database, use_own_home
 from tests.support.spark import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".local" / "bench"
 RESULTS = ROOT / "bench-results"
-REPEATS = 2
-WARM_UPS = 3
-WARM_UP_SCALE = 0.01
-PLANNED_SCALE = 0.1
+DOCS = ROOT / "docs"
+PARTS = ("loads", "overhead", "commits", "growth")
 SPARK_MEMORY = "4g"
-GOAL_RATIO = 1.15
-GOAL_COMMITS = 150.0
-COMMITS = {1: 200, 4: 60, 16: 20}
+MEMORY_SCALE = 0.1
 
-CAUSE = (
-    "Why: lineitem is in the order of its keys, so every year is in every part of the file. The one job reads it once, "
-    "seven writers read it seven times, as no statistics let them skip. And each writer is a Spark session of its own, "
-    "for which the server compiles the same code again. Both cost processor time, and there are two cores."
+
+@attrs.frozen(kw_only=True)
+class Plan:
+    """How much of each part is measured."""
+
+    loads: loads.Plan
+    commits: commits.Plan
+    growth: growth.Plan
+    tasks: int
+
+
+SHORT = Plan(
+    loads=loads.Plan(scale=0.1, warm_up_scale=0.01, kinds=(SHARED, OWN), writers=(7,), rounds=2, warm_ups=2),
+    commits=commits.Plan(local={1: 200, 4: 60, 16: 20}, s3={1: 40, 4: 15, 16: 5}),
+    growth=growth.Plan(versions=(100, 1_000, 10_000), files=(1_000, 10_000, 100_000)),
+    tasks=2,
+)
+FULL = Plan(
+    loads=loads.Plan(
+        scale=1,
+        warm_up_scale=0.01,
+        kinds=(SHARED, OWN),
+        writers=(2, 7, 28),
+        rounds=4,
+        warm_ups=3,
+        submits=(2, 7, 28),
+    ),
+    commits=commits.Plan(local={1: 1000, 4: 300, 16: 100}, s3={1: 200, 4: 60, 16: 20}),
+    growth=growth.Plan(versions=(100, 1_000, 10_000, 100_000), files=(1_000, 10_000, 100_000, 1_000_000)),
+    tasks=5,
 )
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, print, keep the raw samples.
+    """Measure, print, keep the samples, render the report.
 
     :param arguments: of the command line.
     :returns: 0 if every row was there and no commit failed, whatever the speed.
     """
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--memory", action="store_true", help="measure memory with ten times the planned input")
-    parser.add_argument("--opening", action="store_true", help="measure how long short and long tables take to open")
+    parser.add_argument("--full", action="store_true", help="measure all sizes and ways")
+    parser.add_argument("--only", action="append", choices=PARTS, help="measure this part; may be given several times")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing, render the report of a result")
+    parser.add_argument("--memory", action="store_true", help="measure memory with ten times the planned input instead")
     asked = parser.parse_args(arguments)
-    if asked.opening:
-        return _opening()
+    if asked.report:
+        return _report(Result.from_json(json.loads(asked.report.read_text())))
+    # The lines of the writers' logs, and of Spark's client, would hide the bench's own.
+    os.environ |= {"AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR", "SPARK_CONNECT_LOG_LEVEL": "CRITICAL"}
+    migrated_database(use_own_home())
     if asked.memory:
-        memory, right = _memory()
-        _keep("memory", attrs.asdict(memory))
-        return 0 if right else 1
-    rates = _commits()
-    loads, wanted = _loads()
-    _keep(
-        "bench",
-        {
-            "commits": {name: attrs.asdict(sample) for name, sample in rates.items()},
-            "loads": [attrs.asdict(load) for load in loads],
-        },
-    )
-    return 0 if _show_commits(rates) & _show_loads(loads, wanted) else 1
+        return _memory()
+    return _report(_measure(FULL if asked.full else SHORT, asked.only or PARTS, full=asked.full))
 
 
-def _keep(name: str, raw: dict[str, object]) -> None:
+def _measure(plan: Plan, parts: Collection[str], *, full: bool) -> Result:
+    observed, found = Observed(), dict[str, Any]()
+    kept = _file("bench")
+    lakehouse = STATE / "lakehouse"
+
+    def keep() -> Result:
+        # After every part, as a run of all sizes takes long.
+        rounds, warm_ups = plan.loads.rounds, plan.loads.warm_ups
+        result = Result(machine=observed.end(full=full), rounds=rounds, warm_ups=warm_ups, **found)
+        kept.write_text(json.dumps(result.to_json(), indent=1))
+        return result
+
+    if {"loads", "overhead"} & set(parts):
+        with _server() as server:
+            if "loads" in parts:
+                found["loads"] = loads.measure(plan.loads, server, lakehouse, _say)
+                keep()
+            if "overhead" in parts:
+                found["tasks"] = overhead.measure(plan.tasks, server, lakehouse, _say)
+    if "commits" in parts:
+        found["commits"] = commits.measure(plan.commits, STATE / "commits", ROOT / ".local", _say)
+        keep()
+    if "growth" in parts:
+        found["openings"], found["publishings"] = growth.measure(plan.growth, STATE / "growth", _say)
+    result = keep()
+    console.print(f"Samples: {kept.relative_to(ROOT)}")
+    return result
+
+
+def _report(result: Result) -> int:
+    for fault in result.faults:
+        console.print(f"[red]WRONG[/] {fault}")
+    if result.faults:
+        return 1
+    if result.is_whole:
+        console.print(f"Report: {report.write(result, DOCS).relative_to(ROOT)}")
+    return 0
+
+
+def _say(line: str) -> None:
+    console.print(f"{datetime.now(UTC):%H:%M:%S} {line}", markup=False)
+
+
+def _file(name: str) -> Path:
     RESULTS.mkdir(exist_ok=True)
-    kept = RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    kept.write_text(json.dumps(raw, indent=1, default=str))
-    console.print(f"Raw samples: {kept.relative_to(ROOT)}")
-
-
-def _commits() -> dict[str, Sample]:
-    rates = {}
-    directory = STATE / "commits"
-    for processes, each in COMMITS.items():
-        remove(directory)
-        with console.status(f"Commits by {processes} processes …"):
-            rates[f"publish, {processes}"] = measure(directory, processes, each)
-    with console.status("Bare create-only puts by 16 processes …"):
-        rates["bare put, 16"] = measure_bare(directory, 16, 100)
-    return rates
+    return RESULTS / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
 
 
 @contextmanager
@@ -107,114 +156,36 @@ def _server() -> Iterator[Server]:
         memory=SPARK_MEMORY,
         jar_files=jars.resolve(ROOT / ".local"),
     )
-    with console.status("Starting Spark Connect …"):
-        server.start()
+    _say("Starting Spark Connect")
+    server.start()
     try:
         yield server
     finally:
         server.stop()
 
 
-def _loads() -> tuple[list[Load], Totals]:
-    with console.status("Making lineitem at scale 1 …"):
-        source, little = lineitem(STATE), lineitem(STATE, WARM_UP_SCALE)
-        wanted = totals(source)
-    loads = []
-    names = list(WAYS)
-    with _server() as server:
-        for number in range(WARM_UPS):
-            for name in names:
-                with console.status(f"Warming up, {number + 1} of {WARM_UPS}: {name} …"):
-                    _load(server, name, little)
-        for number in range(REPEATS):
-            # Each way comes first once in a while.
-            for name in names[number % 3 :] + names[: number % 3]:
-                with console.status(f"Round {number + 1} of {REPEATS}: {name} …"):
-                    loads.append(_load(server, name, source))
-    return loads, wanted
-
-
-def _load(server: Server, name: str, source: Path) -> Load:
-    table = STATE / "tables" / name
-    remove(table)
-    used = _cpu_seconds(server)
-    load = WAYS[name](server.remote, source, table)
-    remove(table)
-    return attrs.evolve(load, cpu_seconds=_cpu_seconds(server) - used)
-
-
-def _cpu_seconds(server: Server) -> float:
-    times = psutil.Process(server.pid).cpu_times()
-    return float(times.user + times.system)
-
-
-def _opening() -> int:
-    with console.status("Making tables of 100 and of 10,000 commits …"):
-        found = opening.measure(STATE / "tables" / "opening")
-    table = Table("commits", "median ms", "times the first", title="Opening a table")
-    for seen in found:
-        table.add_row(f"{seen.commits:,}", f"{1000 * seen.median:.1f}", f"{seen.median / found[0].median:.2f}")
-    console.print(table)
-    _keep("opening", {"seconds": {str(seen.commits): seen.seconds for seen in found}})
-    return 0
-
-
-def _memory() -> tuple[Memory, bool]:
-    planned, big = lineitem(STATE, PLANNED_SCALE), lineitem(STATE, 10 * PLANNED_SCALE)
+def _memory() -> int:
+    planned, big = (lineitem(STATE / "lakehouse" / "sources", scale) for scale in (MEMORY_SCALE, 10 * MEMORY_SCALE))
     found = {}
     with _server() as server:
         # The planned size first: the server's own peaks only ever rise.
         for name, source in (("planned", planned), ("ten times", big)):
-            with console.status(f"Loading {name} …"):
-                found[name] = measure_memory(server, source, STATE / "tables" / "memory")
-    table = Table("input", "rows", "s", "task", "(idle)", "commit", "Spark heap", "Spark process", title="Peak memory")
+            _say(f"Loading the input, {name}")
+            found[name] = memory.measure(server, STATE / "lakehouse", source)
+    table = Table("input", "rows", "s", "task", "(idle)", "Spark heap", "Spark process", title="Peak memory")
     for name, seen in found.items():
-        sizes = (seen.task, seen.idle, seen.committer, seen.heap, seen.server)
-        table.add_row(name, f"{seen.rows:,}", f"{seen.seconds:.0f}", *map(megabytes, sizes))
+        sizes = (seen.task, seen.idle, seen.heap, seen.server)
+        table.add_row(name, f"{seen.totals.rows:,}", f"{seen.seconds:.0f}", *map(memory.megabytes, sizes))
     console.print(table)
-    return found["ten times"], found["ten times"].totals == totals(big)
+    _file("memory").write_text(json.dumps({name: attrs.asdict(seen) for name, seen in found.items()}, indent=1))
+    import pyarrow.dataset as ds
 
-
-def _show_commits(rates: dict[str, Sample]) -> bool:
-    table = Table("processes", "commits/s", "lost races", "failed", "goal", title="Commits on one local table")
-    right = True
-    for name, sample in rates.items():
-        goal = ""
-        if name == "publish, 16":
-            goal = f">= {GOAL_COMMITS:.0f}: {'met' if sample.per_second >= GOAL_COMMITS and not sample.failed else 'MISSED'}"
-        right &= not sample.failed and sample.rows_found in (None, sample.rows_expected)
-        table.add_row(name, f"{sample.per_second:.0f}", str(sample.lost_races), str(len(sample.failed)), goal)
-    console.print(table)
-    return right
-
-
-def _show_loads(loads: list[Load], wanted: Totals) -> bool:
-    ways: dict[str, list[Load]] = {}
-    for load in loads:
-        ways.setdefault(load.way, []).append(load)
-    seconds = {way: statistics.median(load.seconds for load in found) for way, found in ways.items()}
-    cpu = {way: statistics.median(load.cpu_seconds for load in found) for way, found in ways.items()}
-    one = "one Delta job"
-    table = Table(
-        "way", "median s", "ratio", "CPU s", "CPU ratio", "files", "goal", title="lineitem, 6 M rows, seven partitions"
-    )
-    for way, found in ways.items():
-        ratio, cpu_ratio = seconds[way] / seconds[one], cpu[way] / cpu[one]
-        met = ratio <= GOAL_RATIO
-        goal = f"<= {GOAL_RATIO}: {'met' if met else 'MISSED'}" if way == "staged" else ""
-        table.add_row(
-            way, f"{seconds[way]:.1f}", f"{ratio:.2f}", f"{cpu[way]:.0f}", f"{cpu_ratio:.2f}", str(found[0].files), goal
-        )
-    console.print(table)
-    if seconds["staged"] > GOAL_RATIO * seconds[one]:
-        console.print(CAUSE)
-    wrong = [load for load in loads if load.totals != wanted]
-    if wrong:
-        console.print(f"[red]Other rows than {wanted}:[/] {wrong}")
-    return not wrong
+    return 0 if found["ten times"].totals == Totals.of(ds.dataset(big)) else 1
 
 
 if __name__ == "__main__":
+    # Or a bench that is stopped would leave its servers behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))
     started = time.monotonic()
     status = main(sys.argv[1:])
     console.print(f"{time.monotonic() - started:.0f} s in all")

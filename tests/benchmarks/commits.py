@@ -1,215 +1,249 @@
-"""Commits per second by 1, 4 and 16 processes on one local table, beside a bare loop of create-only PUTs.
+"""Commits of several processes to one table: ours, deltalake's, and create-only puts without any decision.
 
-Every process publishes small buffers that were staged beforehand, the way the provider does: with deltalake's word on
-what is removed, and with checkpoints.
+Every committer has its Parquet files beforehand, so that only commits are measured. Ours are complete buffers, which
+the provider publishes with deltalake's word on what is removed and with checkpoints.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import shutil
 import time
-from collections import Counter
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from multiprocessing.synchronize import Barrier
+from tests.benchmarks.results import OURS, Commits
+from tests.benchmarks.together import Processes, begin_together
+from tests.support.object_stores import BUCKET, Lake, s3_credentials
+from tests.support.store_servers import S3Server
 
-    from airflow_provider_onelake.commit.transaction import Backoff
-
-_START_SECONDS = 120
-_COUNTS = ("attempts", "lost_races", "cpu")
+DELTALAKE = "deltalake"
+BARE = "bare put loop"
+LOCAL, S3 = "local disk", "S3"
+_TRIES = 1000
+_MONTHS = 12
 
 
 @attrs.frozen
-class Sample:
-    """One measured run.
+class Plan:
+    """How much is committed.
 
-    :param processes: that committed at the same time.
-    :param commits: that they were to make.
-    :param seconds: from the common start to the end of the last process.
-    :param failed: commits that were not made, and why.
-    :param attempts: PUTs tried.
-    :param lost_races: PUTs that met another's commit.
-    :param cpu_seconds: of all processes together, in that time.
-    :param latencies: seconds of every commit, sorted.
-    :param rows_expected: in the buffers.
-    :param rows_found: in the table, read by deltalake; ``None`` where there is no table.
+    :param local: commits of one process on local disk, by the number of processes.
+    :param s3: the same on S3.
     """
 
-    processes: int
-    commits: int
-    seconds: float
-    failed: list[str] = attrs.field(factory=list)
-    attempts: int = 0
-    lost_races: int = 0
-    cpu_seconds: float = 0.0
-    latencies: list[float] = attrs.field(factory=list, repr=False)
-    rows_expected: int = 0
-    rows_found: int | None = None
-
-    @property
-    def per_second(self) -> float:
-        """Commits made per second."""
-        return (self.commits - len(self.failed)) / self.seconds
+    local: Mapping[int, int]
+    s3: Mapping[int, int]
 
 
-def measure(
-    directory: Path, processes: int, each: int, *, checkpoints: bool = True, backoff: Backoff | None = None
-) -> Sample:
-    """Let processes publish into one table of their own.
+@attrs.define
+class _Answer:
+    """What one process did."""
 
-    :param directory: for the table; it must not exist, and is removed afterwards.
-    :param processes: that publish at the same time.
-    :param each: commits of one process.
-    :param checkpoints: whether one is written every hundred versions, as in production.
-    :param backoff: between attempts; ``None`` for the package's own.
+    begin: float = 0.0
+    end: float = 0.0
+    cpu: float = 0.0
+    attempts: int | None = None
+    latencies: list[float] = attrs.field(factory=list)
+    faults: list[str] = attrs.field(factory=list)
+
+
+def measure(plan: Plan, state: Path, tools: Path, say: Callable[[str], None]) -> list[Commits]:
+    """Commit to tables on local disk and on a local S3 server.
+
+    :param plan: how much.
+    :param state: directory for the tables.
+    :param tools: where the S3 server is installed.
+    :param say: is told of every measurement when it has ended.
     """
-    paths, rows = _stage(directory, processes, each)
-    terms = (str(directory), checkpoints, backoff)
-    answers = _at_once([(_publish, (*terms, paths[number::processes])) for number in range(processes)])
-    found, versions = _read(directory)
-    failed = [why for answer in answers for why in answer["failed"]]
-    if versions != processes * each - len(failed):
-        failed.append(f"the log has {versions} versions")
-    shutil.rmtree(directory)
-    return Sample(
-        processes,
-        processes * each,
-        max(answer["end"] for answer in answers) - min(answer["begin"] for answer in answers),
-        failed,
-        sum(answer["attempts"] for answer in answers),
-        sum(answer["lost_races"] for answer in answers),
-        sum(answer["cpu"] for answer in answers),
-        sorted(seconds for answer in answers for seconds in answer["latencies"]),
-        rows,
-        found,
+    found = []
+    with _lakes(state, tools) as lakes, Processes({*plan.local, *plan.s3}) as processes:
+        for store, lake in lakes.items():
+            for number, each in (plan.local if store == LOCAL else plan.s3).items():
+                for way in (BARE, OURS, DELTALAKE):
+                    seen = _one(processes, store, lake, way, number, each)
+                    say(_line(seen))
+                    found.append(seen)
+    return found
+
+
+@contextmanager
+def _lakes(state: Path, tools: Path) -> Iterator[dict[str, Lake]]:
+    shutil.rmtree(state, ignore_errors=True)
+    with S3Server(state / "s3", install_into=tools) as server:
+        server.make_bucket(BUCKET)
+        yield {
+            LOCAL: Lake("local", str(state / "local")),
+            S3: Lake("s3", f"s3://{BUCKET}", s3_credentials(server)),
+        }
+    shutil.rmtree(state, ignore_errors=True)
+
+
+def _one(processes: Processes, store: str, lake: Lake, way: str, number: int, each: int) -> Commits:
+    table = f"Tables/{uuid.uuid4()}"
+    prepare, commit = _WAYS[way]
+    work = [[lake, table, number, prepared] for prepared in prepare(lake, table, number, each)]
+    answers = processes.together(commit, work)
+    attempts = [answer.attempts for answer in answers]
+    return Commits(
+        store=store,
+        way=way,
+        processes=number,
+        commits=number * each,
+        seconds=max(answer.end for answer in answers) - min(answer.begin for answer in answers),
+        cpu=sum(answer.cpu for answer in answers),
+        attempts=None if None in attempts else sum(count for count in attempts if count is not None),
+        latencies=sorted(seconds for answer in answers for seconds in answer.latencies),
+        faults=[
+            *(fault for answer in answers for fault in answer.faults),
+            *_judge(lake, table, way, number * each),
+        ],
     )
 
 
-def measure_bare(directory: Path, processes: int, each: int) -> Sample:
-    """Let processes put entries create-only at the next free version, without reading or deciding anything.
-
-    :param directory: for the entries; it must not exist, and is removed afterwards.
-    :param processes: that put at the same time.
-    :param each: entries of one process.
-    """
-    directory.mkdir(parents=True)
-    answers = _at_once([(_put, (str(directory), each)) for _ in range(processes)])
-    landed = len(list(directory.glob("*.json")))
-    shutil.rmtree(directory)
-    failed = [] if landed == processes * each else [f"{landed} entries landed"]
-    return Sample(
-        processes,
-        processes * each,
-        max(answer["end"] for answer in answers) - min(answer["begin"] for answer in answers),
-        failed,
-        sum(answer["attempts"] for answer in answers),
-        sum(answer["attempts"] for answer in answers) - processes * each,
-        sum(answer["cpu"] for answer in answers),
-    )
+def _judge(lake: Lake, table: str, way: str, commits: int) -> list[str]:
+    """Look for every row, once, and for every commit."""
+    if way == BARE:
+        landed = sum(1 for _ in lake.log(table).store.list("_delta_log/"))
+        return [] if landed == commits else [f"{landed} of {commits} entries landed"]
+    rows, version = lake.ids(table), lake.log(table).snapshot().version
+    wrong = [] if rows == list(range(2 * commits)) else [f"{len(rows)} rows, {len(set(rows))} of them different"]
+    # How many versions they take is the committer's business: it may publish several writers in one.
+    return wrong if version <= commits else [*wrong, f"{version} versions for {commits} commits"]
 
 
-def _stage(directory: Path, processes: int, each: int) -> tuple[list[str], int]:
-    from tests.support.tables import make_table, stage, writer_spec
-
-    log = make_table(directory)
-    paths = []
-    for number in range(processes * each):
-        rows: dict[str | None, list[int]] = {f"2019-{number % 12 + 1:02d}": [2 * number, 2 * number + 1]}
-        paths.append(stage(log, writer_spec(f"writer-{number}"), rows).path)
-    return paths, 2 * len(paths)
+def _rows(number: int) -> dict[str | None, list[int]]:
+    """Two rows of one month, which no other commit has."""
+    return {f"2019-{number % _MONTHS + 1:02d}": [2 * number, 2 * number + 1]}
 
 
-def _read(directory: Path) -> tuple[int, int]:
-    from deltalake import DeltaTable
+def _buffers(lake: Lake, table: str, processes: int, each: int) -> list[list[str]]:
+    from tests.support.tables import stage, writer_spec
 
-    table = DeltaTable(str(directory))
-    column = table.to_pyarrow_table(columns=["id"]).column("id").to_pylist()
-    # A row that is there twice must not stand in for one that is missing.
-    return len(set(column)) if len(set(column)) == len(column) else -1, table.version()
-
-
-def _at_once(work: list[tuple[Any, tuple[Any, ...]]]) -> list[dict[str, Any]]:
-    """Run functions in processes of their own, which begin their measured part together."""
-    context = multiprocessing.get_context("spawn")
-    barrier, answers = context.Barrier(len(work)), context.SimpleQueue()
-    running = [context.Process(target=_run, args=(do, args, barrier, answers)) for do, args in work]
-    for process in running:
-        process.start()
-    collected = [answers.get() for _ in running]
-    for process in running:
-        process.join()
-    return collected
+    log = lake.make_table(table)
+    paths = [stage(log, writer_spec(f"writer-{number}"), _rows(number)).path for number in range(processes * each)]
+    return [paths[number::processes] for number in range(processes)]
 
 
-def _run(do: Any, args: tuple[Any, ...], barrier: Barrier, answers: Any) -> None:
-    try:
-        answers.put(do(*args, lambda: barrier.wait(_START_SECONDS)))
-    except BaseException as error:
-        barrier.abort()
-        answers.put({"begin": 0.0, "end": 1e9, "failed": [repr(error)], "latencies": [], **dict.fromkeys(_COUNTS, 0)})
-        raise
-
-
-def _publish(table: str, checkpoints: bool, backoff: Backoff | None, paths: list[str], start: Any) -> dict[str, Any]:
-    from airflow_provider_onelake.commit.publish import Committer, Status
-    from airflow_provider_onelake.log.checkpoints import checkpointer
-    from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+def _publish(lake: Lake, table: str, processes: int, paths: Sequence[str]) -> _Answer:
+    from airflow_provider_onelake.commit.publish import Status
     from airflow_provider_onelake.staging.buffers import read_buffer
-    from tests.support.tables import local_log
+    from airflow_provider_onelake.storage.stores import PATIENCE
+    from airflow_provider_onelake.table import Table
 
-    log = local_log(Path(table))
-    committer = Committer(
-        log, cross_check=deltalake_cross_check(table), after_commit=checkpointer(table) if checkpoints else None
-    )
-    if backoff is not None:
-        committer.backoff = backoff
-    buffers = [read_buffer(log.store, path) for path in paths]
-    answer: Counter[str] = Counter()
-    failed: list[str] = []
-    latencies = []
-    start()
-    used = time.process_time()
-    begin = last = time.monotonic()
-    for buffer in buffers:
-        try:
-            publication = committer.publish([buffer])
-        except Exception as error:  # every failure is counted and told
-            failed.append(repr(error))
-            continue
-        now = time.monotonic()
-        latencies.append(now - last)
-        last = now
-        answer.update(attempts=publication.tally.attempts, lost_races=publication.tally.lost_races)
-        if publication.status is not Status.PUBLISHED:
-            failed.append(publication.status.value)
-    end = time.monotonic()
-    counts = {**answer, "cpu": time.process_time() - used}
-    return {"begin": begin, "end": end, "failed": failed, "latencies": latencies, **counts}
+    opened = Table(lake.address(table), lake.credentials, PATIENCE)
+    committer = opened.committer()
+    buffers = [read_buffer(opened.log.store, path) for path in paths]
+    answer = _Answer(attempts=0)
+
+    def publish(buffer: Any) -> None:
+        publication = committer.publish([buffer])
+        answer.attempts = (answer.attempts or 0) + publication.tally.attempts
+        if publication.status not in (Status.PUBLISHED, Status.ALREADY):
+            answer.faults.append(publication.status.value)
+
+    return _timed(answer, processes, publish, buffers)
 
 
-def _put(directory: str, each: int, start: Any) -> dict[str, Any]:
-    import obstore
-    from obstore.exceptions import AlreadyExistsError
-    from obstore.store import LocalStore
+def _files(lake: Lake, table: str, processes: int, each: int) -> list[list[dict[str, Any]]]:
+    from tests.support.tables import append_files
 
-    store = LocalStore(prefix=directory)
-    entry = b"x" * 1000
-    version = attempts = 0
-    start()
-    used = time.process_time()
-    begin = time.monotonic()
-    for _ in range(each):
+    log = lake.make_table(table)
+    adds = []
+    for number in range(processes * each):
+        actions = append_files(log.store, "", _rows(number))
+        adds += [action["add"] for action in actions if "add" in action]
+    return [adds[number::processes] for number in range(processes)]
+
+
+def _commit_by_deltalake(lake: Lake, table: str, processes: int, adds: Sequence[Mapping[str, Any]]) -> _Answer:
+    from deltalake import DeltaTable
+    from deltalake.transaction import AddAction, CommitProperties
+
+    from airflow_provider_onelake.storage.stores import deltalake_options
+
+    address = lake.address(table)
+    opened = DeltaTable(address.deltalake_uri, storage_options=deltalake_options(address, lake.credentials))
+    schema = opened.schema()
+    # Its default of 15 tries is not enough for so many processes.
+    tries = CommitProperties(max_commit_retries=_TRIES)
+
+    def commit(add: Mapping[str, Any]) -> None:
+        action = AddAction(
+            path=add["path"],
+            size=add["size"],
+            partition_values=add["partitionValues"],
+            modification_time=add["modificationTime"],
+            data_change=True,
+            stats=add["stats"],
+        )
+        opened.create_write_transaction([action], "append", schema, ["month"], commit_properties=tries)
+        # Or every commit would begin at the version that was opened, and read all later ones again.
+        opened.update_incremental()
+
+    return _timed(_Answer(), processes, commit, adds)
+
+
+def _entries(lake: Lake, table: str, processes: int, each: int) -> list[list[bytes]]:
+    if lake.kind == "local":
+        Path(lake.root, table).mkdir(parents=True)
+    entry = json.dumps({"add": {"path": "x" * 900}}).encode()
+    return [[entry] * each for _ in range(processes)]
+
+
+def _put(lake: Lake, table: str, processes: int, entries: Sequence[bytes]) -> _Answer:
+    from airflow_provider_onelake.exceptions import ObjectExistsError
+    from airflow_provider_onelake.log.actions import version_path
+
+    store = lake.log(table).store
+    answer = _Answer(attempts=0)
+    version = 0
+
+    def put(entry: bytes) -> None:
+        nonlocal version
         while True:
-            attempts += 1
+            answer.attempts = (answer.attempts or 0) + 1
             try:
-                obstore.put(store, f"{version:020d}.json", entry, mode="create", use_multipart=False)
+                store.create(version_path(version), entry)
                 break
-            except AlreadyExistsError:
+            except ObjectExistsError:
                 version += 1
         version += 1
-    return {"begin": begin, "end": time.monotonic(), "attempts": attempts, "cpu": time.process_time() - used}
+
+    return _timed(answer, processes, put, entries)
+
+
+def _timed(answer: _Answer, processes: int, commit: Callable[[Any], None], work: Sequence[Any]) -> _Answer:
+    begin_together(processes)
+    used, answer.begin = time.process_time(), time.monotonic()
+    last = answer.begin
+    for one in work:
+        try:
+            commit(one)
+        except Exception as error:  # every failure is counted and told
+            answer.faults.append(repr(error))
+        now = time.monotonic()
+        answer.latencies.append(now - last)
+        last = now
+    answer.end, answer.cpu = last, time.process_time() - used
+    return answer
+
+
+_WAYS: dict[str, tuple[Callable[..., Sequence[Any]], Callable[..., _Answer]]] = {
+    BARE: (_entries, _put),
+    OURS: (_buffers, _publish),
+    DELTALAKE: (_files, _commit_by_deltalake),
+}
+
+
+def _line(seen: Commits) -> str:
+    wrong = f" WRONG: {seen.faults[:3]}" if seen.faults else ""
+    return (
+        f"{seen.processes} processes on {seen.store}, {seen.way}: {seen.per_second:.0f} commits/s, "
+        f"99 % within {1000 * seen.latency(0.99):.0f} ms{wrong}"
+    )

@@ -1,198 +1,159 @@
-"""The same rows loaded in three ways: seven writers staged at once, one Delta job, one plain Parquet job."""
+"""The same rows loaded in several ways, and what each costs."""
 
 from __future__ import annotations
 
-import shutil
 import time
-import uuid
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
-from tests.benchmarks.tpch import SHIP_YEARS, Totals
+from tests.benchmarks import order, ours
+from tests.benchmarks.results import PARQUET, SUBMITS, Load
+from tests.benchmarks.spark_use import Meter
+from tests.benchmarks.tpch import Source, Totals, source
+from tests.benchmarks.ways import ENDS, MIDDLE, WAYS, remove, submits
 
 if TYPE_CHECKING:
-    from airflow_provider_onelake.staging.buffers import Buffer
-    from airflow_provider_onelake.staging.prepare import Stage
+    from tests.support.spark import Server
 
-PARTITION = "ship_year"
-_STEPS = {"dated": f"SELECT *, year(l_shipdate) AS {PARTITION} FROM source"}
+Say = Callable[[str], None]
 
 
-@attrs.frozen
-class Load:
-    """One measured load.
+@attrs.frozen(kw_only=True)
+class Plan:
+    """What is loaded, and how often.
 
-    :param way: how it was done.
-    :param seconds: from nothing to a table that can be read.
-    :param files: that the table has.
-    :param bytes: of these files.
-    :param totals: of the rows, read back.
-    :param phases: seconds of parts of the work, by name; of several writers the longest.
-    :param cpu_seconds: of the Spark server: unlike seconds, little disturbed by what else the machine does.
+    :param scale: of lineitem; 1 for 6 M rows.
+    :param warm_up_scale: of the rows of the warm-ups.
+    :param kinds: of sources.
+    :param writers: how many; one number after the other.
+    :param rounds: in which every way is measured.
+    :param warm_ups: of every way that uses the server, for each source and number of writers.
+    :param submits: numbers of writers for which ``spark-submit`` jobs are measured too, once. They start a JVM each,
+        so that nothing gets warm.
+    :param submits_at_once: how many of them may run at the same time.
     """
 
-    way: str
-    seconds: float
-    files: int
-    bytes: int
-    totals: Totals
-    phases: dict[str, float] = attrs.field(factory=dict)
-    cpu_seconds: float = 0.0
+    scale: float
+    warm_up_scale: float
+    kinds: Sequence[str]
+    writers: Sequence[int]
+    rounds: int
+    warm_ups: int
+    submits: Sequence[int] = ()
+    submits_at_once: int = 4
 
 
-def staged(remote: str, source: Path, table: Path) -> Load:
-    """Seven writers, one a ship year, each by the road of the write operator: stage, complete, publish.
+def measure(plan: Plan, server: Server, state: Path, say: Say) -> list[Load]:
+    """Load by every way.
 
-    :param remote: address of the Spark Connect server.
-    :param source: lineitem, in Parquet.
-    :param table: to make.
+    :param plan: what and how often.
+    :param server: that runs.
+    :param state: directory for sources and tables.
+    :param say: is told of every load when it has ended.
     """
-    begin = time.monotonic()
-    with ThreadPoolExecutor(len(SHIP_YEARS)) as pool:
-        done = list(pool.map(lambda year: _write(remote, source, table, year), SHIP_YEARS))
-    seconds = time.monotonic() - begin
-    phases = {name: max(phase[name] for phase in done) for name in done[0]}
-    return _delta("staged", table, seconds, phases)
+    ours.connect(state, server.remote)
+    found = []
+    for kind in plan.kinds:
+        for writers in plan.writers:
+            say(f"{writers} writers, {kind} source: warming up")
+            for load in _of_one_source(plan, server, state, kind, writers):
+                say(_line(load))
+                found.append(load)
+    return found
 
 
-def one_delta_job(remote: str, source: Path, table: Path) -> Load:
-    """One Spark job that appends to a partitioned Delta table, as anybody would write it.
-
-    :param remote: address of the Spark Connect server.
-    :param source: lineitem, in Parquet.
-    :param table: to make.
-    """
-    begin = time.monotonic()
-    _one_job(remote, source, table, "delta")
-    return _delta("one Delta job", table, time.monotonic() - begin, {})
-
-
-def one_parquet_job(remote: str, source: Path, table: Path) -> Load:
-    """One Spark job that writes partitioned Parquet files without any log.
-
-    :param remote: address of the Spark Connect server.
-    :param source: lineitem, in Parquet.
-    :param table: directory to make.
-    """
-    import pyarrow.dataset as ds
-
-    begin = time.monotonic()
-    _one_job(remote, source, table, "parquet")
-    seconds = time.monotonic() - begin
-    files = list(table.rglob("*.parquet"))
-    size = sum(file.stat().st_size for file in files)
-    return Load("one Parquet job", seconds, len(files), size, Totals.of(ds.dataset(table, partitioning="hive")))
+def _of_one_source(plan: Plan, server: Server, state: Path, kind: str, writers: int) -> Iterator[Load]:
+    files = state / "sources"
+    little, whole = (source(files, scale, kind, writers) for scale in (plan.warm_up_scale, plan.scale))
+    for way in order.warm_ups(ENDS, MIDDLE, plan.warm_ups):
+        load = _once(server, state, little, writers, way, 0)
+        # The figures of a warm-up mean nothing, but its rows have to be right.
+        if load.faults:
+            yield load
+    for number, ways in enumerate(order.rounds(ENDS, MIDDLE, plan.rounds)):
+        for way in ways:
+            yield _once(server, state, whole, writers, way, number)
+    if writers in plan.submits:
+        yield _submitted(state, whole, writers, plan.submits_at_once)
 
 
-WAYS = {"staged": staged, "delta": one_delta_job, "parquet": one_parquet_job}
-
-
-def write_job(source: Path, table: Path, year: int | None, buffer: Stage | None, attempt: str) -> Any:
-    """Return the job of one writer.
-
-    :param source: lineitem, in Parquet.
-    :param table: the target.
-    :param year: of shipment; ``None`` for all.
-    :param buffer: to stage into; ``None`` for an analysis.
-    :param attempt: its id.
-    """
-    from airflow_provider_onelake.engines.base import StageJob
-
-    return StageJob(
-        source={"kind": "files", "path": [source.as_uri()], "format": "parquet"},
-        where=None if year is None else f"l_shipdate >= DATE'{year}-01-01' AND l_shipdate < DATE'{year + 1}-01-01'",
-        steps=_STEPS,
-        table_uri=table.as_uri(),
-        buffer_uri=f"{table.as_uri()}/{buffer.path}" if buffer else None,
-        metadata=buffer.metadata if buffer else None,
-        attempt=attempt,
-        label=f"lineitem {year or ''}".strip(),
+def _once(server: Server, state: Path, rows: Source, writers: int, way: str, number: int) -> Load:
+    table = state / "Tables" / way.replace(" ", "-")
+    remove(table)
+    faults: list[str] = []
+    meter, used, began = Meter(server), time.process_time(), time.monotonic()
+    try:
+        WAYS[way](server, rows, table)
+    except Exception as error:  # every failure is told, and the others are measured all the same
+        faults.append(repr(error))
+    seconds, client = time.monotonic() - began, time.process_time() - used
+    use = meter.read()
+    files, wrong = _judge(table, rows.totals, delta=way != PARQUET)
+    remove(table)
+    return Load(
+        source=rows.kind,
+        writers=writers,
+        way=way,
+        round=number,
+        rows=rows.totals.rows,
+        seconds=seconds,
+        jvm=use.jvm,
+        tasks=use.tasks,
+        jobs=use.jobs,
+        client=client,
+        data_files=files,
+        faults=[*faults, *wrong],
     )
 
 
-def stage(remote: str, source: Path, table: Path, year: int | None) -> tuple[Buffer, dict[str, float]]:
-    """Do what the write operator does before it publishes, without Airflow.
-
-    :param remote: address of the Spark Connect server.
-    :param source: lineitem, in Parquet.
-    :param table: the target; made if there is none.
-    :param year: of shipment; ``None`` for all.
-    :returns: the complete buffer, and seconds of every phase.
-    """
-    from airflow_provider_onelake.commit.definition import create_table
-    from airflow_provider_onelake.engines.connect import ConnectEngine
-    from airflow_provider_onelake.staging.buffers import write_checksum
-    from airflow_provider_onelake.staging.identity import Load as Group
-    from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-    from airflow_provider_onelake.staging.spec import WriteSpec
-    from tests.support.tables import local_log
-
-    begin = time.monotonic()
-    log = local_log(table)
-    engine = ConnectEngine(remote)
-    attempt = str(uuid.uuid4())
-    if log.snapshot_or_none() is None:
-        create_table(log, engine.analyze(write_job(source, table, year, None, attempt)), [PARTITION])
-    created = time.monotonic()
-    identity = Group("bench", "lineitem", "load", "2026-01-01").writer(f"year-{year}")
-    decision = prepare(log, WriteSpec(identity=identity, attempt=attempt))
-    assert isinstance(decision, Stage)
-    write_checksum(log.store, decision.path)
-    engine.stage(write_job(source, table, year, decision, attempt))
-    buffer = complete(log, decision.path)
-    return buffer, {"create": created - begin, "stage": time.monotonic() - created}
+def _submitted(state: Path, rows: Source, writers: int, at_once: int) -> Load:
+    table = state / "Tables" / "submitted"
+    remove(table)
+    began = time.monotonic()
+    jvm, faults = submits(state / "submits", rows, table, min(at_once, writers))
+    seconds = time.monotonic() - began
+    files, wrong = _judge(table, rows.totals, delta=True)
+    remove(table)
+    return Load(
+        source=rows.kind,
+        writers=writers,
+        way=SUBMITS,
+        round=0,
+        rows=rows.totals.rows,
+        seconds=seconds,
+        jvm=jvm,
+        tasks=None,
+        jobs=None,
+        client=0.0,
+        data_files=files,
+        faults=[*faults, *wrong],
+    )
 
 
-def publish(table: Path, buffer: Buffer) -> None:
-    """Publish a buffer as the provider does: with deltalake's word on what is removed, and with checkpoints.
-
-    :param table: the target.
-    :param buffer: a complete one.
-    """
-    from airflow_provider_onelake.commit.publish import Committer, Status
-    from airflow_provider_onelake.log.checkpoints import checkpointer
-    from airflow_provider_onelake.log.cross_check import deltalake_cross_check
-    from tests.support.tables import local_log
-
-    uri = str(table)
-    committer = Committer(local_log(table), cross_check=deltalake_cross_check(uri), after_commit=checkpointer(uri))
-    publication = committer.publish([buffer])
-    assert publication.status is Status.PUBLISHED, publication
-
-
-def _write(remote: str, source: Path, table: Path, year: int) -> dict[str, float]:
-    buffer, phases = stage(remote, source, table, year)
-    begin = time.monotonic()
-    publish(table, buffer)
-    return {**phases, "publish": time.monotonic() - begin}
-
-
-def _one_job(remote: str, source: Path, table: Path, form: str) -> None:
-    from pyspark.sql.connect.session import SparkSession
-
-    session: Any = SparkSession(connection=remote)
-    try:
-        session.read.parquet(source.as_uri()).createOrReplaceTempView("source")
-        rows = session.sql(_STEPS["dated"])
-        rows.write.format(form).mode("append").partitionBy(PARTITION).save(table.as_uri())
-    finally:
-        session.stop()
-
-
-def _delta(way: str, table: Path, seconds: float, phases: dict[str, float]) -> Load:
+def _judge(table: Path, wanted: Totals, *, delta: bool) -> tuple[int, list[str]]:
+    """Count the files, and compare the rows with the source's."""
+    import pyarrow.dataset as ds
     from deltalake import DeltaTable
 
-    read = DeltaTable(str(table))
-    sizes = read.get_add_actions().column("size_bytes").to_pylist()
-    return Load(way, seconds, len(sizes), sum(sizes), Totals.of(read.to_pyarrow_dataset()), phases)
+    try:
+        if delta:
+            read = DeltaTable(str(table))
+            files, data = len(read.file_uris()), read.to_pyarrow_dataset()
+        else:
+            files, data = len(list(table.rglob("*.parquet"))), ds.dataset(table, partitioning="hive")
+        found = Totals.of(data)
+    except Exception as error:
+        return 0, [f"the rows cannot be read: {error!r}"]
+    return files, [] if found == wanted else [f"has {found}, and the source {wanted}"]
 
 
-def remove(table: Path) -> None:
-    """Remove a table.
-
-    :param table: its directory.
-    """
-    shutil.rmtree(table, ignore_errors=True)
+def _line(load: Load) -> str:
+    tasks = "" if load.tasks is None else f", tasks {load.tasks:.1f}; {load.jobs} Spark jobs"
+    wrong = f" WRONG: {'; '.join(load.faults)}" if load.faults else ""
+    return (
+        f"{load.writers} writers, {load.source} source, round {load.round + 1}: {load.way} took {load.seconds:.1f} s, "
+        f"JVM {load.jvm:.1f} CPU s{tasks}{wrong}"
+    )

@@ -1,17 +1,19 @@
-"""What ten times the planned input costs in memory: of the task, of its commit, and of the Spark server."""
+"""What ten times the planned input costs in memory: of the writer's task, and of the Spark server."""
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
+import psutil
 
-from tests.benchmarks.loads import publish, remove, stage
-from tests.benchmarks.tpch import Totals
+from tests.benchmarks import ours
+from tests.benchmarks.together import alone, peak_memory
+from tests.benchmarks.tpch import Share, Totals
+from tests.benchmarks.ways import remove
 
 if TYPE_CHECKING:
     from tests.support.spark import Server
@@ -24,55 +26,60 @@ _MEBIBYTE = 1 << 20
 class Memory:
     """Peaks of one writer's load.
 
-    :param rows: loaded.
     :param seconds: of the whole load.
-    :param task: peak resident memory of the task's process, in bytes.
-    :param idle: of the same process when it has imported all that it needs, in bytes.
-    :param committer: peak of a process that reads the buffer and publishes it, in bytes.
+    :param idle: peak resident memory of the task's process when it has imported what it needs, in bytes.
+    :param task: the same when the task has ended.
     :param heap: peak of the server's heap in use, in bytes, as Spark's status tells it.
     :param server: peak resident memory of the server's process, in bytes.
     :param totals: of the rows, read back.
     """
 
-    rows: int
     seconds: float
-    task: int
     idle: int
-    committer: int
+    task: int
     heap: int
     server: int
     totals: Totals
 
 
-def measure_memory(server: Server, source: Path, table: Path) -> Memory:
-    """Load a file with one writer, in processes of their own, and watch them.
+def measure(server: Server, lakehouse: Path, source: Path) -> Memory:
+    """Load a file by one writer, in a process of its own, and watch it and the server.
 
     :param server: that runs, with its status API.
+    :param lakehouse: directory for the table, which is removed afterwards.
     :param source: lineitem, in Parquet.
-    :param table: to make; it is removed afterwards.
     """
     from deltalake import DeltaTable
 
+    table = lakehouse / "Tables" / "memory"
     remove(table)
-    assert server.pid is not None
+    ours.connect(lakehouse, server.remote)
     with _Watch(server) as watch:
         began = time.monotonic()
-        staged = _in_process(_stage, server.remote, source, table)
-        committed = _in_process(_commit, table, staged["path"])
+        idle, task = alone(load, table, source)
         seconds = time.monotonic() - began
     totals = Totals.of(DeltaTable(str(table)).to_pyarrow_dataset())
     remove(table)
-    return Memory(
-        totals.rows, seconds, staged["peak"], staged["idle"], committed["peak"], watch.heap, watch.resident, totals
-    )
+    return Memory(seconds, idle, task, watch.heap, watch.resident, totals)
+
+
+def load(table: Path, source: Path) -> tuple[int, int]:
+    """Load a file by one writer, and return this process's peaks before and after, in bytes."""
+    # What a task imports anyway is not the load's.
+    import pyspark.sql.connect.session  # noqa: F401
+
+    import airflow_provider_onelake.operators.write  # noqa: F401
+
+    idle = peak_memory()
+    # With a filter that takes all, as writers of a shared source have one.
+    ours.load(table, [Share("all", source, "true")])
+    return idle, peak_memory()
 
 
 class _Watch:
     """Samples the server's memory until it is left."""
 
     def __init__(self, server: Server) -> None:
-        import psutil
-
         self.heap = self.resident = 0
         self._server = server
         self._process = psutil.Process(server.pid)
@@ -97,46 +104,6 @@ class _Watch:
                 for executor in self._server.status("applications/{app}/executors"):
                     peaks = executor.get("peakMemoryMetrics") or {}
                     self.heap = max(self.heap, int(peaks.get("JVMHeapMemory", 0)))
-
-
-def _in_process(do: Any, *args: Any) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
-    answers = context.SimpleQueue()
-    process = context.Process(target=_answer, args=(do, args, answers))
-    process.start()
-    process.join()
-    if process.exitcode:
-        raise RuntimeError(f"{do.__name__} ended with status {process.exitcode}")
-    answer: dict[str, Any] = answers.get()
-    return answer
-
-
-def _answer(do: Any, args: tuple[Any, ...], answers: Any) -> None:
-    answers.put({**do(*args), "peak": _peak()})
-
-
-def _stage(remote: str, source: Path, table: Path) -> dict[str, Any]:
-    # What a task imports anyway is not the load's.
-    import deltalake  # noqa: F401
-    import pyspark.sql.connect.session  # noqa: F401
-
-    idle = _peak()
-    buffer, _ = stage(remote, source, table, None)
-    return {"idle": idle, "path": buffer.path}
-
-
-def _commit(table: Path, path: str) -> dict[str, Any]:
-    from airflow_provider_onelake.staging.buffers import read_buffer
-    from tests.support.tables import local_log
-
-    publish(table, read_buffer(local_log(table).store, path))
-    return {}
-
-
-def _peak() -> int:
-    # Not getrusage: its peak counts the process that this one was forked from.
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
 
 
 def megabytes(size: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.seeded_bugs import commit, log, maintenance, staging, triggers
+from tests.seeded_bugs import commit, local_onelake, log, maintenance, staging, triggers
 
 ROOMS = {
     "commit": commit.BUGS,
@@ -10,6 +10,7 @@ ROOMS = {
     "staging": staging.BUGS,
     "maintenance": maintenance.BUGS,
     "triggers": triggers.BUGS,
+    "local_onelake": local_onelake.BUGS,
 }
 
 BUGS = [bug for bugs in ROOMS.values() for bug in bugs]

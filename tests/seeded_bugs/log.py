@@ -38,6 +38,20 @@ BUGS = [
         ("log/test_delta_log.py::test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one",),
     ),
     Bug(
+        "the entry that was asked for during the check is followed in a table made again",
+        "log.delta_log",
+        "                self._forget()\n        known = self._known\n",
+        "                self._forget()\n",
+        ("log/test_delta_log.py::test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one",),
+    ),
+    Bug(
+        "one of many winners is passed over between two rounds of requests",
+        "log.delta_log",
+        "range(versions.stop, versions.stop + 2 * len(versions))",
+        "range(versions.stop + 1, versions.stop + 2 * len(versions))",
+        ("commit/test_requests.py::test_many_winners_are_read_in_a_few_rounds",),
+    ),
+    Bug(
         "entries of the table that was there before are remembered",
         "log.delta_log",
         "        self._commits.clear()\n",

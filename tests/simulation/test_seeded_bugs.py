@@ -42,7 +42,7 @@ BUGS = [
     pytest.param(
         # Reconcile passes over closed buffers, and the committer asks again.
         [
-            Change(_Publishing, "_is_open", {"= read_marker(self._log.store, buffer.path)": "= None"}),
+            Change(_Publishing, "_is_open", {"= self._marker_of(buffer.path)": "= None"}),
             Change(_Reconciliation, "_see", {"and read_marker(self._log.store, path) is None": ""}),
         ],
         "was closed before",
@@ -262,7 +262,7 @@ BUGS = [
         id="overwrite-leaves-a-winners-file",
     ),
     pytest.param(
-        [Change(_Publishing, "_rivals", {"if batch.replaces_anything else []": "if False else []"})],
+        [Change(_Publishing, "_rivals", {"self._same_load.commits(batch, view.snapshot, removable) + ": ""})],
         "serial order|passes over",
         id="writers-of-a-load-one-after-another-are-no-rivals",
     ),

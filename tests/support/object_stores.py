@@ -1,6 +1,6 @@
 """A lakehouse on each kind of store: a local directory, a bucket of a real S3 server, a workspace of a Blob server.
 
-Where a test asks for it, on a server that is as strict as OneLake, too (tests/support/onelake.py).
+Where a test asks for it, on the package's own local OneLake, too (tests/support/onelake.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.tables import SCHEMA
 
 KINDS = ("local", "s3", "azure")
 WITH_ONELAKE = (*KINDS, "onelake")
-"""Spark is not spoken to by the strict OneLake, so only tests without it ask for this one."""
+"""The Sparks of these tests do not lead to the local OneLake, so only tests without Spark ask for this one."""
 
 BUCKET = "lakes"
 WORKSPACE = "taxi"

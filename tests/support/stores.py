@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from airflow_provider_onelake.exceptions import ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY
@@ -118,6 +120,72 @@ class Counted(PassingOn):
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         self.calls["list"] += 1
         return super().list(prefix, start_after)
+
+
+class InRounds(PassingOn):
+    """Takes several requests at once, and answers a round of them only when all of the round are under way.
+
+    So requests are seen to be side by side, or in line, without measuring time. A request that waits for its round in
+    vain is answered after some seconds, as a round of its own.
+
+    :param sizes: of the rounds, in order; every later one has one request.
+    """
+
+    def __init__(self, inner: Store, *sizes: int, at_once: int = 64) -> None:
+        super().__init__(inner)
+        self.at_once = at_once
+        self.sizes = list(sizes)
+        self.rounds: list[list[str]] = []
+        self._filling: list[str] = []
+        self._changed = threading.Condition()
+
+    def seen(self) -> list[list[str]]:
+        """The rounds, each in the order of its requests' names."""
+        return [sorted(names) for names in self.rounds]
+
+    @contextmanager
+    def _in_its_round(self, name: str) -> Iterator[None]:
+        with self._changed:
+            joined = self._filling
+            joined.append(name)
+            if len(joined) >= (self.sizes[0] if self.sizes else 1) or not self._changed.wait_for(
+                lambda: self._filling is not joined, timeout=10
+            ):
+                self._answer(joined)
+        yield
+
+    def _answer(self, joined: list[str]) -> None:
+        self.rounds.append(joined)
+        self.sizes, self._filling = self.sizes[1:], []
+        self._changed.notify_all()
+
+    def get(self, path: str) -> bytes:
+        with self._in_its_round(f"get {path}"):
+            return super().get(path)
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        with self._in_its_round(f"get a range of {path}"):
+            return super().get_range(path, start, end)
+
+    def head(self, path: str) -> ObjectInfo:
+        with self._in_its_round(f"head {path}"):
+            return super().head(path)
+
+    def create(self, path: str, data: bytes) -> None:
+        with self._in_its_round(f"create {path}"):
+            super().create(path, data)
+
+    def put(self, path: str, data: bytes) -> None:
+        with self._in_its_round(f"put {path}"):
+            super().put(path, data)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        with self._in_its_round(f"list {prefix}"):
+            return super().list(prefix, start_after)
+
+    def delete(self, path: str) -> None:
+        with self._in_its_round(f"delete {path}"):
+            super().delete(path)
 
 
 class Unlisted(PassingOn):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,7 @@ _POLL_SECONDS = 1.0
 _SLOWER = 1.2
 _LONGEST_PAUSE = 15.0
 _PATIENCE = 15
+_TELL_SECONDS = 30.0
 _STOP_SECONDS = 8
 # A driver that does not reach the table's store cannot write its result there, so point to the cluster's log.
 _SILENT = "Its log is on the cluster: one that lacks JARs, settings or rights for the table's store says so only there."
@@ -263,6 +265,7 @@ class SubmitEngine(SparkEngine):
         :param killing: whether to repeat the order to kill the driver.
         """
         missed, pause = 0, _POLL_SECONDS
+        began = told = time.monotonic()
         while self._ended is None:
             try:
                 if driver.is_over():
@@ -285,6 +288,10 @@ class SubmitEngine(SparkEngine):
                         f"Spark at {self._where} cannot be asked for the driver any more. It goes on there, and a "
                         f"retry finds it again. The table is unchanged. ({error})"
                     ) from error
+            if (now := time.monotonic()) - told >= _TELL_SECONDS:
+                told = now
+                waited = now - began
+                logger.info("Spark at %s: waited %.0f s for the driver, whose log says more", self._where, waited)
             self._wake.wait(pause)
             pause = min(pause * _SLOWER, _LONGEST_PAUSE)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
@@ -134,6 +136,27 @@ def test_a_driver_dies_with_a_task_that_was_killed(
         assert processes("spark_jobs/main.py")
         os.kill(task.pid, signal.SIGKILL)
     until(lambda: not processes("spark_jobs/main.py"), 20)
+
+
+def test_a_driver_says_how_far_it_is_in_the_tasks_log(
+    local: NewEngine, new_target: Callable[..., Target], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    log = SparkSubmitHook._process_spark_submit_log
+
+    def listen(self: SparkSubmitHook, output: Iterator[Any]) -> None:
+        log(self, (lines.append(line) or line for line in output))  # type: ignore[func-returns-value]
+
+    monkeypatch.setattr(SparkSubmitHook, "_process_spark_submit_log", listen)
+    engine = local()
+    with ThreadPoolExecutor(1) as pool:
+        staging = pool.submit(engine.stage, sql_job(new_target([field("id", "long")]), ENDLESS))
+        try:
+            until(lambda: any(re.search(r"Spark, \d+ s: stage \d of \d, .*[12] running", line) for line in lines), 120)
+        finally:
+            engine.stop()
+        with pytest.raises(SparkJobError, match="as asked"):
+            staging.result(60)
 
 
 def test_what_was_staged_is_read_by_others(local: NewEngine, new_target: Callable[..., Target]) -> None:

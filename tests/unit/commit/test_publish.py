@@ -233,7 +233,7 @@ def test_a_store_that_does_not_answer_is_asked_until_the_budget_is_used_up_ever_
     buffer = stage(log, writer_spec(), HERE)
     clock = HeldClock()
     silent = AnswerLost(log.store, times=1000, effect=False)
-    trying = Committer(through(silent, log, clock), Random(1), Backoff(first=0.1, longest=2, budget=20))
+    trying = Committer(through(silent, log, clock), Random(1), Backoff(first=0.1, silent=2, budget=20))
     with pytest.raises(StoreUnavailableError, match="no answer"):
         trying.publish([buffer])
     assert 19 <= sum(clock.sleeps) <= 22

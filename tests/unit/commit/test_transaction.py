@@ -156,6 +156,18 @@ def test_the_bound_doubles_up_to_the_longest(attempt: int, bound: float) -> None
     assert Backoff(first=0.5, longest=5).wait(attempt, _Highest()) == bound
 
 
+def test_after_silence_a_wait_may_be_longer_than_after_a_lost_race(log: DeltaLog) -> None:
+    waits = {}
+    for name, store in (
+        ("lost", LoserHeld(log.store, *others(log, 8))),
+        ("silent", AnswerLost(log.store, times=8, effect=False)),
+    ):
+        clock = HeldClock()
+        Transactions(through(store, log, clock), _Highest(), Backoff(first=0.5, longest=1, silent=4)).commit(Note())
+        waits[name] = clock.sleeps
+    assert waits == {"lost": [0.5, *[1.0] * 7], "silent": [0.5, 1.0, 2.0, *[4.0] * 5]}
+
+
 def test_the_wait_is_drawn_between_nothing_and_the_bound() -> None:
     random, backoff = Random(1), Backoff(first=0.5, longest=5)
     waits = [backoff.wait(3, random) for _ in range(500)]

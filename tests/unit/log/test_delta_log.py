@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.replay import LAST_CHECKPOINT
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.stores import ObjectInfo, ObjectStore
 from tests.support.clocks import HeldClock
-from tests.support.stores import Counted, OffsetBlind, Unlisted, through
+from tests.support.stores import Counted, InRounds, OffsetBlind, Unlisted, through
 from tests.support.tables import SCHEMA, foreign_append, foreign_commit, local_log, make_table
 from tests.support.v2_checkpoints import write_v2_checkpoint
 
@@ -230,11 +230,12 @@ def made_again(path: Path, newest: int) -> DeltaLog:
 
 @pytest.mark.parametrize("newest", [3, 4, 7], ids=["of the old version", "longer", "far longer"])
 @pytest.mark.parametrize("after", ["a doubt", "two minutes", "polls"])
+@pytest.mark.parametrize("at_once", [1, 64])
 def test_a_table_made_again_up_to_the_old_version_is_not_taken_for_the_old_one(
-    tmp_path: Path, newest: int, after: str
+    tmp_path: Path, newest: int, after: str, at_once: int
 ) -> None:
     writer, clock = with_versions(tmp_path, 3), HeldClock()
-    log = through(writer.store, writer, clock)
+    log = through(InRounds(writer.store, at_once=at_once), writer, clock)
     before = log.snapshot()
     assert log.commit(2) is not None
     new = made_again(tmp_path, newest).snapshot()
@@ -276,6 +277,27 @@ def test_making_sure_costs_one_request_and_only_where_it_is_asked_for_or_a_minut
         log.snapshot()
         costs.append(dict(store.calls))
     assert costs == [{"get": 1}, {"get": 2}, {"get": 1}, {"get": 2}, {"get": 1}]
+
+
+def test_entries_are_read_side_by_side_where_the_store_takes_several_requests(tmp_path: Path) -> None:
+    writer = with_versions(tmp_path, 3)
+    rounds = InRounds(writer.store, 1, 1, 4)
+    assert through(rounds, writer).snapshot() == writer.snapshot()
+    assert rounds.seen()[2] == [f"get {version_path(version)}" for version in range(4)]
+
+
+def test_a_version_that_is_expected_is_forgotten_with_its_table(tmp_path: Path) -> None:
+    writer = with_versions(tmp_path, 3)
+    store = Counted(InRounds(writer.store))
+    log = through(store, writer)
+    log.snapshot()
+    log.expect(50)
+    made_again(tmp_path, 0)
+    log.doubt()
+    log.snapshot()
+    store.calls.clear()
+    log.snapshot()
+    assert dict(store.calls) == {"get": 1}
 
 
 def test_a_table_that_appears_is_stood_on_at_once(tmp_path: Path) -> None:

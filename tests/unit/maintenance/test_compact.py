@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -11,7 +12,7 @@ import pytest
 
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
-from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import CorruptLogError, LogGapError, ObjectExistsError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
@@ -20,6 +21,7 @@ from airflow_provider_onelake.maintenance.compact import POLITE, Publication, St
 from airflow_provider_onelake.maintenance.shadow import read_rewrite
 from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.modes import ReplaceWhere
+from airflow_provider_onelake.staging.prepare import prepare
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact, planned, publish, rewritten
 from tests.support.stores import AnswerLost, Counted, LoserHeld, through
@@ -385,6 +387,40 @@ def test_a_writer_that_begins_meanwhile_keeps_what_came_after_it_read(log: Delta
     assert [group.name for group in publication.groups] == ["month=2019 02"]
     assert "a writer in flight was formed on" in publication.dropped[0].reason
     assert writer.read_version == 3
+
+
+def test_a_put_without_an_answer_that_may_still_land_is_put_again(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t")
+    for number in range(3):
+        Committer(local_log(table(log))).publish([stage(log, writer_spec(f"w{number}"), {"2019-01": [number]})])
+    shadow = rewritten(log)
+
+    class Late(AnswerLost):
+        late: tuple[str, bytes] | None = None
+
+        def create(self, path: str, data: bytes) -> None:
+            if self.times and path.startswith(LOG_DIRECTORY):
+                self.late = path, data
+            super().create(path, data)
+
+    class Busy(HeldClock):
+        def sleep(self, seconds: float) -> None:
+            if not self.sleeps:
+                # A writer of their load begins, so that the files must stay as they are.
+                prepare(local_log(table(log)), replacing("w"))
+            super().sleep(seconds)
+
+    store = Late(log.store, 1, effect=False)
+    publication = publish(through(store, log, Busy()), shadow)
+    assert store.late is not None
+    with suppress(ObjectExistsError):
+        log.store.create(*store.late)
+    landed = log.commit(4)
+    assert (publication.status, publication.version) == (Status.PUBLISHED, 4)
+    assert landed is not None
+    assert landed.operation == "OPTIMIZE"
+    assert log.commit(5) is None
+    assert ids(table(log)) == [0, 1, 2]
 
 
 def rewritten_as_if_alone(log: DeltaLog) -> Any:

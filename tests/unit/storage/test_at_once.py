@@ -7,7 +7,7 @@ import threading
 import pytest
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.at_once import ahead, each
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 
@@ -47,3 +47,36 @@ def test_the_first_error_in_the_order_of_the_items_is_raised(at_once: int) -> No
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(ValueError, match="2"):
         next(results)
+
+
+def test_answers_asked_for_ahead_are_begun_before_they_are_wanted() -> None:
+    begun = threading.Barrier(4, timeout=30)
+
+    def ask(item: int) -> int:
+        begun.wait()
+        return item * 2
+
+    answer = ahead(taking(4), ask, [1, 2, 3])
+    begun.wait()
+    assert [answer(3), answer(1), answer(2), answer(1)] == [6, 2, 4, 2]
+
+
+def test_a_store_that_takes_one_request_is_asked_when_the_answer_is_wanted() -> None:
+    asked: list[int] = []
+    answer = ahead(taking(1), asked.append, [1, 2])
+    assert not asked
+    answer(2)
+    assert asked == [2]
+
+
+def test_an_error_is_raised_to_whoever_wants_that_answer() -> None:
+    def ask(item: int) -> int:
+        if item == 2:
+            raise ValueError(item)
+        return item
+
+    answer = ahead(taking(3), ask, [1, 2])
+    assert answer(1) == 1
+    with pytest.raises(ValueError, match="2"):
+        answer(2)
+    assert ahead(taking(3), ask, [])(1) == 1

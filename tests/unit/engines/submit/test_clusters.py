@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import StageJob, VacuumJob
+from airflow_provider_onelake.engines.submit import engine
 from airflow_provider_onelake.engines.submit.engine import SubmitEngine
 from airflow_provider_onelake.engines.submit.package import job_package
 from airflow_provider_onelake.exceptions import (
@@ -63,6 +64,22 @@ def finishes(master: Master, store: ObjectStore, job: StageJob, polls: int = 3, 
             master.state = "FAILED" if "error" in fields else "FINISHED"
 
     master.when_asked = ask
+
+
+def test_a_task_does_not_wait_for_a_driver_in_silence(
+    submit: FakeSubmit,
+    master: Master,
+    store: ObjectStore,
+    job: StageJob,
+    new_engine: NewEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(engine, "_TELL_SECONDS", 0.0)
+    monkeypatch.setattr(engine.logger, "info", lambda text, *values: said.append(text % values))
+    finishes(master, store, job)
+    new_engine().stage(job)
+    assert any("for the driver, whose log says more" in line for line in said)
 
 
 def test_a_driver_is_submitted_followed_and_tidied_away(

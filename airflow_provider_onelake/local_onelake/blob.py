@@ -1,0 +1,209 @@
+"""The Blob endpoint: whole files, blocks, lists by prefix. obstore and deltalake speak it."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from airflow_provider_onelake.local_onelake import batch, tree
+from airflow_provider_onelake.local_onelake.calls import OCTETS, Call, check_reading, content, http_date, page_of
+from airflow_provider_onelake.local_onelake.parts import GapError
+from airflow_provider_onelake.local_onelake.refusals import RefusalError, forbidden, wrong
+from airflow_provider_onelake.local_onelake.rules import changeable, place_of, rows_below
+from airflow_provider_onelake.local_onelake.tree import Entry
+
+CODES: dict[type[tree.TreeError], tuple[int, str]] = {
+    tree.MissingError: (404, "BlobNotFound"),
+    tree.ExistsError: (409, "BlobAlreadyExists"),
+    tree.ChangedError: (412, "ConditionNotMet"),
+    tree.NotEmptyError: (409, "DirectoryIsNotEmpty"),
+    tree.MismatchError: (409, "ResourceTypeMismatch"),
+}
+"""How this endpoint says why nothing was done."""
+
+_BATCH_REFUSED = (
+    '{"error":{"code":"BadRequest","message":"Either WorkspaceId or ArtifactId are missing in the request"}}'
+)
+_DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
+_ENTITY = re.compile(r"<!(DOCTYPE|ENTITY)", re.IGNORECASE)
+_LONGEST_LIST = 8 << 20
+"""Bytes of a block list: 50,000 blocks."""
+
+
+async def answer(call: Call) -> Response:
+    """Do what is asked.
+
+    :raises RefusalError: it is wrong, or OneLake does not do it.
+    :raises TreeError: it cannot be done as things are.
+    """
+    if {"resource", "action", "recursive"} & set(call.query) or call.method == "PATCH":
+        raise wrong("This is a request for the DFS endpoint, and this is Blob.", "UnsupportedQueryParameter")
+    call.check_headers()
+    match call.method, call.query.get("restype"), call.query.get("comp"):
+        case "GET", None, "list":
+            return _workspaces(call)
+        case "GET", "container", "list":
+            return await run_in_threadpool(_list, call)
+        case "GET" | "HEAD", "container", None:
+            return Response(None, 200, {"x-ms-guid": call.place.workspace.guid})
+        case "POST", _, "batch":
+            return await _batch(call)
+        case "PUT", None, None:
+            return await _put(call)
+        case "PUT", None, "block":
+            return await _put_block(call)
+        case "PUT", None, "blocklist":
+            return await _put_block_list(call)
+        case "GET", None, None:
+            return await _read(call)
+        case "HEAD", None, None:
+            return _properties(call)
+        case "DELETE", None, None:
+            await run_in_threadpool(call.lake.delete, changeable(call.place), call.condition())
+            return Response(None, 202)
+        case "PUT" | "DELETE", "container", None:
+            raise forbidden("Workspaces are Fabric's to make and delete.")
+    asked = "&".join(f"{name}={value}" for name, value in call.query.items())
+    raise wrong(f"{call.method} ?{asked} is not served here.", "UnsupportedQueryParameter")
+
+
+def _workspaces(call: Call) -> Response:
+    rows = "".join(
+        f"<Container><Name>{escape(workspace.name)}</Name><Properties/></Container>"
+        for workspace in call.lake.names.all()
+    )
+    return _xml(f"<EnumerationResults><Containers>{rows}</Containers><NextMarker/></EnumerationResults>")
+
+
+def _list(call: Call) -> Response:
+    prefix, delimiter = call.query.get("prefix", ""), call.query.get("delimiter", "")
+    if delimiter not in ("", "/"):
+        raise wrong("The delimiter can only be /.", "InvalidQueryParameterValue")
+    directory, _, beginning = prefix.rpartition("/")
+    place = place_of(call.lake, f"{call.path.strip('/')}/{directory}")
+    rows = rows_below(call.lake, place, beginning, recursive=not delimiter)
+    # With a delimiter, a directory is what its files have in common, and ends with the delimiter.
+    named = sorted((f"{name}{delimiter if entry.is_directory else ''}", entry) for name, entry in rows)
+    start = call.query.get("startfrom")
+    if start is not None:
+        empty = not place.by_guid and call.lake.faults.strikes("empty_offset_listings", call.path)
+        named = [] if empty else [row for row in named if row[0] >= start]
+    size = min(call.number("maxresults"), call.lake.page) if "maxresults" in call.query else call.lake.page
+    page, mark = page_of(named, call.query.get("marker"), size)
+    blobs = "".join(_row(name, entry) for name, entry in page)
+    return _xml(
+        f"<EnumerationResults><Prefix>{escape(prefix)}</Prefix><Blobs>{blobs}</Blobs>"
+        f"<NextMarker>{escape(mark)}</NextMarker></EnumerationResults>"
+    )
+
+
+def _row(name: str, entry: Entry) -> str:
+    if name.endswith("/"):
+        return f"<BlobPrefix><Name>{escape(name)}</Name></BlobPrefix>"
+    kind = "directory" if entry.is_directory else "file"
+    return (
+        f"<Blob><Name>{escape(name)}</Name><Properties>"
+        f"<Last-Modified>{http_date(entry.last_modified)}</Last-Modified><Etag>{entry.etag}</Etag>"
+        f"<ResourceType>{kind}</ResourceType><Content-Length>{entry.size}</Content-Length>"
+        f"<Content-Type>{OCTETS}</Content-Type><BlobType>BlockBlob</BlobType></Properties></Blob>"
+    )
+
+
+def _xml(body: str) -> Response:
+    return Response(f"{_DECLARATION}{body}", 200, media_type="application/xml")
+
+
+async def _batch(call: Call) -> Response:
+    if call.lake.faults.strikes("batch_delete_refused", f"POST /{call.path}"):
+        raise RefusalError(400, "BadRequest", "OneLake takes no batches.", _BATCH_REFUSED)
+    paths = batch.paths_of(call.header("content-type") or "", await call.request.body())
+
+    def deleted(path: str) -> tuple[int, str]:
+        try:
+            call.lake.delete(changeable(place_of(call.lake, path)))
+        except tree.TreeError as error:
+            return refused(error)
+        except RefusalError as error:
+            return error.status, error.code
+        return 202, "Accepted"
+
+    body, kind = batch.answers([await run_in_threadpool(deleted, path) for path in paths])
+    return Response(body, 202, media_type=kind)
+
+
+def refused(error: tree.TreeError) -> tuple[int, str]:
+    """Return the status and the code by which this endpoint says an error."""
+    return next(said for kind, said in CODES.items() if isinstance(error, kind))
+
+
+def _state(entry: Entry) -> dict[str, str]:
+    return {"ETag": f'"{entry.etag}"', "Last-Modified": http_date(entry.last_modified)}
+
+
+def _kinds(entry: Entry) -> dict[str, str]:
+    said = {"x-ms-blob-type": "BlockBlob", "Accept-Ranges": "bytes", "x-ms-resource-type": "file"}
+    return {**said, "x-ms-resource-type": "directory", "x-ms-meta-hdi_isfolder": "true"} if entry.is_directory else said
+
+
+async def _put(call: Call) -> Response:
+    key, condition = changeable(call.place), call.condition()
+    if call.header("x-ms-blob-type") != "BlockBlob":
+        raise wrong("x-ms-blob-type must be BlockBlob.", "MissingRequiredHeader")
+    part = await call.receive()
+    entry = await run_in_threadpool(call.lake.put, key, part, condition)
+    return Response(None, 201, {**_state(entry), **call.rejected()})
+
+
+async def _put_block(call: Call) -> Response:
+    key, name = changeable(call.place), call.query.get("blockid")
+    if not name:
+        raise wrong("blockid is missing.", "MissingRequiredQueryParameter")
+    call.lake.parts.add_block(key, name, await call.receive())
+    return Response(None, 201, call.rejected())
+
+
+async def _put_block_list(call: Call) -> Response:
+    key, condition = changeable(call.place), call.condition()
+    try:
+        names = _block_names(await call.request.body())
+        entry = await run_in_threadpool(call.lake.put_blocks, key, names, condition)
+    except GapError as error:
+        raise wrong(f"The list is not of blocks that were uploaded: {error}.", "InvalidBlockList") from error
+    return Response(None, 201, {**_state(entry), **call.rejected()})
+
+
+def _block_names(body: bytes) -> list[str]:
+    text = body.decode(errors="replace")
+    # Entities make documents that grow when they are read; a block list has none.
+    if len(body) > _LONGEST_LIST or _ENTITY.search(text):
+        raise wrong("This is no block list.", "InvalidXmlDocument")
+    try:
+        blocks = list(ElementTree.fromstring(body))  # noqa: S314 - without entities
+    except ElementTree.ParseError as error:
+        raise wrong("This is no block list.", "InvalidXmlDocument") from error
+    if any(block.tag not in ("Latest", "Uncommitted") for block in blocks):
+        raise GapError("blocks of a file that was put before are not kept")
+    return [block.text or "" for block in blocks]
+
+
+async def _read(call: Call) -> Response:
+    file, entry = call.lake.tree.open(call.place.key)
+    try:
+        check_reading(call.condition(), entry)
+    except BaseException:
+        file.close()
+        raise
+    return await content(call, {**_state(entry), **_kinds(entry)}, entry, file)
+
+
+def _properties(call: Call) -> Response:
+    entry = call.lake.tree.stat(call.place.key)
+    if entry is None:
+        raise tree.MissingError(call.path)
+    check_reading(call.condition(), entry)
+    size = {"Content-Length": str(entry.size), "Content-Type": OCTETS}
+    return Response(None, 200, {**_state(entry), **_kinds(entry), **size})

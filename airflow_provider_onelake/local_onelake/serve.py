@@ -1,0 +1,89 @@
+"""The server: one port, one process, one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import uvicorn
+from starlette.types import Scope
+
+from airflow_provider_onelake.local_onelake.app import OneLakeApp, Watch, unwatched
+from airflow_provider_onelake.local_onelake.lake import Lake
+
+HOST = "127.0.0.1"
+_STARTING = 30
+"""Seconds that a server may take to start or to end."""
+
+
+class _Connections:
+    """The connections of a server, closed without an answer where one is to be lost."""
+
+    def __init__(self) -> None:
+        self.server: uvicorn.Server | None = None
+
+    def hang_up(self, scope: Scope) -> None:
+        """Close the connection that a request came by."""
+        assert self.server is not None
+        for connection in list(self.server.server_state.connections):
+            transport: asyncio.Transport | None = getattr(connection, "transport", None)
+            if transport is not None and transport.get_extra_info("peername") == tuple(scope["client"]):
+                transport.abort()
+
+
+def listen(port: int = 0) -> socket.socket:
+    """Return a socket that listens on this machine only.
+
+    :param port: of it. Default: any that is free.
+    :raises OSError: the port is taken.
+    """
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((HOST, port))
+        made.listen(256)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def serve(lake: Lake, at: socket.socket) -> None:
+    """Serve until the process is told to stop.
+
+    :param lake: to be served.
+    :param at: that listens.
+    """
+    _server(lake).run([at])
+
+
+@contextmanager
+def running(lake: Lake, watch: Watch = unwatched, port: int = 0) -> Iterator[str]:
+    """Serve in a thread of this process, and yield the address; what is asked when it ends is answered first.
+
+    :param lake: to be served; it stays open.
+    :param watch: see :class:`OneLakeApp`. Default: nobody.
+    :param port: Default: any that is free.
+    """
+    with closing(listen(port)) as at:
+        server = _server(lake, watch)
+        thread = threading.Thread(target=server.run, args=([at],), name="onelake", daemon=True)
+        thread.start()
+        try:
+            # Requests wait in the socket until the server takes them, so nobody waits for it here.
+            yield f"http://{HOST}:{at.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(_STARTING)
+
+
+def _server(lake: Lake, watch: Watch = unwatched) -> uvicorn.Server:
+    connections = _Connections()
+    app = OneLakeApp(lake, connections.hang_up, watch)
+    connections.server = uvicorn.Server(
+        uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False, timeout_keep_alive=75)
+    )
+    return connections.server

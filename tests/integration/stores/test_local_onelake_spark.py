@@ -1,0 +1,156 @@
+"""Spark on the local OneLake, by ABFS, at OneLake's own addresses; and beside it deltalake and this package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.cli.instructions import spark_settings
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import OverwritePartitions
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from include.local import jars
+from include.local.connect_server import free_port
+from include.local.settings import from_environment
+from tests.support.object_stores import Lake
+from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
+from tests.support.spark import Server
+from tests.support.tables import foreign_append, writer_spec
+from tests.support.tables import stage as stage_by_hand
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+COMMITS = 10
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[OneLake]:
+    """A OneLake for the whole module; each test has a table of its own."""
+    with OneLake(lists_by_names=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def driver(served: OneLake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Spark Connect server with the settings that ``onelake serve`` prints."""
+    state = tmp_path_factory.mktemp("onelake-spark")
+    hosts = state / "hosts"
+    hosts.write_text("127.0.0.1 localhost onelake.dfs.fabric.microsoft.com\n")
+    port = int(served.url.rpartition(":")[2])
+    with Server(
+        state,
+        port=free_port(),
+        ui_port=free_port(),
+        memory="1g",
+        jar_files=jars.resolve(from_environment().jars),
+        settings={
+            **spark_settings(port, TOKEN, hosts),
+            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        },
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def spark(driver: Server) -> Iterator[Any]:
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(driver.remote).create()
+    yield session
+    session.stop()
+
+
+def ids(spark: Any, uri: str) -> list[int]:
+    return sorted(row.id for row in spark.read.format("delta").load(uri).collect())
+
+
+def stage(driver: Server, lake: Lake, table: str, writer: str, query: str, **terms: Any) -> Buffer:
+    log, address, spec = lake.log(table), lake.address(table), writer_spec(writer, **terms)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    job = StageJob(
+        source={"kind": "sql", "query": query},
+        table_uri=address.spark_uri,
+        buffer_uri=address.child(task.path).spark_uri,
+        metadata=task.metadata,
+        attempt=spec.attempt,
+    )
+    ConnectEngine(driver.remote).stage(job)
+    return complete(log, task.path)
+
+
+@pytest.mark.parametrize("root", [BY_NAMES, BY_GUIDS], ids=["names", "guids"])
+def test_a_table_lives_a_whole_life_by_spark(served: OneLake, spark: Any, root: str) -> None:
+    """Create, append, read, delete, OPTIMIZE, VACUUM, checkpoint; deltalake sees the same rows."""
+    lake = served.lake(root)
+    table = f"Tables/life_{'names' if root == BY_NAMES else 'guids'}"
+    uri = lake.address(table).spark_uri
+    spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT) USING delta TBLPROPERTIES ('delta.checkpointInterval' = '3')")
+    for number in range(4):
+        rows = spark.range(number * 10, number * 10 + 10, 1, 1)
+        rows.write.format("delta").mode("append").save(uri)
+    assert f"{table}/_delta_log/{3:020d}.checkpoint.parquet" in served.blobs
+    spark.sql(f"DELETE FROM delta.`{uri}` WHERE id % 10 = 3")
+    expected = [number for number in range(40) if number % 10 != 3]
+    assert ids(spark, uri) == expected
+
+    def data_files() -> int:
+        return sum(path.startswith(f"{table}/part-") for path in served.blobs)
+
+    spark.sql(f"OPTIMIZE delta.`{uri}`")
+    before = data_files()
+    spark.sql(f"VACUUM delta.`{uri}` RETAIN 0 HOURS")
+    assert data_files() < before
+    assert ids(spark, uri) == expected == lake.ids(table)
+    assert {entry.op for entry in operations(spark, uri)} >= {"WRITE", "DELETE", "OPTIMIZE"}
+    assert not any("_delta_log" in path and ".tmp" in path for path in served.blobs)
+
+
+def operations(spark: Any, uri: str) -> list[Any]:
+    rows: list[Any] = spark.sql(f"DESCRIBE HISTORY delta.`{uri}`").selectExpr("operation AS op").collect()
+    return rows
+
+
+def test_this_packages_writers_stage_by_spark_and_commit_by_obstore(
+    served: OneLake, driver: Server, spark: Any
+) -> None:
+    lake, table = served.lake(), "Tables/ours"
+    lake.make_table(table)
+    foreign_append(lake.log(table), {"2019-02": [7]})
+    for generation in (1, 2):
+        first = 5 * generation - 5
+        query = f"SELECT id, '2019-01' AS month FROM range({first}, {first + 5})"
+        staged = stage(driver, lake, table, "w", query, mode=OverwritePartitions(), generation=generation)
+        assert Committer(lake.log(table)).publish([staged]).status is Status.PUBLISHED
+    assert ids(spark, lake.address(table).spark_uri) == lake.ids(table) == [5, 6, 7, 7, 8, 9]
+
+
+def test_spark_and_this_package_commit_at_once_and_every_row_is_there_once(served: OneLake, spark: Any) -> None:
+    """Spark's commits are renames by DFS, this package's are create-only puts by Blob: one path table judges both."""
+    lake, table = served.lake(), "Tables/race"
+    log = lake.make_table(table)
+    uri = lake.address(table).spark_uri
+    buffers = [stage_by_hand(log, writer_spec(f"w{number}"), {"2019-01": [1000 + number]}) for number in range(COMMITS)]
+
+    def by_spark(first: int) -> None:
+        rows = spark.range(first, first + 1, 1, 1).selectExpr("id", "'2019-01' AS month")
+        rows.write.format("delta").mode("append").save(uri)
+
+    with ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(by_spark, number) for number in range(COMMITS)]
+        ours = [pool.submit(Committer(lake.log(table)).publish, [buffer]) for buffer in buffers]
+        for job in jobs:
+            job.result(300)
+        assert all(put.result(300).status is Status.PUBLISHED for put in ours)
+    assert lake.ids(table) == ids(spark, uri) == [*range(COMMITS), *range(1000, 1000 + COMMITS)]
+    versions = sorted(
+        path for path in served.blobs if path.startswith(f"{table}/_delta_log/0") and path.endswith("json")
+    )
+    assert versions == [f"{table}/{version_path(number)}" for number in range(2 * COMMITS + 1)]

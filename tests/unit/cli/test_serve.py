@@ -1,0 +1,125 @@
+"""``onelake serve``: what it starts, what it prints, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner, Result
+
+from airflow_provider_onelake.cli import main
+from airflow_provider_onelake.cli.instructions import spark_settings
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.local_onelake.lake import Lake
+from airflow_provider_onelake.local_onelake.serve import listen, running
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Lake]:
+    """What would be served; the command returns at once."""
+    lakes: list[Lake] = []
+    monkeypatch.setattr(main, "serve_lake", lambda lake, at: (lakes.append(lake), at.close()))
+    return lakes
+
+
+def serve(directory: Path, *options: str) -> Result:
+    return CliRunner().invoke(main.app, ["serve", str(directory), "--port", "0", *options])
+
+
+def test_it_prints_what_a_person_needs_and_what_it_is_not(served: list[Lake], tmp_path: Path) -> None:
+    said = serve(tmp_path, "--workspace", "Sales", "--item", "raw.Lakehouse", "--token", "ann=s3cret")
+    assert said.exit_code == 0, said.output
+    (workspace,) = served[0].names.all()
+    (item,) = workspace.items.values()
+    assert "It is not OneLake" in said.output
+    for text in (
+        "onelake://Sales/raw.Lakehouse",
+        f"onelake://{workspace.guid}/{item.guid}",
+        "AIRFLOW_CONN_ONELAKE_DEFAULT",
+    ):
+        assert text in said.output
+    port = int(said.output.partition("http://127.0.0.1:")[2].split()[0])
+    for name, value in spark_settings(port, "s3cret", tmp_path / ".onelake" / "hosts").items():
+        assert f"--conf '{name}={value}'" in said.output
+
+
+def test_the_connection_that_it_prints_is_one(
+    served: list[Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = serve(tmp_path, "--token", "ann=s3cret").output
+    connection = json.loads(said.partition("AIRFLOW_CONN_ONELAKE_DEFAULT='")[2].partition("'\n")[0])
+    lake = Lake.open(tmp_path, served[0].identities)
+    with running(lake) as url:
+        connection["extra"]["endpoint"] = url
+        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
+        worked, message = OneLakeHook().test_connection()
+    lake.close()
+    assert worked, message
+
+
+def test_without_a_token_one_is_made_and_kept_for_its_owner(served: list[Lake], tmp_path: Path) -> None:
+    for _ in range(2):
+        assert serve(tmp_path).exit_code == 0
+    first, second = (lake.identities.tokens for lake in served)
+    assert first == second
+    assert list(first) == ["me"]
+    assert stat.S_IMODE((tmp_path / ".onelake" / "tokens.json").stat().st_mode) == 0o600
+
+
+def test_guids_and_faults_are_taken(served: list[Lake], tmp_path: Path) -> None:
+    guid = "0f3c8a1e-5b2d-4c6f-9a7b-1d2e3f4a5b6c"
+    said = serve(
+        tmp_path, "--workspace", f"w={guid}", "--fault", "slow:seconds=2", "--fault", "batch_delete_refused:off"
+    )
+    assert said.exit_code == 0
+    assert served[0].names.workspace(guid).name == "w"
+    assert set(served[0].faults.on()) == {"slow"}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--token", "ann"], "NAME=SECRET"),
+        (["--token", "ann=x", "--token", "bob=x"], "a secret of its own"),
+        (["--fault", "fire"], "no fault 'fire'"),
+        (["--workspace", "a/b"], "cannot be called"),
+        (["--item", "raw"], "cannot be called"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_served(
+    served: list[Lake], tmp_path: Path, options: list[str], why: str
+) -> None:
+    said = serve(tmp_path, *options)
+    assert (said.exit_code, served) == (1, [])
+    assert why in said.output
+
+
+def test_a_port_that_is_taken_and_a_directory_that_is_open_are_said(served: list[Lake], tmp_path: Path) -> None:
+    with listen() as taken:
+        said = CliRunner().invoke(main.app, ["serve", str(tmp_path), "--port", str(taken.getsockname()[1])])
+        assert (said.exit_code, served) == (1, [])
+        assert "in use" in said.output
+    assert serve(tmp_path).exit_code == 0
+    other = Lake.open(tmp_path, served[0].identities)
+    assert "Another server has" in serve(tmp_path).output
+    other.close()
+
+
+def test_it_listens_on_this_machine_only() -> None:
+    with listen() as at:
+        assert at.getsockname()[0] == "127.0.0.1"
+        assert at.family == socket.AF_INET
+
+
+def test_a_server_that_ends_takes_no_more_requests(tmp_path: Path, served: list[Lake]) -> None:
+    serve(tmp_path)
+    lake = Lake.open(tmp_path, served[0].identities)
+    with running(lake) as url:
+        assert httpx.get(url).status_code == 401
+    lake.close()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)

@@ -1,0 +1,142 @@
+"""How many requests a commit asks of its store, and how many of them one after another.
+
+On a store over the network, each request that waits for another costs some tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_onelake.commit.publish import Committer, Publication, Status
+from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.exceptions import StoreUnavailableError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer, set_aside
+from airflow_provider_onelake.staging.layout import marker_path
+from tests.support.clocks import HeldClock
+from tests.support.stores import InRounds, LoserHeld, PassingOn
+from tests.support.tables import foreign_append, ids, local_log, stage, writer_spec
+
+
+def staged(log: DeltaLog, writers: int = 1) -> list[Buffer]:
+    return [stage(log, writer_spec(f"w{number}"), {"2019-01": [number]}) for number in range(writers)]
+
+
+def publish(
+    log: DeltaLog, rounds: InRounds, buffers: Sequence[Buffer], meanwhile: Callable[[], object] = list
+) -> Publication:
+    """Publish by a committer that has read the table before, as a writer has."""
+    own = DeltaLog(log.store, log.table, log.clock)
+    own.snapshot()
+    meanwhile()
+    own.store = rounds
+    return Committer(own, backoff=Backoff(first=0)).publish(buffers)
+
+
+def get(version: int) -> str:
+    return f"get {version_path(version)}"
+
+
+def create(version: int) -> list[str]:
+    return [f"create {version_path(version)}"]
+
+
+def of_markers(what: str, buffers: Sequence[Buffer]) -> list[str]:
+    return sorted(f"{what} {marker_path(buffer.path)}" for buffer in buffers)
+
+
+@pytest.mark.parametrize("writers", [1, 3], ids=["one append", "three together"])
+def test_a_commit_alone_asks_for_all_that_it_reads_at_once(log: DeltaLog, writers: int) -> None:
+    buffers = staged(log, writers)
+    rounds = InRounds(log.store, 2 + writers, 1, writers)
+    assert publish(log, rounds, buffers).version == 1
+    assert rounds.seen() == [
+        sorted([get(0), get(1), *of_markers("get", buffers)]),
+        create(1),
+        of_markers("put", buffers),
+    ]
+
+
+def test_after_a_lost_race_the_winner_and_the_version_after_it_are_asked_for_at_once(log: DeltaLog) -> None:
+    buffers = staged(log)
+    held = LoserHeld(log.store, lambda: foreign_append(local_log(Path(log.table)), {"2019-02": [7]}))
+    rounds = InRounds(held, 3, 1, 2, 1, 1)
+    publication = publish(log, rounds, buffers)
+    assert (publication.version, publication.tally.lost_races) == (2, 1)
+    assert rounds.seen() == [
+        sorted([get(0), get(1), *of_markers("get", buffers)]),
+        create(1),
+        [get(1), get(2)],
+        create(2),
+        of_markers("put", buffers),
+    ]
+    assert ids(Path(log.table)) == [0, 7]
+
+
+def test_many_winners_are_read_in_a_few_rounds(log: DeltaLog) -> None:
+    buffers = staged(log)
+    rounds = InRounds(log.store, 3, 2, 4, 8, 1, 1)
+    others = local_log(Path(log.table))
+
+    def append_nine() -> None:
+        for number in range(9):
+            foreign_append(others, {"2019-02": [10 + number]})
+
+    assert publish(log, rounds, buffers, append_nine).version == 10
+    assert rounds.seen() == [
+        sorted([get(0), get(1), *of_markers("get", buffers)]),
+        [get(2), get(3)],
+        [get(number) for number in range(4, 8)],
+        [get(number) for number in range(8, 16)],
+        create(10),
+        of_markers("put", buffers),
+    ]
+
+
+def test_an_append_looks_for_no_rivals_among_its_winners(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr("airflow_provider_onelake.commit.publish.serial_order", looked.append)
+    (buffer,) = staged(log)
+    foreign_append(log, {"2019-02": [7]})
+    assert Committer(log).publish([buffer]).version == 2
+    assert not looked
+
+
+class Silent(PassingOn):
+    """Does not answer the first request for an entry of the table's log."""
+
+    silent = True
+
+    def get(self, path: str) -> bytes:
+        if self.silent and path.startswith(f"{LOG_DIRECTORY}/"):
+            self.silent = False
+            raise StoreUnavailableError(f"no answer for {path}")
+        return super().get(path)
+
+
+class BetweenTries(HeldClock):
+    """Lets something happen while somebody waits."""
+
+    def __init__(self, happening: Callable[[], object]) -> None:
+        super().__init__()
+        self.happening = happening
+
+    def sleep(self, seconds: float) -> None:
+        self.happening()
+        super().sleep(seconds)
+
+
+@pytest.mark.parametrize("at_once", [1, 64])
+def test_a_buffer_set_aside_while_the_store_was_silent_is_not_published(log: DeltaLog, at_once: int) -> None:
+    (buffer,) = staged(log)
+    clock = BetweenTries(lambda: set_aside(log.store, buffer.path, "by a person"))
+    own = DeltaLog(log.store, log.table, clock)
+    own.snapshot()
+    own.store = InRounds(Silent(log.store), at_once=at_once)
+    publication = Committer(own).publish([buffer])
+    assert (publication.status, publication.tally.unanswered) == (Status.SET_ASIDE, 1)
+    assert ids(Path(log.table)) == []
