@@ -34,13 +34,6 @@ class SchemaEvolution(StrEnum):
     ADD_COLUMNS = "add_columns"
 
 
-class SharedScan(StrEnum):
-    """Whether one Spark job reads the source that writers share."""
-
-    AUTO = "auto"
-    OFF = "off"
-
-
 class Policy(StrEnum):
     """Which write is seen where two writes replaced the same partition."""
 

@@ -183,10 +183,14 @@ class StageResult(SparkResult):
 
     :param reads_target: whether the job read the table that it writes to (protocol: reads its target).
     :param log_stores: Spark's settings that choose Delta's log stores. Empty without a preflight.
+    :param buffer_uri: the buffer to which the job itself says that it has appended all of its rows. An engine may
+        return the result of an earlier job of the same attempt, so a caller for whom a buffer without rows is a result
+        compares this. Default: unknown.
     """
 
     reads_target: bool
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
+    buffer_uri: str | None = None
 
 
 Seen = Callable[[str | None, str | None, str | None], None]

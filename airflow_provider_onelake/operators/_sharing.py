@@ -1,17 +1,24 @@
-"""Which writers of a group share a scan, as far as that is known when the DAG is parsed."""
+"""Which writers of a group share a scan, by the DAG; and which scan a writer may take its rows from, by its run."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
 
-from airflow_provider_onelake.operators._roll import default_key
+from airflow_provider_onelake.operators._roll import clears_of, default_key, is_a, pulled
 from airflow_provider_onelake.operators._terms import is_final
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
+from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.work.terms import DEFAULTS
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+logger = logging.getLogger(__name__)
 
 _OF_WRITER = ("writer", "where", "expected_partitions", "replace_where")
 # A writer with one of these reads other rows than the others, or must not be one of several.
@@ -47,6 +54,30 @@ def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[st
     return [] if one_only else same
 
 
+def offered(context: Context) -> str | None:
+    """Return the directory of the shared scan whose rows a running writer may take; ``None`` where it scans for itself.
+
+    Only the result that the scan task of this run has in XCom offers a scan. Airflow deletes that result when the task
+    starts again, or when the run is deleted. Between a clear and the new start, the old result is still there: a person
+    may mark the scan as successful then. So the run must not have been cleared since the scan, not even in part.
+
+    :param context: of the writer.
+    """
+    task, dag = context["task"], context["task"].get_dag()
+    if dag is None or not dag.has_task(task.task_id):
+        return None
+    before = dag.get_task(task.task_id).upstream_task_ids
+    scans = [name for name in sorted(before) if is_a(dag.get_task(name), OneLakeScanOperator)]
+    results = pulled(context["ti"], scans) if scans else []
+    if len(results) != 1 or results[0].get("status") != "shared":
+        return None
+    path, clears = results[0].get("scan"), results[0].get("clears")
+    if clears != clears_of(context):
+        logger.info("The shared scan %s is not used, as the run was cleared since: this writer scans for itself", path)
+        return None
+    return path if isinstance(path, str) else None
+
+
 def _is_mapped(task: Any) -> bool:
     return hasattr(task, "partial_kwargs")
 
@@ -70,6 +101,10 @@ def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any])
         and not any(given.get(name) for name in _ALONE)
         and _value(task, "schema_evolution", defaults) == DEFAULTS["schema_evolution"]
         and task.trigger_rule == "all_success"
+        # The scan would not wait for the writers of the run before.
+        and not task.depends_on_past
+        # A branch that chooses some of the writers would skip the scan, and with it the writers that it has chosen.
+        and not any(before.inherits_from_skipmixin for before in task.upstream_list)
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
+from airflow_provider_onelake.operators._roll import clears_of
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.staging.scan import Share
+    from airflow_provider_onelake.table import Table
 
 _MAY_DIFFER = ("writer", "where", "expected_partitions", "replace_where")
 """What one writer of a shared scan may have another than the others."""
@@ -28,7 +30,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     A :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup` adds this task before its writers; it
     is not for use elsewhere. One Spark job writes the rows of each writer into files of their own. The writer finds
     them and makes them its buffer, so conflicts, reruns and reconciliation are as without the scan. Whenever the rows
-    cannot be shared, the task succeeds and says why, and each writer scans for itself.
+    cannot be shared, the task succeeds and says why, and each writer scans for itself: a load with the scan never fails
+    where it would not fail without. A failure that may pass is retried, as often as the writers would be.
 
     The result in XCom is a dict:
 
@@ -38,7 +41,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
       formed on.
     - ``rows`` (int, or None without statistics), ``files`` (int), ``writers`` (int): what was written, and for how many
       writers.
-    - ``reused`` (bool): whether an earlier try had finished the scan.
+    - ``reused`` (bool): whether an earlier try had finished the scan; ``clears`` (int): how often the run was cleared
+      before. A writer of the run takes rows of the scan that this result names, and of no other.
 
     :param table: the table of the group (templated).
     :param source: the source that the writers share (templated).
@@ -80,34 +84,42 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
 
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it.
-        :raises AirflowFailException: a person has to act; nothing is retried.
+        :raises TransientError: the scan failed for a reason that may pass, and a try is left.
         """
-        from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
+        from airflow_provider_onelake.work.scan import NotSharedError
 
         with terminal_errors_fail():
             self.check_partition_key()
             check_rendered("table", self.table)
-            check_rendered("source", self.source)
-            run, deed = TaskRun.of(context), deed_of(context)
             table = self.begin(context)
             try:
-                self._check_upstream(context)
-                done = SharedScan(
-                    table=table,
-                    spark=self.spark,
-                    source=self.source,
-                    shares=self._shares(run),
-                    skips=self.skips,
-                    target_file_size=self.target_file_size,
-                    preflight=self.preflight,
-                    run=run,
-                    deed=deed.id,
-                    namespace=self.hook.namespace,
-                ).scan()
-            except NotSharedError as why:
-                self.log.warning("%s: each writer scans for itself: %s", table, why)
-                return {"status": "not_shared", "table": str(table), "reason": str(why)}
-            return {**done, "table": str(table)}
+                return {**self._scan(context, table), "table": str(table), "clears": clears_of(context)}
+            except (NotSharedError, OneLakeError) as error:
+                # A task that is being stopped must not succeed.
+                self.spark.check_not_stopped()
+                if _may_pass(error) and context["ti"].try_number <= context["ti"].max_tries:
+                    raise
+                self.log.warning("%s: each writer scans for itself: %s", table, error)
+                return {"status": "not_shared", "table": str(table), "reason": str(error)}
+
+    def _scan(self, context: Context, table: Table) -> dict[str, Any]:
+        from airflow_provider_onelake.work.scan import SharedScan
+
+        check_rendered("source", self.source)
+        self._check_upstream(context)
+        run, deed = TaskRun.of(context), deed_of(context)
+        return SharedScan(
+            table=table,
+            spark=self.spark,
+            source=self.source,
+            shares=self._shares(run),
+            skips=self.skips,
+            target_file_size=self.target_file_size,
+            preflight=self.preflight,
+            run=run,
+            deed=deed.id,
+            namespace=self.hook.namespace,
+        ).scan()
 
     def _check_upstream(self, context: Context) -> None:
         """Refuse to read a source that a task may still change which only the writers wait for."""
@@ -157,3 +169,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
                     )
                 )
         return shares
+
+
+def _may_pass(error: Exception) -> bool:
+    """Say whether another try may succeed. One that took longer than a writer may take would take as long again."""
+    return isinstance(error, TransientError) and not isinstance(error, SparkJobTimeoutError)

@@ -100,8 +100,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
         execute meanwhile.
-    :returns: ``reads_target``, ``application_id``, ``ui``, and ``log_stores``: what a preflight read of Delta's
-        settings.
+    :returns: ``reads_target``, ``application_id``, ``ui``, ``log_stores``: what a preflight read of Delta's settings,
+        and ``buffer_uri``: the buffer that has all rows of the job now. A shared scan of its own target has none.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
@@ -137,7 +137,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         writer = writer.option("optimizeWrite", "true")
     if not is_there(spark, _version(job["buffer_uri"], 1)):
         writer.save(job["buffer_uri"])
-    return {"reads_target": reads_target, "log_stores": log_stores, **application(spark)}
+    written = {"buffer_uri": job["buffer_uri"]}
+    return {"reads_target": reads_target, "log_stores": log_stores, **written, **application(spark)}
 
 
 def route(routes: Mapping[str, str]) -> str:

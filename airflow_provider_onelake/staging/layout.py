@@ -2,7 +2,7 @@
 
 staged/<writer>/_claim-<generation>.json      which deed began the generation (claims.py)
 staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (prepare.py)
-staged/<writer>/_scan-<digest>.json           a shared scan has rows for the writer (scan.py)
+staged/<writer>/_scan-<digest>.json           which work of the writer has rows in a shared scan (scan.py)
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
@@ -114,7 +114,7 @@ def share_path(scan: str, writer: str) -> str:
 
 
 def pointer_path(writer: str, scan: str) -> str:
-    """Return the path of the note by which a writer finds what a shared scan wrote for it.
+    """Return the path of the note that says which work of a writer has rows in a shared scan.
 
     :param writer: the writer's directory.
     :param scan: the directory of the scan.

@@ -3,11 +3,12 @@
 staged/scan-<digest>/_delta_log/0              the table's twin, with the writer as one more partition column
 staged/scan-<digest>/_delta_log/1              exists if and only if the scan is complete
 staged/scan-<digest>/onelake_writer=<writer>/  the files of a writer, and later its buffer's log
-staged/<writer>/_scan-<digest>.json            tells the writer that the scan is complete
+staged/<writer>/_scan-<digest>.json            says which work of the writer has rows in the scan
 
-A scan claims nothing. A writer that adopts its files opens its buffer where they lie, by a version 0 of its own, which
-is put create-only: so the files come into one buffer only. From there on it is a buffer like any other (protocol: one
-buffer a share).
+A scan claims nothing, and what it leaves in the store offers nothing: the task that scanned names the scan to the
+writers of its own run (operators/_sharing.py), as notes of an earlier scan lie beside those of the newest. A writer
+that adopts its files opens its buffer where they lie, by a version 0 of its own, which is put create-only: so the files
+come into one buffer only. From there on it is a buffer like any other (protocol: one buffer a share).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from airflow_provider_onelake.staging.buffers import (
     read_open_buffer,
     record_in,
     seal_if_empty,
+    set_aside,
     twin,
 )
 from airflow_provider_onelake.staging.layout import (
@@ -61,6 +63,7 @@ from airflow_provider_onelake.staging.layout import (
     share_name,
     share_path,
 )
+from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.storage.clock import milliseconds
 
@@ -68,7 +71,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.identity import WriterIdentity
-    from airflow_provider_onelake.staging.spec import WriteSpec
 
 logger = logging.getLogger(__name__)
 
@@ -205,14 +207,30 @@ def completed_by(log: DeltaLog, scan: Scan) -> str | None:
         return ""
 
 
-def offer(log: DeltaLog, scan: Scan, shares: Iterable[Share]) -> dict[str, tuple[int, int | None]]:
-    """Tell the writers of a scan that it is complete. Calling again is safe.
+def complete(log: DeltaLog, scan: Scan) -> None:
+    """Complete a scan without rows, because an append without rows makes no version 1.
 
-    :param scan: for which Spark's action has returned. Without rows it has no version 1; then it is completed here.
-    :returns: files and rows of each writer, by its key.
-    :raises BufferInvalidError: version 1 is no ordinary append of these writers' rows. No writer is told.
+    :param scan: of which Spark's own result says that all rows are in this scan's directory. Do not call this for any
+        other: the writers of a scan that nobody has written would publish no rows, and succeed.
     """
-    _seal_if_empty(log, scan)
+    info: CommitInfo = {
+        "timestamp": milliseconds(log.clock.now()),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "isBlindAppend": True,
+        "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
+    }
+    with suppress(ObjectExistsError):
+        log.store.create(f"{scan.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
+
+
+def offer(log: DeltaLog, scan: Scan, shares: Iterable[Share]) -> dict[str, tuple[int, int | None]]:
+    """Note for each writer of a complete scan which work of the writer has rows there. Calling again is safe.
+
+    :returns: files and rows of each writer, by its key.
+    :raises BufferIncompleteError: there is no version 1.
+    :raises BufferInvalidError: version 1 is no ordinary append of these writers' rows. Nothing is noted.
+    """
     adds = _read_complete(log, scan)[1]
     by_writer = {share.identity.directory: _adds_of(scan, share.identity.directory, adds) for share in shares}
     if sum(map(len, by_writer.values())) != len(adds):
@@ -224,6 +242,7 @@ def offer(log: DeltaLog, scan: Scan, shares: Iterable[Share]) -> dict[str, tuple
             "fingerprint": share.fingerprint,
             "generation": scan.generations[directory],
             "app_id": share.identity.app_id,
+            "files": len(by_writer[directory]),
         }
         log.store.put(pointer_path(directory, scan.path), json.dumps(pointer).encode())
         rows = [json.loads(add.get("stats") or "{}").get("numRecords") for add in by_writer[directory]]
@@ -231,7 +250,7 @@ def offer(log: DeltaLog, scan: Scan, shares: Iterable[Share]) -> dict[str, tuple
     return told
 
 
-def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, scans: Iterable[str]) -> Buffer | None:
+def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buffer | None:
     """Return the writer's buffer at the files that a shared scan wrote for it; ``None`` where it has to stage its rows.
 
     The writer adopts the rows of its own work only, for the generation that followed the scan, while the table's
@@ -240,21 +259,13 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, scans: Iterable[st
 
     :param spec: of this attempt, whose claim is made.
     :param snapshot: the newest of the table.
-    :param scans: the directories of the scans that have rows for the writer.
+    :param path: of the scan that the scan task of the writer's own run names.
     """
-    for path in scans:
-        try:
-            return _adopt(log, path, spec, snapshot)
-        except (
-            _NotAdoptedError,
-            BufferIncompleteError,
-            BufferInvalidError,
-            BufferLostError,
-            ObjectNotFoundError,
-        ) as why:
-            key = spec.identity.key
-            logger.info("%s: writer %s does not use the shared scan %s: %s", log.table, key, path, why)
-    return None
+    try:
+        return _adopt(log, path, spec, snapshot)
+    except (_NotAdoptedError, BufferIncompleteError, BufferInvalidError, BufferLostError, ObjectNotFoundError) as why:
+        logger.info("%s: writer %s does not use the shared scan %s: %s", log.table, spec.identity.key, path, why)
+        return None
 
 
 def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer:
@@ -272,6 +283,8 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
         raise _NotAdoptedError(f"it is {age} old")
     info, adds = _read_complete(log, scan)
     mine = _adds_of(scan, directory, adds)
+    if len(mine) != told.get("files"):
+        raise _NotAdoptedError("its log is another one now")
     share = share_path(path, directory)
     if read_marker(store, share) is not None:
         raise _NotAdoptedError("its buffer was closed")
@@ -284,8 +297,11 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     with suppress(ObjectExistsError):
         store.create(f"{share}/{version_path(0)}", dump_actions(actions))
     opened = read_open_buffer(store, share)
-    if opened.spec.generation != spec.generation or opened.spec.fingerprint != spec.fingerprint:
-        raise _NotAdoptedError(f"generation {opened.spec.generation} of the writer has adopted it")
+    if not equal_terms(opened.spec, spec):
+        if opened.spec.generation == spec.generation:
+            # Close it: the try that opened it may still complete it, and reconcile takes the first that is complete.
+            set_aside(store, share, "its writer was staged again, as its terms are others now")
+        raise _NotAdoptedError(f"generation {opened.spec.generation} of the writer has adopted it, on its own terms")
     if mine:
         said = {USER_METADATA: {"attempt": opened.spec.attempt, "reads_target": False}}
         info = cast("CommitInfo", {**info, "timestamp": now, "userMetadata": json.dumps(said)})
@@ -343,20 +359,13 @@ def _read_open(log: DeltaLog, path: str) -> Scan:
         raise BufferInvalidError(f"Version 0 of the shared scan {path} is damaged: {error}.") from error
 
 
-def _seal_if_empty(log: DeltaLog, scan: Scan) -> None:
-    info: CommitInfo = {
-        "timestamp": milliseconds(log.clock.now()),
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append"},
-        "isBlindAppend": True,
-        "operationMetrics": {"numFiles": "0", "numOutputRows": "0"},
-    }
-    with suppress(ObjectExistsError):
-        log.store.create(f"{scan.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
-
-
 def _read_complete(log: DeltaLog, scan: Scan) -> tuple[Mapping[str, Any], list[Add]]:
-    commit = _parsed(log, scan.path, 1)
+    try:
+        commit = _parsed(log, scan.path, 1)
+    except ObjectNotFoundError as error:
+        raise BufferIncompleteError(
+            f"The shared scan {scan.path} is not complete: Spark has not written it."
+        ) from error
     strange = [kind for kind in ("remove", "metaData", "protocol") if of_kind(commit.actions, kind)]
     if strange or any(not add.get("dataChange") or add.get("deletionVector") for add in commit.adds):
         raise BufferInvalidError(f"Version 1 of the shared scan {scan.path} is no ordinary append.")

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
-from airflow_provider_onelake.choices import OnRerun, SharedScan
+from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
@@ -29,6 +29,11 @@ from airflow_provider_onelake.work.terms import CHOICES, OF_GROUP
 _NO_POOL = "default_pool"
 
 _FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size", "preflight")
+# Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
+_RUN_AS_WRITERS = (
+    *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
+    *("retries", "retry_delay", "retry_exponential_backoff", "max_retry_delay", "retry_policy"),
+)
 _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
 
 
@@ -49,10 +54,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
         Default: ``publish_others`` (templated).
-    :param shared_scan: ``auto`` adds the task ``scan`` before writers that share a source and differ in ``where``, if
+    :param shared_scan: whether to add the task ``scan`` before writers that share a source and differ in ``where``, if
         there are two or more of them. It reads the source once, and the writers publish their rows without Spark; see
-        :class:`~airflow_provider_onelake.operators.scan.OneLakeScanOperator`. With ``off``, each writer scans for
-        itself. Default: ``auto``. Not templated.
+        :class:`~airflow_provider_onelake.operators.scan.OneLakeScanOperator`. With ``False``, each writer scans for
+        itself. Default: yes. Not templated.
     :param pool: Airflow's pool for the writers that name no pool. Its slots limit how many of them run at once, over
         all runs, backfills and DAGs that use the pool. The pool must exist: else the writers wait for ever, and only
         their pages in the UI say why. Default: ``default_pool``. Not templated.
@@ -89,7 +94,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     deferrable: bool | None = None
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
-    shared_scan: str = "auto"
+    shared_scan: bool = True
     pool: str | None = None
     outlets: Sequence[Asset] = ()
     committed: bool = True
@@ -99,6 +104,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     def __attrs_post_init__(self) -> None:
         check_choices(self, CHOICES)
+        if not isinstance(self.shared_scan, bool):
+            raise InvalidWriteError(
+                f"shared_scan={self.shared_scan!r}: True or False; Airflow renders no templates in it."
+            )
         if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
             raise InvalidWriteError(f"pool={self.pool!r}: a pool's name; Airflow renders no templates in it.")
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]
@@ -168,7 +177,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     def _add_scan(self, writers: Sequence[Any]) -> None:
         """Add the scan that writers of one source share, if there are such writers."""
-        shares = sharing(writers, self.write_defaults) if self.shared_scan == SharedScan.AUTO else []
+        shares = sharing(writers, self.write_defaults) if self.shared_scan else []
         # A DAG may have a task of that name in the group already.
         if not shares or self.child_id("scan") in self.children:  # type: ignore[no-untyped-call]
             return
@@ -177,6 +186,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
         own: dict[str, Any] = {name: given.get(name) or getattr(self, name) for name in _FOR_SCAN}
         modes = {getattr(task, "partial_kwargs", vars(task)).get("mode") or self.mode for task in tasks}
         reruns = {getattr(task, "partial_kwargs", vars(task)).get("on_rerun") or self.on_rerun for task in tasks}
+        # A writer's time limits the scan's Spark job, and after it the writers scan for themselves. As Airflow's limit
+        # of the task, it would fail the scan, and no writer would run.
+        limits = (own.pop("spark_timeout"), tasks[0].execution_timeout)
+        seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
         scan = OneLakeScanOperator(
             task_id="scan",
             task_group=self,
@@ -186,8 +199,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
             skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
             preflight=own.pop("preflight") is not False,
             onelake_conn_id=self.onelake_conn_id,
+            spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
+            execution_timeout=None,
             **own,
-            pool=tasks[0].pool,
+            **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
         )
         for before in tasks[0].upstream_list:
             before >> scan

@@ -10,6 +10,7 @@ import attrs
 
 from airflow_provider_onelake.engines.base import StageJob
 from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
     BufferInvalidError,
     ConstraintViolatedError,
     OneLakeError,
@@ -19,7 +20,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.staging.buffers import write_checksum
 from airflow_provider_onelake.staging.layout import share_name
-from airflow_provider_onelake.staging.scan import Share, completed_by, offer, open_scan, why_not_shared
+from airflow_provider_onelake.staging.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.disjoint import why_not_disjoint
 
@@ -85,9 +86,10 @@ class SharedScan:
             self._end_earlier()
             write_checksum(log.store, scan.path)
             self._stage(scan.path, shares, snapshot)
+            complete(log, scan)
         try:
             told = offer(log, scan, shares)
-        except BufferInvalidError as error:
+        except (BufferIncompleteError, BufferInvalidError) as error:
             raise NotSharedError(str(error)) from None
         for key, (files, rows) in told.items():
             logger.info("%s: %s rows in %d files for writer %s", self.table, rows, files, key)
@@ -156,6 +158,12 @@ class SharedScan:
             logger.warning("%s: this load is safe, others by Spark are not: %s", self.table, problem)
         if staged.reads_target:
             raise NotSharedError("the source reads the table itself")
+        if staged.buffer_uri != job.buffer_uri:
+            # A task that is back from the triggerer gets the result of the job that its first execution submitted, and
+            # the scan's directory is another one if the source or the table has changed since.
+            raise NotSharedError(
+                "the source or the table changed while Spark was at work, so what it read is out of date"
+            )
 
     @property
     def _owner(self) -> str:

@@ -17,7 +17,6 @@ from airflow_provider_onelake.choices import (
     Policy,
     PublishMode,
     SchemaEvolution,
-    SharedScan,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
 from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
@@ -169,7 +168,6 @@ CHOICES: Mapping[str, Iterable[str]] = {
     "schema_evolution": SchemaEvolution,
     "on_conflict": Policy,
     "on_missing_writer": OnMissingWriter,
-    "shared_scan": SharedScan,
 }
 """The choices of each parameter."""
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.exceptions import BufferInvalidError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, set_aside
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
 from airflow_provider_onelake.staging.layout import (
     WriterDirectory,
@@ -26,11 +26,12 @@ from airflow_provider_onelake.staging.layout import (
     share_path,
     writer_directory,
 )
-from airflow_provider_onelake.staging.prepare import Stage, prepare
+from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.staging.scan import (
     ADOPTABLE,
     Scan,
     Share,
+    complete,
     completed_by,
     offer,
     open_scan,
@@ -83,6 +84,24 @@ def scanned(log: DeltaLog, name: str = "deed", **rows: Any) -> Scan:
     return scan
 
 
+def take(log: DeltaLog, spec: Any, scan: Scan) -> Skip | Buffer | Stage:
+    """What a writer does to which its run names a scan."""
+    return prepare(log, spec, footers=True, scan=scan.path)
+
+
+class Dying(PassingOn):
+    """The worker dies once it has put one object."""
+
+    def __init__(self, store: Any, last: str) -> None:
+        super().__init__(store)
+        self._last = last
+
+    def create(self, path: str, data: bytes) -> None:
+        super().create(path, data)
+        if path == self._last:
+            raise StoreUnavailableError("The worker died.")
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
     return make_table(tmp_path / "t")
@@ -91,7 +110,7 @@ def log(tmp_path: Path) -> DeltaLog:
 def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_path: Path) -> None:
     scan = scanned(log)
     for key in ("a", "b", "c"):
-        buffer = prepare(log, spec(key), footers=True)
+        buffer = take(log, spec(key), scan)
         assert isinstance(buffer, Buffer)
         assert buffer.path == share_path(scan.path, LOAD.writer(key).directory)
         assert buffer.rows == sum(map(len, ROWS.get(key, {}).values()))
@@ -101,8 +120,8 @@ def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_p
 
 
 def test_a_buffer_that_was_adopted_has_the_definition_of_one_that_spark_gets(log: DeltaLog) -> None:
-    scanned(log)
-    adopted = prepare(log, spec("a"), footers=True)
+    scan = scanned(log)
+    adopted = take(log, spec("a"), scan)
     staged = prepare(log, spec("z"), footers=True)
     assert isinstance(adopted, Buffer)
     assert isinstance(staged, Stage)
@@ -123,7 +142,7 @@ def test_the_twin_of_a_scan_has_one_more_partition_column_and_a_place_of_its_own
 def test_the_read_version_is_that_of_the_scan_and_what_came_since_is_a_conflict(log: DeltaLog) -> None:
     scan = scanned(log)
     foreign_append(log, {"2019-01": [100]})
-    buffer = prepare(log, spec("a", **OVERWRITE))
+    buffer = take(log, spec("a", **OVERWRITE), scan)
     assert isinstance(buffer, Buffer)
     assert buffer.read_version == scan.read_version == newest(log).version - 1
     assert Committer(log).publish([buffer]).conflicts
@@ -149,8 +168,8 @@ def test_a_retry_of_a_scan_finds_it(log: DeltaLog) -> None:
     ],
 )
 def test_other_work_is_staged_anew(log: DeltaLog, changed: dict[str, Any]) -> None:
-    scanned(log)
-    assert isinstance(prepare(log, spec("a", **changed)), Stage)
+    scan = scanned(log)
+    assert isinstance(take(log, spec("a", **changed), scan), Stage)
 
 
 @pytest.mark.parametrize(
@@ -161,23 +180,23 @@ def test_other_work_is_staged_anew(log: DeltaLog, changed: dict[str, Any]) -> No
     ],
 )
 def test_a_table_that_changed_is_not_what_was_scanned_for(log: DeltaLog, change: dict[str, Any]) -> None:
-    scanned(log)
+    scan = scanned(log)
     change_metadata(log, **change)
-    assert isinstance(prepare(log, spec("a")), Stage)
+    assert isinstance(take(log, spec("a"), scan), Stage)
 
 
 def test_an_old_scan_is_not_adopted(log: DeltaLog, tmp_path: Path) -> None:
-    scanned(log)
+    scan = scanned(log)
     later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + ADOPTABLE))
-    assert isinstance(prepare(later, spec("a")), Stage)
+    assert isinstance(take(later, spec("a"), scan), Stage)
 
 
 def test_rows_that_were_taken_out_of_a_scan_are_staged_anew(log: DeltaLog) -> None:
     scan = scanned(log)
     lost = next(info for info in log.store.list(share_path(scan.path, LOAD.writer("a").directory)))
     log.store.delete(lost.path)
-    assert isinstance(prepare(log, spec("a")), Stage)
-    assert isinstance(prepare(log, spec("b")), Buffer)
+    assert isinstance(take(log, spec("a"), scan), Stage)
+    assert isinstance(take(log, spec("b"), scan), Buffer)
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -185,16 +204,10 @@ def test_a_writer_that_died_while_it_adopted_goes_on_in_its_retry(log: DeltaLog,
     scan = scanned(log)
     share = share_path(scan.path, LOAD.writer("a").directory)
 
-    class Dying(PassingOn):
-        def create(self, path: str, data: bytes) -> None:
-            super().create(path, data)
-            if path == f"{share}/{version_path(version)}":
-                raise StoreUnavailableError("The worker died.")
-
     first = spec("a")
     with pytest.raises(StoreUnavailableError):
-        prepare(DeltaLog(Dying(log.store), log.table), first)
-    retried = prepare(log, spec("a"))
+        take(DeltaLog(Dying(log.store, f"{share}/{version_path(version)}"), log.table), first, scan)
+    retried = take(log, spec("a"), scan)
     assert isinstance(retried, Buffer)
     assert retried.path == share
     assert retried.spec.attempt == first.attempt
@@ -203,29 +216,29 @@ def test_a_writer_that_died_while_it_adopted_goes_on_in_its_retry(log: DeltaLog,
 
 def test_files_come_into_one_buffer_only(log: DeltaLog) -> None:
     scan = scanned(log)
-    first = prepare(log, spec("a"))
+    first = take(log, spec("a"), scan)
     assert isinstance(first, Buffer)
     pointer = json.loads(log.store.get(pointer_path(LOAD.writer("a").directory, scan.path)))
     # Even if the note says that the rerun may have them.
     log.store.put(
         pointer_path(LOAD.writer("a").directory, scan.path), json.dumps({**pointer, "generation": 2}).encode()
     )
-    assert isinstance(prepare(log, spec("a", generation=2, on_rerun="append")), Stage)
+    assert isinstance(take(log, spec("a", generation=2, on_rerun="append"), scan), Stage)
     assert read_buffer(log.store, first.path).spec.generation == 1
 
 
 def test_a_buffer_that_was_set_aside_is_not_taken_again(log: DeltaLog) -> None:
-    scanned(log)
-    first = prepare(log, spec("a"))
+    scan = scanned(log)
+    first = take(log, spec("a"), scan)
     assert isinstance(first, Buffer)
     set_aside(log.store, first.path, "a person said so")
-    assert isinstance(prepare(log, spec("a")), Stage)
+    assert isinstance(take(log, spec("a"), scan), Stage)
 
 
 def test_a_rerun_takes_back_what_was_adopted(log: DeltaLog, tmp_path: Path) -> None:
-    scanned(log)
+    scan = scanned(log)
     for key in ("a", "b"):
-        buffer = prepare(log, spec(key))
+        buffer = take(log, spec(key), scan)
         assert isinstance(buffer, Buffer)
         Committer(log).publish([buffer])
     again = spec("a", generation=2, on_rerun="replace")
@@ -236,19 +249,19 @@ def test_a_rerun_takes_back_what_was_adopted(log: DeltaLog, tmp_path: Path) -> N
 
 
 def test_a_colleague_that_overwrites_is_in_conflict_with_rows_that_were_adopted(log: DeltaLog) -> None:
-    scanned(log)
+    scan = scanned(log)
     for key in ("a", "b"):
-        buffer = prepare(log, spec(key, **OVERWRITE))
+        buffer = take(log, spec(key, **OVERWRITE), scan)
         assert isinstance(buffer, Buffer)
         published = Committer(log).publish([buffer])
     assert published.conflicts == ("version 1 (a) changed month=2019-01",)
 
 
 def test_a_load_that_is_cleared_whole_scans_again_and_adopts_that(log: DeltaLog) -> None:
-    scanned(log)
-    assert isinstance(prepare(log, spec("a")), Buffer)
+    scan = scanned(log)
+    assert isinstance(take(log, spec("a"), scan), Buffer)
     again = scanned(log, "cleared", a={"2019-01": [5]})
-    buffer = prepare(log, spec("a", generation=2, on_rerun="append"))
+    buffer = take(log, spec("a", generation=2, on_rerun="append"), again)
     assert isinstance(buffer, Buffer)
     assert buffer.path.startswith(again.path)
     assert buffer.rows == 1
@@ -256,10 +269,57 @@ def test_a_load_that_is_cleared_whole_scans_again_and_adopts_that(log: DeltaLog)
 
 def test_a_scan_without_any_rows_is_complete(log: DeltaLog) -> None:
     scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    complete(log, scan)
     assert offer(log, scan, SHARES) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
-    buffer = prepare(log, spec("a"))
+    buffer = take(log, spec("a"), scan)
     assert isinstance(buffer, Buffer)
     assert buffer.files == 0
+
+
+def test_a_scan_that_nobody_has_written_is_offered_to_nobody(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    with pytest.raises(BufferIncompleteError, match="Spark has not written it"):
+        offer(log, scan, SHARES)
+    assert isinstance(take(log, spec("a"), scan), Stage)
+
+
+def test_a_writer_to_which_its_run_names_no_scan_looks_for_none(log: DeltaLog) -> None:
+    scanned(log)
+    assert isinstance(prepare(log, spec("a")), Stage)
+
+
+def test_an_older_scan_is_adopted_by_nobody_once_the_run_names_another(log: DeltaLog) -> None:
+    scanned(log)
+    again = open_scan(log, "cleared", "load.scan", SHARES, newest(log))
+    assert isinstance(take(log, spec("a"), again), Stage)
+
+
+def test_a_scan_whose_log_is_another_one_than_was_offered_is_not_adopted(log: DeltaLog) -> None:
+    scan = scanned(log)
+    entry = f"{scan.path}/{version_path(1)}"
+    log.store.put(entry, b"\n".join(log.store.get(entry).splitlines()[:2]))
+    assert isinstance(take(log, spec("a"), scan), Stage)
+
+
+@pytest.mark.parametrize("terms", [OVERWRITE, {"on_rerun": "append"}, {"publish": "together"}])
+def test_a_buffer_that_a_try_on_other_terms_has_opened_is_closed(log: DeltaLog, terms: dict[str, Any]) -> None:
+    scan = scanned(log)
+    share = share_path(scan.path, LOAD.writer("a").directory)
+    opened: list[Any] = []
+
+    class Zombie(PassingOn):
+        """Lets a try on other terms open its buffer just before ours is opened, and go on after it."""
+
+        def create(self, path: str, data: bytes) -> None:
+            if path == f"{share}/{version_path(0)}" and not opened:
+                opened.append(path)
+                with pytest.raises(StoreUnavailableError):
+                    take(DeltaLog(Dying(log.store, f"{share}/{version_path(0)}"), log.table), spec("a", **terms), scan)
+            super().create(path, data)
+
+    assert isinstance(take(DeltaLog(Zombie(log.store), log.table), spec("a"), scan), Stage)
+    assert read_marker(log.store, share) is not None
+    assert isinstance(take(log, spec("a", **terms), scan), Stage)
 
 
 def test_rows_of_a_stranger_are_offered_to_nobody(log: DeltaLog) -> None:
@@ -267,7 +327,7 @@ def test_rows_of_a_stranger_are_offered_to_nobody(log: DeltaLog) -> None:
     append(log, scan, {**ROWS, "stranger": {"2019-01": [9]}})
     with pytest.raises(BufferInvalidError, match="other writers"):
         offer(log, scan, SHARES)
-    assert isinstance(prepare(log, spec("a")), Stage)
+    assert isinstance(take(log, spec("a"), scan), Stage)
 
 
 def test_a_file_in_the_directory_of_another_writer_is_offered_to_nobody(log: DeltaLog) -> None:
@@ -292,8 +352,8 @@ def test_paths_tell_whose_they_are() -> None:
 
 
 def test_one_listing_and_a_look_at_one_writer_see_the_same(log: DeltaLog) -> None:
-    scanned(log)
-    prepare(log, spec("a"))
+    scan = scanned(log)
+    take(log, spec("a"), scan)
     seen = {each.path: each for each in WriterDirectory.all_in(log.store.list(STAGED_DIRECTORY))}
     for key in ("a", "b"):
         path = LOAD.writer(key).directory
@@ -305,7 +365,7 @@ def test_one_listing_and_a_look_at_one_writer_see_the_same(log: DeltaLog) -> Non
 
 def test_what_may_be_adopted_is_in_flight_and_is_nobodys_after_that(log: DeltaLog) -> None:
     scan = scanned(log)
-    prepare(log, spec("a"))
+    take(log, spec("a"), scan)
 
     def states(silence: timedelta) -> dict[str, State]:
         found = survey(log, newest(log), log.store.list(STAGED_DIRECTORY), silence)
@@ -330,8 +390,8 @@ def test_a_scan_that_died_is_abandoned(log: DeltaLog) -> None:
 
 
 def test_a_vacuum_spares_what_may_be_adopted_and_what_was_published(log: DeltaLog, tmp_path: Path) -> None:
-    scanned(log)
-    buffer = prepare(log, spec("a"))
+    scan = scanned(log)
+    buffer = take(log, spec("a"), scan)
     assert isinstance(buffer, Buffer)
     Committer(log).publish([buffer])
     files = {info.path for info in log.store.list(STAGED_DIRECTORY) if info.path.endswith(".parquet")}
