@@ -51,6 +51,7 @@ def build_entry(
     settled: Settled,
     txn_id: str,
     now: datetime,
+    colleagues: Iterable[str] = (),
 ) -> Entry:
     """Return the entry that publishes a batch on a snapshot.
 
@@ -58,6 +59,7 @@ def build_entry(
     :param removed: the live ``add`` actions that the batch replaces.
     :param settled: how the batch's conflicts were settled.
     :param txn_id: the id by which the committer recognises its own commit.
+    :param colleagues: keys of the load's other writers, whose rows the batch leaves alone.
     :raises CorruptLogError: a file would be both added and removed.
     """
     written = milliseconds(now)
@@ -85,6 +87,7 @@ def build_entry(
         "mode": batch.mode.name,
         "readVersion": batch.read_version,
         "writers": [writer.to_json() for writer in writers],
+        **({"colleagues": spared} if (spared := sorted(colleagues)) else {}),
         "replaces": [] if settled.set_aside or settled.superseded else batch.predicates,
         # This write counts just before the winner of that version. Without it, the write counts last.
         **({"before": settled.before} if settled.before is not None else {}),

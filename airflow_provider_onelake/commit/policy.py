@@ -6,7 +6,7 @@ the policies with ``per_partition`` in their names settle every partition by its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +14,15 @@ import attrs
 
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, read_partition
-from airflow_provider_onelake.commit.conflicts import Conflict, Effect, as_text, origins, replaced_all, version_name
+from airflow_provider_onelake.commit.conflicts import (
+    Conflict,
+    Effect,
+    as_text,
+    origins,
+    replaced_all,
+    serial_order,
+    version_name,
+)
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import Add, object_path
 from airflow_provider_onelake.log.commits import Commit
@@ -116,6 +124,7 @@ class Contest:
     :param commits: every commit since the read version, in the order of versions.
     :param removable: the live files that the batch would remove without conflicts.
     :param table: what messages call the table.
+    :param strangers: versions of colleagues' commits that would not have left the batch's rows alone.
     """
 
     batch: Batch
@@ -125,6 +134,7 @@ class Contest:
     removable: Sequence[Add]
     partitioning: Partitioning
     table: str
+    strangers: Collection[int] = ()
 
     def error(self, conflict: Conflict, why: str, ways: str) -> ConflictError:
         """Return the error that refuses the batch because of a conflict.
@@ -208,14 +218,29 @@ def _by_completion(contest: Contest) -> Settled:
             )
         settled.settlements.append(contest.settlement(conflict, outcome))
     _tell_files_apart(contest, settled, first, later)
-    undone = next((c for c in contest.commits if c.version in later and c.operation in UNDOING), None)
-    if undone and (rows - settled.yielded or settled.still_removed(contest.removable, contest.partitioning)):
-        why = (
-            f", after they had finished, and version {undone.version} ({undone.operation}) came after that and would "
-            "have taken their work back"
-        )
-        raise contest.error(first, why, "")
+    if rows - settled.yielded or settled.still_removed(contest.removable, contest.partitioning):
+        _check_nobody_undid(contest, first, later)
     return settled
+
+
+def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int]) -> None:
+    """Refuse if a commit that counts after the batch, without being in conflict with it, would have taken it back.
+
+    A RESTORE would have. So would a colleague that was published with a list of writers that lacks the batch's: it did
+    not leave their rows alone.
+
+    :raises ConflictError: there is such a commit.
+    """
+    ordered = [commit.version for commit in serial_order(contest.commits)]
+    since = set(ordered[ordered.index(first.winner.version) :])
+    for commit in contest.commits:
+        if commit.version in later and commit.operation in UNDOING:
+            how = f"({commit.operation}) came after that and would have taken their work back"
+        elif commit.version in since and commit.version in contest.strangers:
+            how = f"({commit.author}), which came after that, was published without them and would have replaced them"
+        else:
+            continue
+        raise contest.error(first, f", after they had finished, and version {commit.version} {how}", "")
 
 
 def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later: set[int]) -> None:

@@ -113,6 +113,7 @@ class _Publishing(Proposal[Publication]):
     _buffers: tuple[Buffer, ...]
     _policy: Policy | None
     _given: tuple[WriterIdentity, ...]
+    _others: tuple[WriterIdentity, ...] = ()
     _colleagues: tuple[str, ...] = ()
     _markers: dict[str, Mapping[str, Any] | None] = attrs.field(factory=dict)
     _looked_at: int = 0
@@ -139,9 +140,9 @@ class _Publishing(Proposal[Publication]):
         if not buffers:
             return self._ended_without_put(view)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
-        self._colleagues = _directories(
-            (*self._given, *(buffer.spec.identity for buffer in self._buffers if buffer not in buffers))
-        )
+        dropped = (buffer.spec.identity for buffer in self._buffers if buffer not in buffers)
+        self._others = (*self._given, *dropped)
+        self._colleagues = tuple(f"{identity.directory}/" for identity in self._others)
         now = self._log.clock.now()
         for buffer in buffers:
             buffer.check_age(now, snapshot.retention_days)
@@ -169,10 +170,12 @@ class _Publishing(Proposal[Publication]):
             removable=removable,
             partitioning=snapshot.partitioning,
             table=table,
+            strangers={winner.version for winner in view.winners if self._took_for_strangers(winner, batch)},
         )
         settled = settle(contest, self._policy or Policy.FAIL)
         removed = settled.still_removed(removable, snapshot.partitioning)
-        entry = build_entry(batch, snapshot, removed, settled, view.txn_id, self._log.clock.now())
+        known = {identity.key for identity in self._others}
+        entry = build_entry(batch, snapshot, removed, settled, view.txn_id, self._log.clock.now(), known)
         self._put = (batch, entry, tuple(settled.settlements))
         return Put(entry.actions)
 
@@ -257,6 +260,11 @@ class _Publishing(Proposal[Publication]):
         return bool(winner.writers) and all(
             writer_directory(writer.buffer) in self._colleagues for writer in winner.writers
         )
+
+    def _took_for_strangers(self, winner: Commit, batch: Batch) -> bool:
+        """Say whether colleagues were published with a list of writers that lacks some of the batch's."""
+        known = {*winner.staged.get("colleagues", ()), *(writer.writer for writer in winner.writers)}
+        return self._is_of_colleagues(winner) and any(b.spec.identity.key not in known for b in batch.buffers)
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
@@ -432,7 +440,10 @@ def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Ad
     adds: list[Action] = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
     info: CommitInfo = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
     return Commit(version, [{"commitInfo": info}, *adds])
+<<<<<<< HEAD
 
 
 def _directories(identities: Iterable[WriterIdentity]) -> tuple[str, ...]:
     return tuple(identity.directory for identity in identities)
+=======
+>>>>>>> origin/main

@@ -119,6 +119,7 @@ class StagedRecord(TypedDict, total=False):
     indexedColumns: int
     spec: dict[str, object]
     writers: list[dict[str, object]]
+    colleagues: list[str]
     replaces: list[str]
     before: int
     settlements: list[Mapping[str, Any]]

@@ -87,8 +87,8 @@ BUGS = [
     Bug(
         "colleagues that another reconciliation published meanwhile are not spared",
         "commit.publish",
-        "(*self._given, *(buffer.spec.identity for buffer in self._buffers if buffer not in buffers))",
-        "self._given",
+        "self._others = (*self._given, *dropped)",
+        "self._others = self._given",
         (
             "commit/test_races.py::test_a_colleague_that_another_reconciliation_published_meanwhile_keeps_its_rows",
             "commit/test_races.py::test_a_colleague_that_is_published_before_reconcile_has_looked_at_it_keeps_its_rows",
@@ -183,12 +183,37 @@ BUGS = [
     Bug(
         "a write is placed before a RESTORE that found nothing of it",
         "commit.policy",
-        "if undone and (rows",
-        "if not undone and (rows",
+        "if commit.version in later and commit.operation in UNDOING:",
+        "if commit.version in later and commit.operation not in UNDOING:",
         (
             "commit/test_policy.py::test_no_write_is_placed_before_a_restore_that_did_not_meet_it",
             "commit/test_policy.py::test_a_restore_after_a_winner_that_replaced_all_of_the_batch_takes_nothing_of_it_back",
         ),
+    ),
+    Bug(
+        "a write of which nothing is left to see is refused because of a RESTORE",
+        "commit.policy",
+        "    if rows - settled.yielded or settled",
+        "    if rows or settled",
+        (
+            "commit/test_policy.py::test_a_restore_after_a_winner_that_replaced_all_of_the_batch_takes_nothing_of_it_back",
+        ),
+    ),
+    Bug(
+        "a write is placed before colleagues who took its writer for a stranger",
+        "commit.policy",
+        "commit.version in contest.strangers:",
+        "commit.version < 0:",
+        (
+            "commit/test_reconcile.py::test_together_a_writer_that_a_shorter_list_left_out_does_not_come_before_an_append",
+        ),
+    ),
+    Bug(
+        "a commit does not say which other writers of its load were known",
+        "commit.entry",
+        "if (spared := sorted(colleagues)) else {}",
+        "if (spared := sorted(colleagues)) and False else {}",
+        ("commit/test_reconcile.py::test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append",),
     ),
     Bug(
         "a writer of the load whose marker is lost is no rival once the log was cleaned up",

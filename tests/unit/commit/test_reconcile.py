@@ -540,6 +540,32 @@ def test_together_what_another_reconciliation_published_meanwhile_is_not_refused
     assert table_ids(log) == [10, 11]
 
 
+def test_together_a_writer_that_a_shorter_list_left_out_does_not_come_before_an_append(log: DeltaLog) -> None:
+    """It would come before b as well, and b was published with a list of writers that lacks it: b replaced such rows."""
+    staged(log, "a", 10, **OVERWRITE)
+    foreign_append(log, {"2019-01": [12]})
+    staged(log, "b", 11, **OVERWRITE)
+    settle(log, "b", "c", publish=PublishMode.TOGETHER)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "refused", "b": "already_published"}
+    with pytest.raises(ConflictError, match=r"version 2 \(b\), which came after that, .* would have replaced them"):
+        report.raise_for_failures()
+    assert table_ids(log) == [11]
+
+
+def test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append(log: DeltaLog) -> None:
+    spec = writer_spec("a", **OVERWRITE)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    foreign_append(log, {"2019-01": [12]})
+    staged(log, "b", 11, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    finished_at(log, finish(log, task, spec, {"2019-01": [10]}), BASE)
+    report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "published", "b": "already_published"}
+    assert table_ids(log) == [10, 11]
+
+
 def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:
     staged(log, "a", 10, hour=1, **OVERWRITE)
     staged(log, "b", 11, hour=3, **OVERWRITE)
