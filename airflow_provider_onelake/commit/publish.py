@@ -142,7 +142,7 @@ class _Publishing(Proposal[Publication]):
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = (buffer.spec.identity for buffer in self._buffers if buffer not in buffers)
         self._others = (*self._given, *dropped)
-        self._colleagues = tuple(f"{identity.directory}/" for identity in self._others)
+        self._colleagues = tuple(identity.directory for identity in self._others)
         now = self._log.clock.now()
         for buffer in buffers:
             buffer.check_age(now, snapshot.retention_days)
@@ -440,10 +440,3 @@ def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Ad
     adds: list[Action] = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
     info: CommitInfo = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
     return Commit(version, [{"commitInfo": info}, *adds])
-<<<<<<< HEAD
-
-
-def _directories(identities: Iterable[WriterIdentity]) -> tuple[str, ...]:
-    return tuple(identity.directory for identity in identities)
-=======
->>>>>>> origin/main

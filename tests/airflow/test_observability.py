@@ -32,7 +32,7 @@ def taxi(**group: Any) -> DAG:
     settings = {"table": "Tables/trips", "partition_by": ["month"], **group}
     with (
         DAG("taxi", schedule=None, start_date=JANUARY) as dag,
-        OneLakeWriteTaskGroup(group_id="load", **{"shared_scan": "off", **settings}),
+        OneLakeWriteTaskGroup(group_id="load", **settings),
     ):
         OneLakeWriteOperator.partial(task_id="write", source=FileSource("/data/*.json", format="json")).expand_kwargs(
             VENDORS

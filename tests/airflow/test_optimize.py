@@ -35,13 +35,7 @@ def taxi(**optimize: Any) -> DAG:
     compaction = {"min_files": 2, **optimize}
     with (
         DAG("upkeep", schedule=None, start_date=JANUARY, params={"table": "Tables/trips"}) as dag,
-        OneLakeWriteTaskGroup(
-            group_id="load",
-            table="{{ params.table }}",
-            partition_by=["month"],
-            optimize=compaction,
-            shared_scan="off",
-        ),
+        OneLakeWriteTaskGroup(group_id="load", table="{{ params.table }}", partition_by=["month"], optimize=compaction),
     ):
         OneLakeWriteOperator.partial(
             task_id="write", source=FileSource("/data/{{ ds }}.json", format="json")

@@ -27,6 +27,7 @@ FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
 ALL = [1, 2, 3, 11, 12, 13]
 GREEN = {
+    "load.scan": "success",
     "load.write[0]": "success",
     "load.write[1]": "success",
     "load.reconcile": "success",
@@ -38,7 +39,7 @@ def taxi(writers: list[dict[str, str]] = VENDORS, retries: int = 0, **group: Any
     settings = {"table": "Tables/trips", "partition_by": ["month"], **group}
     with (
         DAG("taxi", schedule=None, start_date=JANUARY) as dag,
-        OneLakeWriteTaskGroup(group_id="load", **{"shared_scan": "off", **settings}),
+        OneLakeWriteTaskGroup(group_id="load", **settings),
     ):
         OneLakeWriteOperator.partial(
             task_id="write",
@@ -278,7 +279,7 @@ def test_a_conflict_is_settled_by_reconcile_without_spark(lakehouse: Path, engin
     engine.before = another_appends
     run = run_dag(taxi(VENDORS[:1], mode="overwrite_partitions"), logical_date=JANUARY)
 
-    assert states(run) == {k: v for k, v in GREEN.items() if k != "load.write[1]"}
+    assert states(run) == {k: v for k, v in GREEN.items() if k not in ("load.scan", "load.write[1]")}
     written = xcom(run, "load.write", map_index=0)
     assert written["status"] == "conflicted"
     assert written["conflicts"]
