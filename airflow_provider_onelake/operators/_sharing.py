@@ -23,7 +23,10 @@ logger = logging.getLogger(__name__)
 _OF_WRITER = ("writer", "where", "expected_partitions", "replace_where")
 # A writer with one of these reads other rows than the others, or must not be one of several.
 _ALONE = ("steps", "files", "max_bytes")
-_EQUAL = ("target_file_size", "schema_evolution", "spark_conn_id", "spark_timeout", "deferrable", "preflight")
+_EQUAL = (
+    *("partition_by", "target_file_size", "schema_evolution", "preflight"),
+    *("spark_conn_id", "spark_timeout", "deferrable"),
+)
 
 
 def sharing(writers: Sequence[Any], defaults: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -103,9 +106,21 @@ def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any])
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
         and not task.depends_on_past
+        and not _is_in_mapped_group(task)
         # A branch that chooses some of the writers would skip the scan, and with it the writers that it has chosen.
         and not any(before.inherits_from_skipmixin for before in task.upstream_list)
     )
+
+
+def _is_in_mapped_group(task: Any) -> bool:
+    """Say whether Airflow makes a task once for each item of a mapped task group, each with a result of its own."""
+    group = task.task_group
+    while group is not None:
+        # Compare the name, because Airflow's SDK does not export the class. A parent is a weak proxy of another type().
+        if group.__class__.__name__ == "MappedTaskGroup":
+            return True
+        group = group.parent_group
+    return False
 
 
 def _of_one(task: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:

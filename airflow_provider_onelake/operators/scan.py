@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.staging.scan import Share
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.terms import PartitionBy
 
 _MAY_DIFFER = ("writer", "where", "expected_partitions", "replace_where")
 """What one writer of a shared scan may have another than the others."""
@@ -48,6 +49,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     :param source: the source that the writers share (templated).
     :param writers: for each task that writes, its ``task_id``, the parameters of its writers that are equal, and the
         list of those that differ, which may be another task's output (templated).
+    :param partition_by: as of the writers, which refuse a table that is partitioned otherwise (templated).
     :param skips: whether a clear of writers whose rows are in the table does nothing. Not templated.
     :param target_file_size: as of the writers. Not templated.
     :param preflight: as of the writers. Not templated.
@@ -56,7 +58,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         operator.
     """
 
-    template_fields: Collection[str] = ("table", "source", "writers")
+    template_fields: Collection[str] = ("table", "source", "writers", "partition_by")
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json", "writers": "json"}
     ui_color = "#e3eef0"
 
@@ -66,6 +68,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         table: str,
         source: FileSource | SqlSource,
         writers: Sequence[Mapping[str, Any]],
+        partition_by: PartitionBy | None = None,
         skips: bool = False,
         target_file_size: int | None = None,
         preflight: bool = True,
@@ -75,6 +78,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         self.table = table
         self.source = source
         self.writers = writers
+        self.partition_by = partition_by
         self.skips = skips
         self.target_file_size = target_file_size
         self.preflight = preflight
@@ -104,8 +108,10 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
 
     def _scan(self, context: Context, table: Table) -> dict[str, Any]:
         from airflow_provider_onelake.work.scan import SharedScan
+        from airflow_provider_onelake.work.terms import partition_columns
 
         check_rendered("source", self.source)
+        check_rendered("partition_by", self.partition_by)
         self._check_upstream(context)
         run, deed = TaskRun.of(context), deed_of(context)
         return SharedScan(
@@ -113,6 +119,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             spark=self.spark,
             source=self.source,
             shares=self._shares(run),
+            partition_columns=partition_columns(self.partition_by),
             skips=self.skips,
             target_file_size=self.target_file_size,
             preflight=self.preflight,

@@ -196,6 +196,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             table=self.table,
             source=shares[0]["source"],
             writers=[{name: share[name] for name in ("task_id", "equal", "items")} for share in shares],
+            partition_by=given.get("partition_by") or self.partition_by,
             skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
             preflight=own.pop("preflight") is not False,
             onelake_conn_id=self.onelake_conn_id,

@@ -44,6 +44,7 @@ class SharedScan:
 
     :param source: that they share, rendered.
     :param shares: of the writers.
+    :param partition_columns: by which the writers want the table to be partitioned; ``None`` for any.
     :param skips: whether writers whose rows are in the table have nothing to do.
     :param target_file_size: of the staged files in bytes.
     :param preflight: whether to check Spark first.
@@ -56,6 +57,7 @@ class SharedScan:
     spark: SparkWork
     source: FileSource | SqlSource
     shares: Sequence[Share]
+    partition_columns: Sequence[str] | None
     skips: bool
     target_file_size: int | None
     preflight: bool
@@ -108,6 +110,8 @@ class SharedScan:
         snapshot.check_supported(str(self.table))
         if (why_not := why_not_shared(snapshot)) is not None:
             raise NotSharedError(why_not)
+        if self.partition_columns is not None and list(self.partition_columns) != list(snapshot.partitioning.types):
+            raise NotSharedError("the table is partitioned otherwise than partition_by asks for")
         keys = [share.identity.key for share in self.shares]
         if len(set(keys)) < len(keys):
             raise NotSharedError("two of the writers have the same key")

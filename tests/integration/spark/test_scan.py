@@ -82,6 +82,7 @@ class Load:
             spark=self.spark,
             source=self.source,
             shares=shares,
+            partition_columns=None,
             run=self.run(),
             deed=deed,
             namespace="test",

@@ -194,6 +194,12 @@ def test_without_a_table_the_first_writer_makes_it(engine: FakeEngine) -> None:
     assert "no table" in scan(build(both()))["reason"]
 
 
+def test_a_table_that_is_partitioned_otherwise_is_not_read_for(log: DeltaLog, engine: FakeEngine) -> None:
+    assert "partitioned otherwise" in scan(build(both(), partition_by="day"))["reason"]
+    assert engine.staged == []
+    assert scan(build(both(), partition_by="month"))["status"] == "shared"
+
+
 def test_a_source_that_only_the_writers_wait_for_is_not_read(log: DeltaLog, engine: FakeEngine) -> None:
     from airflow.providers.standard.operators.empty import EmptyOperator
 
@@ -560,6 +566,30 @@ def test_writers_among_which_a_branch_chooses_do_not_share() -> None:
             for writer in WRITERS:
                 branch >> OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"])
     assert "load.scan" not in dag.task_ids
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_writers_in_a_mapped_task_group_do_not_share(outside: bool) -> None:
+    from airflow.sdk import task_group
+
+    def load(day: Any) -> None:
+        for writer in WRITERS:
+            OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=f"{writer['where']} AND day = '{day}'")
+
+    with DAG("taxi", schedule=None) as dag:
+        if outside:
+
+            @task_group(group_id="days")
+            def days(day: Any) -> None:
+                with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+                    load(day)
+
+            days.expand(day=["1", "2"])
+        else:
+            with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+                task_group(group_id="days")(load).expand(day=["1", "2"])
+    assert [name for name in dag.task_ids if name.endswith("scan")] == []
+    assert len([name for name in dag.task_ids if name.endswith((".a", ".b"))]) == 2
 
 
 @pytest.mark.parametrize(
