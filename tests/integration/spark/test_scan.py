@@ -56,6 +56,7 @@ class Load:
         self.spark = SparkWork(lambda: engine)
         self.source = source
         self.where = where
+        self.offered: str | None = None
 
     @property
     def log(self) -> DeltaLog:
@@ -77,7 +78,7 @@ class Load:
             for key, where in self.where.items()
         ]
         settings: dict[str, Any] = {"skips": False, "target_file_size": None, "preflight": True, **more}
-        return SharedScan(
+        done = SharedScan(
             table=Table(self.table.address, None, 30),
             spark=self.spark,
             source=self.source,
@@ -88,12 +89,14 @@ class Load:
             namespace="test",
             **settings,
         ).scan()
+        self.offered = done["scan"]
+        return done
 
     def write(self, key: str, generation: int = 1, files: Any = (), **terms: Any) -> Written:
         asked = self.terms(key, **terms)
         table = Table(self.table.address, None, 30)
         spec = asked.spec(LOAD.writer(key), self.run(f"load.{key}"), generation, files)
-        return write(spec, asked, table, self.spark, Metrics.of(None, table.address), None)
+        return write(spec, asked, table, self.spark, Metrics.of(None, table.address), None, self.offered)
 
     def rows(self) -> list[dict[str, Any]]:
         return sorted(DeltaTable(str(self.table.address.path)).to_pyarrow_table().to_pylist(), key=str)
