@@ -7,6 +7,7 @@ for every task, and gRPC's threads do not survive the fork.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import uuid
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 logger = logging.getLogger(__name__)
+
+# The first logs every error with 200 lines of JVM frames, the second with those of gRPC.
+QUERY_LOGGER, CLIENT_LOGGER = "SQLQueryContextLogger", "pyspark.sql.connect.logging"
 
 _DEFAULT_PORT = 15002
 _CONNECT_SECONDS = 4
@@ -177,6 +181,18 @@ class ConnectEngine(SparkEngine):
         return translate(error, what, self._address)
 
 
+def _silence_pyspark() -> None:
+    """Keep pyspark from logging what went wrong: our own errors say it, and a file that is not there is none.
+
+    By default, pyspark disables the logger of its Connect client itself. But Airflow configures logging when a task
+    begins, which enables all loggers that are there already, and :mod:`airflow_provider_onelake.preload` has imported
+    pyspark by then. An author who sets ``SPARK_CONNECT_LOG_LEVEL`` wants to see that log.
+    """
+    logging.getLogger(QUERY_LOGGER).disabled = True
+    if "SPARK_CONNECT_LOG_LEVEL" not in os.environ:
+        logging.getLogger(CLIENT_LOGGER).disabled = True
+
+
 class _Running:
     """The session of one job on the server, with the ways to end it.
 
@@ -191,8 +207,7 @@ class _Running:
 
         from airflow_provider_onelake.engines.functions import Asked
 
-        # This logger prints every error to stderr with 200 lines of JVM frames. Our own error is enough.
-        logging.getLogger("SQLQueryContextLogger").disabled = True
+        _silence_pyspark()
         self.session_id = str(uuid.uuid4())
         self.ended: str | None = None
         self.interrupted = threading.Event()

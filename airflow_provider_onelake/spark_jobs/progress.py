@@ -97,8 +97,10 @@ class Progress:
             self._ended = True
             if self._said is not None:
                 stages = self._earlier + self._stages
-                text = f"{_many(sum(s.done for s in stages), 'stage')}, {_many(_tasks(stages), 'task')}{_read(stages)}"
-                self._say(f"Spark, {self._clock() - self._began:.0f} s: ended after {text}")
+                seen = f"{_many(sum(s.done for s in stages), 'stage')}, {_many(_tasks(stages), 'task')}{_read(stages)}"
+                # Spark does not tell of short queries.
+                text = f"ended after {seen}" if stages else "ended"
+                self._say(f"Spark, {self._clock() - self._began:.0f} s: {text}")
 
     @contextmanager
     def told(self, spark: SparkSession | None = None) -> Iterator[None]:

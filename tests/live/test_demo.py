@@ -76,6 +76,10 @@ def test_the_demo_loads(demo: Demo, compactions: tuple[str, ...]) -> None:
         assert "There are no files for 2019-02: these months are left out." in said
         assert "Every row is there once." in said
         assert "Stopped what was started." in said
+        logs = list((demo.state / "demo").rglob("attempt=*.log"))
+        assert len(logs) >= len(MONTHS) * 4
+        # Where all is well, nobody reads of errors: neither ours, nor those of the libraries below.
+        assert [line for log in logs for line in log.read_text().splitlines() if '"level":"error"' in line] == []
 
         table = DeltaTable(str(demo.lakehouse / "Tables" / "trips")).to_pyarrow_table(columns=list(KEY))
         assert Counter(zip(*(table.column(name).to_pylist() for name in KEY), strict=True)) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ import pytest
 from pyspark.sql.connect.session import SparkSession
 
 from airflow_provider_onelake.engines.base import StageJob
-from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.engines.connect import CLIENT_LOGGER, QUERY_LOGGER, ConnectEngine
 from airflow_provider_onelake.exceptions import SparkJobError, SparkJobTimeoutError, SparkUnavailableError
 from airflow_provider_onelake.spark_jobs.main import JOBS
 from tests.support.spark import Server, Target, field, sql_job
@@ -76,6 +77,17 @@ def test_a_writer_is_named_in_sparks_status(connect_server: Server, engine: Conn
     tags = {tag for found in connect_server.jobs() for tag in found["jobTags"]}
     assert any(tag.endswith("onelake load.write[3] vendor-1; Rome") for tag in tags)
     assert all(found.succeeded for found in connect_server.logged_jobs(f"onelake attempt {job.attempt}"))
+
+
+def test_pyspark_logs_no_errors_of_its_own(
+    engine: ConnectEngine, target: Target, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job asks for files that need not be there, and what goes wrong is raised as our own error."""
+    for name in (QUERY_LOGGER, CLIENT_LOGGER):
+        # So Airflow leaves them in a task, if pyspark was imported before it configures logging.
+        logging.getLogger(name).disabled = False
+    engine.stage(sql_job(target, "SELECT id FROM range(10)"))
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def isolation(engine: ConnectEngine, job: StageJob) -> str:

@@ -96,6 +96,13 @@ def test_the_totals_are_those_of_all_operations(progress: Progress, clock: Clock
     assert lines[1:] == ["Spark, 7 s: ended after 2 stages, 4 tasks, 3.1 kB read"]
 
 
+def test_what_spark_told_nothing_of_has_no_totals(progress: Progress, clock: Clock, lines: list[str]) -> None:
+    clock.now += 10
+    progress.beat()
+    progress.end()
+    assert lines[1:] == ["Spark, 10 s: ended"]
+
+
 def test_nothing_is_said_after_the_totals(progress: Progress, clock: Clock, lines: list[str]) -> None:
     progress.end()
     clock.now += 60
