@@ -140,6 +140,8 @@ def _of_mapped(task: Any, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
         planned = isinstance(operator := getattr(value, "operator", None), OneLakePlanOperator)
         by_files = planned and getattr(operator, "sizes", None) is None
         return None if by_files else {"task_id": task.task_id, "equal": equal, "items": value}
+    if not all(isinstance(item, Mapping) for item in value):
+        return None  # Another task makes some of the items, so what they hold is known only at run time.
     items = [dict(item) for item in value]
     odd = any(item.keys() - set(_OF_WRITER) or not is_final(list(item.values())) for item in items)
     incomplete = any(not {**equal, **item}.get("where") or not item.get("writer") for item in items)

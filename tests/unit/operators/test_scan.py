@@ -654,6 +654,16 @@ def test_a_list_that_another_task_makes_comes_to_both() -> None:
     assert dag.get_task("load.write").upstream_task_ids == {"listed", "load.scan"}
 
 
+def test_a_list_of_which_another_task_makes_an_item_is_left_alone() -> None:
+    from airflow.sdk import task
+
+    with DAG("taxi", schedule=None) as dag:
+        made = task(lambda: WRITERS[0], task_id="made")()
+        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+            mapped([made, WRITERS[1]])()
+    assert "load.scan" not in dag.task_ids
+
+
 def test_it_says_why_in_its_log(log: DeltaLog, engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
     dag = build(mapped())
     task: Any = dag.get_task("load.scan")
