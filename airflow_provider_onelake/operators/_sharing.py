@@ -106,6 +106,8 @@ def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any])
         and task.trigger_rule == "all_success"
         # The scan would not wait for the writers of the run before.
         and not task.depends_on_past
+        # Its templates may use params that the scan does not have, or has with other values.
+        and task.params == task.get_dag().params
         and not _is_in_mapped_group(task)
         # A branch that chooses some of the writers would skip the scan, and with it the writers that it has chosen.
         and not any(before.inherits_from_skipmixin for before in task.upstream_list)

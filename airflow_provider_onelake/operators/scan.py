@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.exceptions import TaskDeferralError
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
@@ -11,14 +14,14 @@ from airflow_provider_onelake.operators._roll import clears_of
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_rendered
 from airflow_provider_onelake.sources import FileSource, SqlSource
 
 if TYPE_CHECKING:
+    import jinja2
     from airflow.sdk import Context
 
     from airflow_provider_onelake.staging.scan import Share
-    from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.terms import PartitionBy
 
 _MAY_DIFFER = ("writer", "where", "expected_partitions", "replace_where")
@@ -62,6 +65,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json", "writers": "json"}
     ui_color = "#e3eef0"
 
+    _not_rendered: str | None = None
+
     def __init__(
         self,
         *,
@@ -83,6 +88,20 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         self.target_file_size = target_file_size
         self.preflight = preflight
 
+    def render_template_fields(self, context: Context, jinja_env: jinja2.Environment | None = None) -> None:
+        """Render the templates. Where one cannot be rendered, :meth:`execute` says so.
+
+        A writer's template may use what only the writer has, such as its ``params``. An error here would fail the scan,
+        and with it the writers, whose own rendering succeeds.
+
+        :param context: of the running task.
+        :param jinja_env: to render with.
+        """
+        try:
+            super().render_template_fields(context, jinja_env)
+        except Exception as error:
+            self._not_rendered = f"a template cannot be rendered in this task: {type(error).__name__}: {error}"
+
     def execute(self, context: Context) -> dict[str, Any]:
         """Scan, or say why each writer scans for itself.
 
@@ -90,31 +109,50 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises TransientError: the scan failed for a reason that may pass, and a try is left.
         """
+        return self._unless_it_fails(context, partial(self._scan, context))
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Carry on after the triggerer, or say why each writer scans for itself.
+
+        :param next_method: as of every operator.
+        :param next_kwargs: as of every operator.
+        :param context: of the resumed task.
+        :returns: what :meth:`execute` returns.
+        :raises TaskDeferralError: the triggerer failed, and a try is left.
+        """
+        return self._unless_it_fails(context, partial(super().resume_execution, next_method, next_kwargs, context))
+
+    def _unless_it_fails(self, context: Context, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the result of some work. Whatever fails there must not fail writers that can do without it."""
         from airflow_provider_onelake.work.scan import NotSharedError
 
-        with terminal_errors_fail():
-            self.check_partition_key()
-            check_rendered("table", self.table)
-            table = self.begin(context)
-            try:
-                return {**self._scan(context, table), "table": str(table), "clears": clears_of(context)}
-            except (NotSharedError, OneLakeError) as error:
-                # A task that is being stopped must not succeed.
-                self.spark.check_not_stopped()
-                if _may_pass(error) and context["ti"].try_number <= context["ti"].max_tries:
-                    raise
-                self.log.warning("%s: each writer scans for itself: %s", table, error)
-                return {"status": "not_shared", "table": str(table), "reason": str(error)}
+        try:
+            return work()
+        except Exception as error:
+            # A task that is being stopped must not succeed.
+            self.spark.check_not_stopped()
+            if _may_pass(error) and context["ti"].try_number <= context["ti"].max_tries:
+                raise
+            expected = isinstance(error, NotSharedError | OneLakeError)
+            reason = str(error) if expected else f"{type(error).__name__}: {error}"
+            table = str(self._table or self.table)
+            self.log.warning("%s: each writer scans for itself: %s", table, reason, exc_info=not expected)
+            return {"status": "not_shared", "table": table, "reason": reason}
 
-    def _scan(self, context: Context, table: Table) -> dict[str, Any]:
-        from airflow_provider_onelake.work.scan import SharedScan
+    def _scan(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
         from airflow_provider_onelake.work.terms import partition_columns
 
+        if self._not_rendered is not None:
+            raise NotSharedError(self._not_rendered)
+        self.check_partition_key()
+        check_rendered("table", self.table)
+        table = self.begin(context)
         check_rendered("source", self.source)
         check_rendered("partition_by", self.partition_by)
         self._check_upstream(context)
         run, deed = TaskRun.of(context), deed_of(context)
-        return SharedScan(
+        scan = SharedScan(
             table=table,
             spark=self.spark,
             source=self.source,
@@ -126,7 +164,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             run=run,
             deed=deed.id,
             namespace=self.hook.namespace,
-        ).scan()
+        )
+        return {**scan.scan(), "table": str(table), "clears": clears_of(context)}
 
     def _check_upstream(self, context: Context) -> None:
         """Refuse to read a source that a task may still change which only the writers wait for."""
@@ -180,4 +219,4 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
 
 def _may_pass(error: Exception) -> bool:
     """Say whether another try may succeed. One that took longer than a writer may take would take as long again."""
-    return isinstance(error, TransientError) and not isinstance(error, SparkJobTimeoutError)
+    return isinstance(error, TransientError | TaskDeferralError) and not isinstance(error, SparkJobTimeoutError)

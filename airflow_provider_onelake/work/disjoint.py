@@ -6,6 +6,7 @@ counts, row by row, how many filters a row satisfies, and fails at two (``spark_
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -13,6 +14,8 @@ from itertools import combinations
 from typing import Any
 
 import attrs
+
+logger = logging.getLogger(__name__)
 
 _DAY = r"\d{4}-\d\d-\d\d"
 _MOMENT = rf"{_DAY} \d\d:\d\d:\d\d"
@@ -102,19 +105,20 @@ def _constraints(text: str) -> dict[str, list[_Constraint]] | None:
     """Return what a filter asks of each expression; ``None`` where it must not be shared at all."""
     import sqlglot
     from sqlglot import exp
-    from sqlglot.errors import SqlglotError
 
     try:
         tree: Any = sqlglot.parse_one(text, into=exp.Condition, dialect="spark")
-    except (SqlglotError, RecursionError):
+        if not _is_deterministic(tree):
+            return None
+        found: dict[str, list[_Constraint]] = {}
+        for part in _conjuncts(tree):
+            for expression, constraint in _of_comparison(part):
+                found.setdefault(expression, []).append(constraint)
+        return {expression: _joined(constraints) for expression, constraints in found.items()}
+    except Exception as error:
+        # Not only sqlglot's own errors: a long filter is a tree too deep to walk, and other trees have odd shapes.
+        logger.debug("No proof about the filter %r", text, exc_info=error)
         return None
-    if not _is_deterministic(tree):
-        return None
-    found: dict[str, list[_Constraint]] = {}
-    for part in _conjuncts(tree):
-        for expression, constraint in _of_comparison(part):
-            found.setdefault(expression, []).append(constraint)
-    return {expression: _joined(constraints) for expression, constraints in found.items()}
 
 
 def _joined(constraints: Sequence[_Constraint]) -> list[_Constraint]:

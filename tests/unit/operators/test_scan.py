@@ -12,8 +12,8 @@ from typing import Any
 
 import attrs
 import pytest
-from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.sdk import DAG, Param
+from airflow.sdk.exceptions import AirflowException, TaskDeferralError, TaskDeferred
 
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
@@ -243,13 +243,63 @@ def test_a_scan_that_takes_longer_than_a_writer_may_is_not_tried_again(log: Delt
     assert scan(build(both()), max_tries=1)["reason"] == "too long"
 
 
-def test_a_scan_that_is_stopped_does_not_succeed(log: DeltaLog, engine: FakeEngine) -> None:
+@pytest.mark.parametrize("where", ["id = {{ task.writer }}", "id = {{ [1][ti.map_index + 5] }}", "{% broken"])
+def test_a_template_that_only_a_writer_can_render_is_left_to_the_writers(
+    log: DeltaLog, engine: FakeEngine, where: str
+) -> None:
+    dag = build(both())
+    task: Any = dag.get_task("load.scan")
+    task.writers[1]["items"][0]["where"] = where
+    context = context_of(task)
+    task.render_template_fields(context)
+    done = task.execute(context)
+    assert (done["status"], done["table"], engine.staged) == ("not_shared", "Tables/trips", [])
+    assert "cannot be rendered" in done["reason"]
+
+
+@pytest.mark.parametrize("table", ["Tables/{{ trips", "ftp://nowhere"])
+def test_a_table_that_no_writer_finds_fails_the_writers_and_not_the_scan(engine: FakeEngine, table: str) -> None:
+    assert scan(build(both(), table=table))["status"] == "not_shared"
+
+
+def test_a_partition_key_that_one_writer_asks_for_is_no_matter_of_the_others(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both())
+    task: Any = dag.get_task("load.scan")
+    task._lacks_partition_key = "id = {{ partition_key }}"
+    assert "partition key" in scan(dag)["reason"]
+
+
+def test_an_error_that_nobody_thought_of_is_left_to_the_writers(
+    log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine.before = raising(ZeroDivisionError("once"))
+    assert scan(build(both()), max_tries=1)["reason"] == "ZeroDivisionError: once"
+    assert "Traceback" in "".join(capfd.readouterr())
+
+
+def test_a_list_that_is_none_is_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(mapped())
+    task: Any = dag.get_task("load.scan")
+    task.writers = [{"task_id": "load.write", "equal": {}, "items": None}]
+    assert scan(dag)["status"] == "not_shared"
+
+
+def test_a_trigger_that_fails_is_retried_and_then_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
+    task: Any = build(both()).get_task("load.scan")
+    failed = ("__fail__", {"error": "Trigger failure"})
+    with pytest.raises(TaskDeferralError):
+        task.resume_execution(*failed, context_of(task, max_tries=1))
+    assert task.resume_execution(*failed, context_of(task, max_tries=1, try_number=2))["status"] == "not_shared"
+
+
+@pytest.mark.parametrize("error", [SparkJobError("Stopped, as asked."), RuntimeError("closed")])
+def test_a_scan_that_is_stopped_does_not_succeed(log: DeltaLog, engine: FakeEngine, error: Exception) -> None:
     dag = build(both())
     task: Any = dag.get_task("load.scan")
 
     def stopped(job: StageJob) -> None:
         task.on_kill()
-        raise SparkJobError("Stopped, as asked.")
+        raise error
 
     engine.before = stopped
     with pytest.raises(AirflowException, match="was stopped"):
@@ -528,6 +578,8 @@ def test_a_result_that_names_no_scan_of_ours_offers_nothing(
         pytest.param(both(where=None), {}, id="no-filters"),
         pytest.param(both(trigger_rule="all_done"), {}, id="trigger-rule"),
         pytest.param(both(max_bytes=5), {}, id="max-bytes"),
+        pytest.param(both(params={"country": "DE"}), {}, id="params"),
+        pytest.param(mapped(params={"country": "DE"}), {}, id="params-of-a-mapped-task"),
         pytest.param(both(depends_on_past=True), {}, id="depends-on-past"),
         pytest.param(both(), {"schema_evolution": "add_columns"}, id="evolution"),
         pytest.param(mapped([WRITERS[0]]), {}, id="one-writer"),
@@ -541,6 +593,15 @@ def test_a_result_that_names_no_scan_of_ours_offers_nothing(
 )
 def test_no_scan(inside: Callable[[], Any], group: dict[str, Any]) -> None:
     assert "load.scan" not in build(inside, **group).task_ids
+
+
+def test_params_of_the_dag_are_the_scans_too() -> None:
+    with DAG("taxi", schedule=None, params={"country": Param("DE", type="string")}) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+            both()()
+        with OneLakeWriteTaskGroup(group_id="mapped", table="/t"):
+            mapped()()
+    assert {"load.scan", "mapped.scan"} <= set(dag.task_ids)
 
 
 def test_a_task_of_that_name_keeps_it() -> None:
