@@ -27,6 +27,8 @@ from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     BufferLostError,
     CorruptLogError,
+    InvalidWriteError,
+    LogGapError,
     ObjectExistsError,
     ObjectNotFoundError,
 )
@@ -36,6 +38,7 @@ from airflow_provider_onelake.log.actions import (
     CommitInfo,
     Metadata,
     Protocol,
+    Remove,
     StagedRecord,
     dump_actions,
     of_kind,
@@ -63,6 +66,7 @@ from airflow_provider_onelake.staging.layout import (
     share_name,
     share_path,
 )
+from airflow_provider_onelake.staging.published import REPLACING_TABLE
 from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -99,6 +103,10 @@ _UNTOUCHED = frozenset(
 
 # With these, files lie elsewhere than in the directories of their partitions, or repeat the partition columns.
 _OTHER_FILES = ("delta.randomizefileprefixes", "delta.randomprefixlength", "delta.enableicebergcompat")
+
+
+# With these, a commit may have replaced more than the partitions of its files.
+_REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
 
 
 class _NotAdoptedError(Exception):
@@ -255,7 +263,9 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
 
     The writer adopts the rows of its own work only, for the generation that followed the scan, while the table's
     definition is the same: a writer that is cleared stages its rows anew (protocol: one buffer a share). The buffer's
-    read version is that of the scan, because its rows were made then; so whatever was committed since is a winner.
+    read version is that of the scan, because its rows were made then; so whatever is committed since is a winner. What
+    was committed before the writer began must not become one, because the writer's own scan would see it: so the writer
+    does not adopt rows that would replace what another load has changed since the scan.
 
     :param spec: of this attempt, whose claim is made.
     :param snapshot: the newest of the table.
@@ -263,7 +273,10 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
     """
     try:
         return _adopt(log, path, spec, snapshot)
-    except (_NotAdoptedError, BufferIncompleteError, BufferInvalidError, BufferLostError, ObjectNotFoundError) as why:
+    except (
+        *(_NotAdoptedError, BufferIncompleteError, BufferInvalidError, BufferLostError, ObjectNotFoundError),
+        *(LogGapError, InvalidWriteError),
+    ) as why:
         logger.info("%s: writer %s does not use the shared scan %s: %s", log.table, spec.identity.key, path, why)
         return None
 
@@ -285,6 +298,7 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     mine = _adds_of(scan, directory, adds)
     if len(mine) != told.get("files"):
         raise _NotAdoptedError("its log is another one now")
+    _check_unchanged(log, scan, spec, snapshot, mine)
     share = share_path(path, directory)
     if read_marker(store, share) is not None:
         raise _NotAdoptedError("its buffer was closed")
@@ -317,6 +331,45 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     buffer = read_buffer(store, share)
     logger.info("%s: writer %s adopts %d files of the shared scan %s", log.table, spec.identity.key, len(mine), path)
     return buffer
+
+
+def _check_unchanged(log: DeltaLog, scan: Scan, spec: WriteSpec, snapshot: Snapshot, adds: Iterable[Add]) -> None:
+    """Refuse rows that would replace what another load has changed since the scan.
+
+    A writer may wait for hours for its slot. Rows that it adopts would be in conflict with a commit that was there
+    before it began, and by ``last_writer_wins`` they would win, though they are older. An append replaces nothing, so
+    it adopts. Commits of colleagues are its rivals with a scan and without one.
+
+    :raises LogGapError: the log does not say what was changed.
+    :raises InvalidWriteError: nor do the partitions' values.
+    """
+    partitioning = snapshot.partitioning
+    rows = {partitioning.partition(add["partitionValues"]) for add in adds}
+    replaced = spec.mode.replaced(rows, partitioning, spec.identity.key)
+    if replaced is None:
+        return
+    load = spec.identity.load
+    for commit in log.commits_between(scan.read_version, snapshot.version):
+        if commit.writers and all(writer.app_id.startswith(load.prefix) for writer in commit.writers):
+            continue
+        # A compaction counts as well. It is no conflict, but there is no need to prove that here.
+        files: list[Add | Remove] = [*commit.adds, *commit.removes]
+        if (
+            _may_replace_more(commit)
+            or not all(map(partitioning.named_by, files))
+            or any(replaced.covers(partitioning.partition(file["partitionValues"])) for file in files)
+        ):
+            raise _NotAdoptedError(
+                f"version {commit.version} ({commit.author}) has changed what it replaces since the scan"
+            )
+
+
+def _may_replace_more(commit: Commit) -> bool:
+    """Say whether a commit may have replaced partitions of which it has no files."""
+    if commit.staged.get("replaces") or commit.operation in _REPLACING_ALL:
+        return True
+    is_dynamic = str(commit.parameters.get("isDynamicPartitionOverwrite")).lower() == "true"
+    return commit.operation == "WRITE" and commit.parameters.get("mode") == "Overwrite" and not is_dynamic
 
 
 def _properties(snapshot: Snapshot) -> dict[str, str]:

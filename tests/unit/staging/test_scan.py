@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, StoreUnavailableError
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    LogGapError,
+    StoreUnavailableError,
+)
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
+from airflow_provider_onelake.staging.identity import Load
 from airflow_provider_onelake.staging.layout import (
     WriterDirectory,
     attempt_directory,
@@ -26,11 +32,13 @@ from airflow_provider_onelake.staging.layout import (
     share_path,
     writer_directory,
 )
+from airflow_provider_onelake.staging.modes import Overwrite, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
 from airflow_provider_onelake.staging.scan import (
     ADOPTABLE,
     Scan,
     Share,
+    adopt,
     complete,
     completed_by,
     offer,
@@ -41,16 +49,19 @@ from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn
 from tests.support.tables import (
+    EARLIER_LOAD,
     LOAD,
     OVERWRITE,
     append_files,
     change_metadata,
     finish,
     foreign_append,
+    foreign_commit,
     ids,
     local_log,
     make_table,
     newest,
+    stage,
     writer_spec,
 )
 
@@ -141,11 +152,88 @@ def test_the_twin_of_a_scan_has_one_more_partition_column_and_a_place_of_its_own
 
 def test_the_read_version_is_that_of_the_scan_and_what_came_since_is_a_conflict(log: DeltaLog) -> None:
     scan = scanned(log)
-    foreign_append(log, {"2019-01": [100]})
+    foreign_append(log, {"2019-03": [100]})
     buffer = take(log, spec("a", **OVERWRITE), scan)
     assert isinstance(buffer, Buffer)
     assert buffer.read_version == scan.read_version == newest(log).version - 1
+    foreign_append(log, {"2019-01": [100]})
     assert Committer(log).publish([buffer]).conflicts
+
+
+def removing(log: DeltaLog, month: str | None, **info: Any) -> None:
+    """Another engine's commit that removes a file; without a month, one that has no files."""
+    remove = {"path": f"month={month}/x", "dataChange": True, "partitionValues": {"month": month}}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, **info}}, *([{"remove": remove}] if month else [])])
+
+
+DYNAMIC = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
+PARTITION = {"mode": ReplaceWhere("month = '2019-01'")}
+# What another load commits while a writer waits for its slot. Rows of "a" are of 2019-01 and 2019-02.
+COMMITS: dict[str, Callable[[DeltaLog], object]] = {
+    "appended": lambda log: foreign_append(log, {"2019-02": [9]}),
+    "appended-elsewhere": lambda log: foreign_append(log, {"2019-03": [9]}),
+    "deleted": lambda log: removing(log, "2019-01", operation="DELETE"),
+    "deleted-elsewhere": lambda log: removing(log, "2019-03", operation="DELETE"),
+    "overwrote": lambda log: removing(log, "2019-01", operation="WRITE", operationParameters=DYNAMIC),
+    "overwrote-elsewhere": lambda log: removing(log, "2019-03", operation="WRITE", operationParameters=DYNAMIC),
+    "overwrote-all": lambda log: removing(log, "2019-03", operation="WRITE", operationParameters={"mode": "Overwrite"}),
+    "emptied": lambda log: removing(log, None, operation="TRUNCATE"),
+    "nothing": lambda log: removing(log, None, operation="SET TBLPROPERTIES"),
+    "another-load": lambda log: publish_of(log, EARLIER_LOAD, OVERWRITE, {"2019-01": [9]}),
+    "another-load-elsewhere": lambda log: publish_of(log, EARLIER_LOAD, OVERWRITE, {"2019-03": [9]}),
+    "another-load-replaced": lambda log: publish_of(log, EARLIER_LOAD, {"mode": Overwrite()}, {"2019-03": [9]}),
+    "a-colleague": lambda log: publish_of(log, LOAD, OVERWRITE, {"2019-01": [9]}),
+}
+
+
+def publish_of(log: DeltaLog, load: Load, terms: Mapping[str, Any], rows: Mapping[str | None, list[int]]) -> None:
+    assert Committer(log).publish([stage(log, writer_spec("z", load, **terms), rows)]).status is Status.PUBLISHED
+
+
+@pytest.mark.parametrize("landed", COMMITS)
+@pytest.mark.parametrize(
+    ("terms", "harmless"),
+    [
+        pytest.param({}, set(COMMITS), id="append"),
+        pytest.param({"mode": Overwrite()}, {"nothing", "a-colleague"}, id="overwrite"),
+        pytest.param(
+            OVERWRITE,
+            {name for name in COMMITS if name.endswith("elsewhere")} | {"nothing", "a-colleague"},
+            id="overwrite-partitions",
+        ),
+        pytest.param(
+            PARTITION,
+            {name for name in COMMITS if name.endswith("elsewhere")} | {"nothing", "a-colleague", "appended"},
+            id="replace-where",
+        ),
+    ],
+)
+def test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older(
+    log: DeltaLog, terms: dict[str, Any], harmless: set[str], landed: str
+) -> None:
+    foreign_append(log, {"2019-01": [100], "2019-03": [100]})
+    scan = scanned(log)
+    COMMITS[landed](log)
+    taken = take(log, spec("a", **terms), scan)
+    assert isinstance(taken, Buffer if landed in harmless else Stage)
+    if isinstance(taken, Stage):
+        assert taken.read_version == newest(log).version
+        assert read_marker(log.store, share_path(scan.path, LOAD.writer("a").directory)) is None
+    elif landed != "a-colleague":
+        assert Committer(log).publish([taken]).conflicts == ()
+
+
+def test_a_writer_that_replaces_rows_does_not_adopt_where_the_log_does_not_say_what_came_since(log: DeltaLog) -> None:
+    scan = scanned(log)
+    for month in ("2019-03", "2019-04"):
+        foreign_append(log, {month: [9]})
+    snapshot = newest(log)
+    log.store.delete(version_path(scan.read_version + 1))
+    fresh = DeltaLog(log.store, log.table)
+    with pytest.raises(LogGapError):
+        fresh.commits_between(scan.read_version, snapshot.version)
+    assert adopt(fresh, spec("a", **OVERWRITE), snapshot, scan.path) is None
+    assert adopt(fresh, spec("a"), snapshot, scan.path) is not None
 
 
 def test_a_retry_of_a_scan_finds_it(log: DeltaLog) -> None:
