@@ -262,10 +262,10 @@ def adopt(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot, path: str) -> Buff
     """Return the writer's buffer at the files that a shared scan wrote for it; ``None`` where it has to stage its rows.
 
     The writer adopts the rows of its own work only, for the generation that followed the scan, while the table's
-    definition is the same: a writer that is cleared stages its rows anew (protocol: one buffer a share). The buffer's
-    read version is that of the scan, because its rows were made then; so whatever is committed since is a winner. What
-    was committed before the writer began must not become one, because the writer's own scan would see it: so the writer
-    does not adopt rows that would replace what another load has changed since the scan.
+    definition is the same: a writer that is cleared stages its rows anew (protocol: one buffer a share). A writer that
+    replaces rows does not adopt either where another load has changed them since the scan, because by its own scan it
+    would read the source after that change. So for the table, the write is formed on the newest version, as every write
+    that begins now: what is committed from now on is a winner.
 
     :param spec: of this attempt, whose claim is made.
     :param snapshot: the newest of the table.
@@ -303,7 +303,7 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
     if read_marker(store, share) is not None:
         raise _NotAdoptedError("its buffer was closed")
     now = milliseconds(log.clock.now())
-    record: StagedRecord = {"spec": spec.to_json(), "readVersion": scan.read_version, "tableId": scan.table_id}
+    record: StagedRecord = {"spec": spec.to_json(), "readVersion": snapshot.version, "tableId": scan.table_id}
     if (indexed := indexed_columns(snapshot.metadata)) is not None:
         record["indexedColumns"] = indexed
     description = f"Buffer of writer {spec.identity.key}"
@@ -336,9 +336,9 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
 def _check_unchanged(log: DeltaLog, scan: Scan, spec: WriteSpec, snapshot: Snapshot, adds: Iterable[Add]) -> None:
     """Refuse rows that would replace what another load has changed since the scan.
 
-    A writer may wait for hours for its slot. Rows that it adopts would be in conflict with a commit that was there
-    before it began, and by ``last_writer_wins`` they would win, though they are older. An append replaces nothing, so
-    it adopts. Commits of colleagues are its rivals with a scan and without one.
+    A writer may wait for hours for its slot. Rows of before that change would replace newer ones, and with the scan's
+    read version they would be in conflict with a commit that was there before the writer began. An append replaces
+    nothing, so it adopts. Colleagues are rivals whatever the read version is, so their commits do not count here.
 
     :raises LogGapError: the log does not say what was changed.
     :raises InvalidWriteError: nor do the partitions' values.

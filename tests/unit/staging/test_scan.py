@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
@@ -150,14 +151,14 @@ def test_the_twin_of_a_scan_has_one_more_partition_column_and_a_place_of_its_own
     assert scan.metadata["id"]
 
 
-def test_the_read_version_is_that_of_the_scan_and_what_came_since_is_a_conflict(log: DeltaLog) -> None:
+def test_the_read_version_is_that_at_which_the_writer_begins_and_what_came_since_is_a_conflict(log: DeltaLog) -> None:
     scan = scanned(log)
     foreign_append(log, {"2019-03": [100]})
     buffer = take(log, spec("a", **OVERWRITE), scan)
     assert isinstance(buffer, Buffer)
-    assert buffer.read_version == scan.read_version == newest(log).version - 1
+    assert buffer.read_version == newest(log).version == scan.read_version + 1
     foreign_append(log, {"2019-01": [100]})
-    assert Committer(log).publish([buffer]).conflicts
+    assert Committer(log).publish([buffer]).conflicts == ("version 2 (WRITE) changed month=2019-01",)
 
 
 def removing(log: DeltaLog, month: str | None, **info: Any) -> None:
@@ -221,6 +222,18 @@ def test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_
         assert read_marker(log.store, share_path(scan.path, LOAD.writer("a").directory)) is None
     elif landed != "a-colleague":
         assert Committer(log).publish([taken]).conflicts == ()
+
+
+def test_a_colleague_that_adopts_does_not_make_a_conflict_of_what_the_other_has_seen(log: DeltaLog) -> None:
+    scan = scanned(log, a={"2019-01": [1]}, b={"2019-02": [2]})
+    foreign_append(log, {"2019-02": [9]})
+    terms = {**OVERWRITE, "publish": "together"}
+    own = spec("b", **terms)
+    adopted, other = take(log, spec("a", **terms), scan), take(log, own, scan)
+    assert isinstance(adopted, Buffer)
+    assert isinstance(other, Stage)
+    staged = finish(log, other, own, {"2019-02": [3]})
+    assert Committer(log).publish([adopted, staged], Policy.FAIL).status is Status.PUBLISHED
 
 
 def test_a_writer_that_replaces_rows_does_not_adopt_where_the_log_does_not_say_what_came_since(log: DeltaLog) -> None:
