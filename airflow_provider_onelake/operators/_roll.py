@@ -247,6 +247,12 @@ def clears_of(context: Context) -> int:
     return context["dag_run"].clear_number or 0
 
 
+def life_of(context: Context) -> dict[str, Any]:
+    """Return what tells a run from one of the same id that was deleted, and from itself before it was cleared."""
+    began = context["dag_run"].start_date
+    return {"began": began.isoformat() if began is not None else None, "clears": clears_of(context)}
+
+
 def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
     """Find out which writers were to write, from their XComs and from the states of their tasks."""
     entries = _said(context, task_ids)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import XComArg
 
-from airflow_provider_onelake.operators._roll import clears_of, default_key, is_a, pulled
+from airflow_provider_onelake.operators._roll import default_key, is_a, life_of, pulled
 from airflow_provider_onelake.operators._terms import is_final
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
@@ -62,7 +62,9 @@ def offered(context: Context) -> str | None:
 
     Only the result that the scan task of this run has in XCom offers a scan. Airflow deletes that result when the task
     starts again, or when the run is deleted. Between a clear and the new start, the old result is still there: a person
-    may mark the scan as successful then. So the run must not have been cleared since the scan, not even in part.
+    may mark the scan as successful then. And a scan that goes on after its run was deleted leaves its result in a run
+    of the same id. So the run must be the one that the scan saw, and not cleared since, not even in part. Airflow does
+    not count a clear by its REST API with ``reset_dag_runs=false``, so it is not seen here.
 
     :param context: of the writer.
     """
@@ -74,11 +76,17 @@ def offered(context: Context) -> str | None:
     results = pulled(context["ti"], scans) if scans else []
     if len(results) != 1 or results[0].get("status") != "shared":
         return None
-    path, clears = results[0].get("scan"), results[0].get("clears")
-    if clears != clears_of(context):
-        logger.info("The shared scan %s is not used, as the run was cleared since: this writer scans for itself", path)
+    path, run = results[0].get("scan"), results[0].get("run")
+    if run != life_of(context):
+        logger.info("The shared scan %s is not used, as its run was cleared or made again since", path)
         return None
     return path if isinstance(path, str) else None
+
+
+def is_branch(task: Any) -> bool:
+    """Say whether a task, mapped or not, chooses among those behind it; a short circuit skips all of them, or none."""
+    # Compare the name of Airflow's method, because a branch may be of any class that has it.
+    return hasattr(getattr(task, "operator_class", type(task)), "do_branch")
 
 
 def _is_mapped(task: Any) -> bool:

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import TaskDeferralError
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.operators._roll import clears_of
+from airflow_provider_onelake.operators._roll import life_of
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
@@ -34,8 +34,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     A :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup` adds this task before its writers; it
     is not for use elsewhere. One Spark job writes the rows of each writer into files of their own. The writer finds
     them and makes them its buffer, so conflicts, reruns and reconciliation are as without the scan. Whenever the rows
-    cannot be shared, the task succeeds and says why, and each writer scans for itself: a load with the scan never fails
-    where it would not fail without. A failure that may pass is retried, as often as the writers would be.
+    cannot be shared, or anything fails, the task succeeds and says why, and each writer scans for itself. A failure
+    that may pass is retried first, as often as the writers would be.
 
     The result in XCom is a dict:
 
@@ -45,8 +45,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
       formed on.
     - ``rows`` (int, or None without statistics), ``files`` (int), ``writers`` (int): what was written, and for how many
       writers.
-    - ``reused`` (bool): whether an earlier try had finished the scan; ``clears`` (int): how often the run was cleared
-      before. A writer of the run takes rows of the scan that this result names, and of no other.
+    - ``reused`` (bool): whether an earlier try had finished the scan; ``run`` (dict): when the run began, and how often
+      it was cleared before. A writer of that run takes rows of the scan that this result names, and of no other.
 
     :param table: the table of the group (templated).
     :param source: the source that the writers share (templated).
@@ -165,7 +165,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             deed=deed.id,
             namespace=self.hook.namespace,
         )
-        return {**scan.scan(), "table": str(table), "clears": clears_of(context)}
+        return {**scan.scan(), "table": str(table), "run": life_of(context)}
 
     def _check_upstream(self, context: Context) -> None:
         """Refuse to read a source that a task may still change which only the writers wait for."""

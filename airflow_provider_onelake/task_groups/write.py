@@ -15,7 +15,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
-from airflow_provider_onelake.operators._sharing import sharing
+from airflow_provider_onelake.operators._sharing import is_branch, sharing
 from airflow_provider_onelake.operators._terms import check_choices, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
@@ -32,8 +32,24 @@ _FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size",
 # Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
 _RUN_AS_WRITERS = (
     *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
-    *("retries", "retry_delay", "retry_exponential_backoff", "max_retry_delay", "retry_policy"),
+    *("retries", "retry_delay", "retry_exponential_backoff", "max_retry_delay"),
 )
+# What the DAG's default_args mean for its own tasks. A scan that waits for another run, is left out, or fails for a
+# callback's error would take its writers with it; an outlet would say that the load has written.
+_OWN_OF_SCAN: Mapping[str, Any] = {
+    "trigger_rule": "all_success",
+    "depends_on_past": False,
+    "wait_for_downstream": False,
+    "inlets": None,
+    "outlets": None,
+    "pre_execute": None,
+    "post_execute": None,
+    "retry_policy": None,
+    **{f"on_{event}_callback": None for event in ("execute", "failure", "success", "retry", "skipped")},
+    "execution_timeout": None,
+    "do_xcom_push": True,
+    "multiple_outputs": False,
+}
 _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
 
 
@@ -120,6 +136,20 @@ class OneLakeWriteTaskGroup(TaskGroup):
         """
         return {name: getattr(self, name) for name in OF_GROUP if getattr(self, name) is not None}
 
+    def update_relative(self, other: Any, upstream: bool = True, edge_modifier: Any = None) -> None:
+        """Note that tasks stand before or behind the group, as every task group does.
+
+        A branch before the group may choose some of the writers. It would skip the scan, and so the writers that it has
+        chosen. So behind a branch, each writer scans for itself.
+
+        :param other: the tasks.
+        :param upstream: whether they stand before the group.
+        :param edge_modifier: the label of the edges.
+        """
+        if upstream and any(is_branch(task) for task in other.leaves):
+            self._remove_scan()
+        super().update_relative(other, upstream, edge_modifier)
+
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -201,13 +231,28 @@ class OneLakeWriteTaskGroup(TaskGroup):
             preflight=own.pop("preflight") is not False,
             onelake_conn_id=self.onelake_conn_id,
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
-            execution_timeout=None,
+            **_OWN_OF_SCAN,
             **own,
             **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
         )
         for before in tasks[0].upstream_list:
             before >> scan
         chain(scan, tasks)
+
+    def _remove_scan(self) -> None:
+        """Remove the scan. Tasks that were set before the group since its end come before the writers instead."""
+        task_id = self.child_id("scan")  # type: ignore[no-untyped-call]
+        scan: Any = self.children.get(task_id)
+        if not isinstance(scan, OneLakeScanOperator):
+            return
+        for before in scan.upstream_list:
+            before.downstream_task_ids.discard(task_id)
+        for writer in scan.downstream_list:
+            writer.upstream_task_ids.discard(task_id)
+            for before in scan.upstream_list:
+                if before.task_id not in writer.upstream_task_ids:
+                    before >> writer
+        del self.children[task_id], self.dag.task_dict[task_id]
 
     def _upkeep(self, task_id: str, **more: Any) -> dict[str, Any]:
         own: dict[str, Any] = {name: getattr(self, name) for name in _FOR_UPKEEP}

@@ -64,11 +64,39 @@ BUGS = [
         ("staging/test_scan.py::test_a_table_that_changed_is_not_what_was_scanned_for",),
     ),
     Bug(
-        "an adopted write forgets what was committed since its scan",
+        "rows of a shared scan replace what another load wrote while their writer waited",
         "staging.scan",
-        '"readVersion": scan.read_version,',
-        '"readVersion": snapshot.version,',
-        ("staging/test_scan.py::test_the_read_version_is_that_of_the_scan_and_what_came_since_is_a_conflict",),
+        "    _check_unchanged(log, scan, spec, snapshot, mine)\n",
+        "",
+        (
+            "staging/test_scan.py::test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older",
+            "staging/test_scan.py::test_a_writer_that_replaces_rows_does_not_adopt_where_the_log_does_not_say_what_came_since",
+        ),
+    ),
+    Bug(
+        "a range that another load emptied without a file counts as left alone since the shared scan",
+        "staging.scan",
+        "            _may_replace_more(commit)\n            or not all(",
+        "            not all(",
+        (
+            "staging/test_scan.py::test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older",
+        ),
+    ),
+    Bug(
+        "an adopted write makes a conflict of what its colleague has seen",
+        "staging.scan",
+        '"readVersion": snapshot.version, "tableId": scan.table_id}',
+        '"readVersion": scan.read_version, "tableId": scan.table_id}',
+        (
+            "staging/test_scan.py::test_the_read_version_is_that_at_which_the_writer_begins_and_what_came_since_is_a_conflict",
+        ),
+    ),
+    Bug(
+        "a writer's own params are not those of its shared scan",
+        "operators._sharing",
+        "        and task.params == task.get_dag().params\n",
+        "",
+        ("operators/test_scan.py::test_no_scan",),
     ),
     Bug(
         "files come into the buffers of two generations, or of two modes",
@@ -110,9 +138,12 @@ BUGS = [
     Bug(
         "a scan that a person marked as successful after a clear offers the rows of before",
         "operators._sharing",
-        "if clears != clears_of(context):",
+        "if run != life_of(context):",
         "if False:",
-        ("operators/test_scan.py::test_a_scan_that_did_not_run_since_the_clear_offers_nothing",),
+        (
+            "operators/test_scan.py::test_a_scan_that_did_not_run_since_the_clear_offers_nothing",
+            "operators/test_scan.py::test_a_zombie_scan_of_a_run_that_was_deleted_gives_its_rows_to_nobody",
+        ),
     ),
     Bug(
         "a writer adopts files of a scan whose log is another one than was offered",
@@ -127,6 +158,13 @@ BUGS = [
         "and not any(before.inherits_from_skipmixin for before in task.upstream_list)",
         "",
         ("operators/test_scan.py::test_writers_among_which_a_branch_chooses_do_not_share",),
+    ),
+    Bug(
+        "a branch before the group skips the scan of the writers that it has chosen",
+        "task_groups.write",
+        "if upstream and any(is_branch(task) for task in other.leaves):",
+        "if False:",
+        ("operators/test_scan.py::test_behind_a_branch_each_writer_scans_for_itself",),
     ),
     Bug(
         "rows of a stranger in a shared scan are nobody's",

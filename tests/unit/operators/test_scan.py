@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, Asset, Label, Param, chain
 from airflow.sdk.exceptions import AirflowException, TaskDeferralError, TaskDeferred
 
 from airflow_provider_onelake.engines.base import StageJob, StageResult
@@ -31,7 +31,7 @@ from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource, SqlSource
 from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
-from tests.support.contexts import connect, context_of, delete_runs
+from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
 from tests.support.tables import change_metadata, ids, make_table, newest
 
@@ -314,6 +314,7 @@ def test_a_source_that_reads_the_table_is_not_shared(log: DeltaLog, engine: Fake
 
 # -- which scan a writer takes its rows from ---------------------------------------------------------------------------
 
+RUN = {"began": JANUARY.isoformat(), "clears": 0}
 NEWER = {"id = 1": {"2019-01": [10]}, "id = 2": {"2019-02": [20, 30]}}
 # The run was cleared once: the second deed of a task without retries.
 CLEARED: dict[str, Any] = {"try_number": 2, "max_tries": 1, "clears": 1}
@@ -516,6 +517,20 @@ def test_a_zombie_scan_that_ends_last_gives_its_rows_to_nobody(
     assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
 
 
+def test_a_zombie_scan_of_a_run_that_was_deleted_gives_its_rows_to_nobody(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both())
+    older = scan(dag, began=JANUARY - timedelta(hours=1))
+    delete_runs()
+    engine.rows = NEWER
+    assert scan(dag)["status"] == "shared"
+    for key in "ab":
+        # What the zombie pushed last is what the new run's writers pull.
+        write(dag, key, older)
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+
+
 def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
     dag = build(mapped())
     done = scan(dag)
@@ -553,10 +568,10 @@ def test_rows_of_a_query_are_those_of_the_moment_of_the_scan(log: DeltaLog, engi
 @pytest.mark.parametrize(
     "result",
     [
-        pytest.param({"status": "shared", "clears": 0}, id="no-path"),
-        pytest.param({"status": "shared", "clears": 0, "scan": 7}, id="no-text"),
-        pytest.param({"status": "shared", "clears": 0, "scan": "staged/scan-0"}, id="nothing-there"),
-        pytest.param({"status": "shared", "clears": 0, "scan": "../trips"}, id="elsewhere"),
+        pytest.param({"status": "shared", "run": RUN}, id="no-path"),
+        pytest.param({"status": "shared", "run": RUN, "scan": 7}, id="no-text"),
+        pytest.param({"status": "shared", "run": RUN, "scan": "staged/scan-0"}, id="nothing-there"),
+        pytest.param({"status": "shared", "run": RUN, "scan": "../trips"}, id="elsewhere"),
     ],
 )
 def test_a_result_that_names_no_scan_of_ours_offers_nothing(
@@ -629,6 +644,86 @@ def test_writers_among_which_a_branch_chooses_do_not_share() -> None:
     assert "load.scan" not in dag.task_ids
 
 
+def before_the_group(kind: Callable[[Any], Any], before: Callable[[Any, Any], Any], inside: Any = both) -> DAG:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    with DAG("taxi", schedule=None) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
+            inside()()
+        EmptyOperator(task_id="extract") >> group
+        before(kind(lambda: ["load.a"]), group)
+        EmptyOperator(task_id="late") >> group
+    return dag
+
+
+def branch_operator(choose: Any) -> Any:
+    from airflow.providers.standard.operators.python import BranchPythonOperator
+
+    return BranchPythonOperator(task_id="chosen", python_callable=choose)
+
+
+def branch_function(choose: Any) -> Any:
+    from airflow.sdk import task
+
+    return task.branch(choose, task_id="chosen")()
+
+
+def branch_group(choose: Any) -> Any:
+    from airflow.sdk import TaskGroup
+
+    with TaskGroup("first", prefix_group_id=False) as group:
+        branch_operator(choose)
+    return group
+
+
+@pytest.mark.parametrize("kind", [branch_operator, branch_function, branch_group])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(lambda branch, group: branch >> group, id="downstream"),
+        pytest.param(lambda branch, group: group << branch, id="upstream"),
+        pytest.param(lambda branch, group: branch >> [group], id="list"),
+        pytest.param(lambda branch, group: branch >> Label("some") >> group, id="label"),
+        pytest.param(lambda branch, group: chain(branch, group), id="chain"),
+    ],
+)
+def test_behind_a_branch_each_writer_scans_for_itself(kind: Any, before: Any) -> None:
+    dag = before_the_group(kind, before)
+    assert "load.scan" not in dag.task_ids
+    for task in dag.tasks:
+        assert {*task.upstream_task_ids, *task.downstream_task_ids} <= set(dag.task_ids)
+    for name in "ab":
+        assert dag.get_task(f"load.{name}").upstream_task_ids == {"extract", "chosen", "late"}
+        assert f"load.{name}" in dag.get_task("chosen").downstream_task_ids
+    dag.check_cycle()
+
+
+def test_a_list_that_another_task_makes_still_comes_to_writers_behind_a_branch() -> None:
+    from airflow.sdk import task
+
+    with DAG("taxi", schedule=None) as dag:
+        listed = task(lambda: WRITERS, task_id="listed")()
+        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
+            mapped(listed)()
+        branch_operator(lambda: "load") >> group
+    assert dag.get_task("load.write").upstream_task_ids == {"listed", "chosen"}
+
+
+def test_a_short_circuit_skips_all_writers_or_none_so_they_share() -> None:
+    from airflow.providers.standard.operators.python import ShortCircuitOperator
+
+    def kind(choose: Any) -> Any:
+        return ShortCircuitOperator(task_id="chosen", python_callable=choose)
+
+    dag = before_the_group(kind, lambda task, group: task >> group)
+    assert dag.get_task("load.scan").upstream_task_ids == {"extract", "chosen", "late"}
+
+
+def test_a_branch_behind_the_group_leaves_the_scan() -> None:
+    dag = before_the_group(branch_operator, lambda branch, group: group >> branch)
+    assert dag.get_task("load.scan").upstream_task_ids == {"extract", "late"}
+
+
 @pytest.mark.parametrize("outside", [True, False])
 def test_writers_in_a_mapped_task_group_do_not_share(outside: bool) -> None:
     from airflow.sdk import task_group
@@ -676,6 +771,34 @@ def test_airflow_runs_the_scan_where_it_runs_the_writers(inside: Any) -> None:
     task: Any = build(inside(**given, executor_config={"x": 1})).get_task("load.scan")
     assert {name: getattr(task, name) for name in given} == given
     assert task.executor_config == {"x": 1}
+
+
+def test_the_scan_has_nothing_of_what_the_dags_default_args_say_of_its_tasks() -> None:
+    def call(*_: Any) -> None:
+        raise AssertionError
+
+    events = [f"on_{event}_callback" for event in ("execute", "failure", "success", "retry", "skipped")]
+    own: dict[str, Any] = {"trigger_rule": "all_success", "depends_on_past": False, "wait_for_downstream": False}
+    given = {
+        "trigger_rule": "all_done",
+        "depends_on_past": True,
+        "wait_for_downstream": True,
+        "outlets": [Asset("x")],
+        "do_xcom_push": False,
+        "multiple_outputs": True,
+        "pre_execute": call,
+        "post_execute": call,
+        **dict.fromkeys(events, call),
+    }
+    with DAG("taxi", schedule=None, default_args=given) as dag, OneLakeWriteTaskGroup(group_id="load", table="/t"):
+        both(**own)()
+    task: Any = dag.get_task("load.scan")
+    writer: Any = dag.get_task("load.a")
+    assert writer.outlets
+    assert {name: getattr(task, name) for name in own} == own
+    assert [task.outlets, task.do_xcom_push, task.multiple_outputs] == [[], True, False]
+    assert [getattr(task, name) for name in events] == [[]] * len(events)
+    assert (task._pre_execute_hook, task._post_execute_hook) == (None, None)
 
 
 def test_the_scan_stands_where_its_writers_stood() -> None:
