@@ -33,7 +33,7 @@ from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import JANUARY, connect, context_of, delete_runs
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import change_metadata, ids, make_table, newest
+from tests.support.tables import change_metadata, foreign_append, ids, make_table, newest
 
 SOURCE = SqlSource("SELECT * FROM trips")
 WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
@@ -554,6 +554,20 @@ def test_a_file_that_comes_after_the_scan_is_read_by_each_writer_itself(
     engine.rows = NEWER
     write(dag, "b", done)
     assert ids(tmp_path / "Tables" / "trips") == [1, 20, 30]
+
+
+def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_and_has_no_conflict(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both(), mode="overwrite_partitions", on_conflict="fail")
+    done = scan(dag)
+    foreign_append(log, {"2019-01": [100]})
+    engine.rows = NEWER
+    first, other = write(dag, "a", done), write(dag, "b", done)
+    assert (first["status"], first["conflicts"]) == ("published", [])
+    assert "onelake_writer" not in first["buffer"]
+    assert (other["status"], other["buffer"].startswith(done["scan"])) == ("published", True)
+    assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
 
 
 def test_rows_of_a_query_are_those_of_the_moment_of_the_scan(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
