@@ -10,6 +10,7 @@ a writer whose rows were taken back is refused and not skipped; row ids that wer
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Tr
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     LogGapError,
+    OneLakeError,
     RestoreRefusedError,
     VacuumRefusedError,
 )
@@ -37,6 +39,8 @@ from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
+
+logger = logging.getLogger(__name__)
 
 Anchor = tuple[int, str | None]
 """A version, and the digest of its entry; ``None`` where the entry is gone."""
@@ -113,7 +117,10 @@ def restore(
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     log = transactions.log
+    holder = digest_of(app_id.encode())
     if app_id in seen.txns:
+        # A try that was killed after its commit left its record.
+        _release(log, version, holder)
         return _already(log, app_id, version, seen)
     anchor = anchor_of(log, seen)
     decided_on = decided_on or anchor
@@ -121,7 +128,6 @@ def restore(
         raise RestoreRefusedError(
             f"{log.table} has no version {version}; its newest is {seen.version}. Nothing was changed."
         )
-    holder = digest_of(app_id.encode())
     try:
         before = log.snapshot_at(version)
         pin_version(log, version, by, holder=holder)
@@ -134,7 +140,20 @@ def restore(
         anchors = decided_on, anchor
         return transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit))
     finally:
+        _release(log, version, holder)
+
+
+def _release(log: DeltaLog, version: int, holder: str) -> None:
+    """Release the version. A failure is only logged, because it says nothing about the restore."""
+    try:
         release_version(log, version, holder=holder)
+    except OneLakeError as error:
+        logger.warning(
+            "%s: version %d stays kept, as its record was not removed: %s. Release it in a vacuum (release_versions).",
+            log.table,
+            version,
+            error,
+        )
 
 
 @attrs.define(eq=False)

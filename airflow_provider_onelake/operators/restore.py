@@ -32,8 +32,8 @@ class OneLakeRestoreOperator(TableTaskOperator):
 
     A retry after a commit whose answer was lost changes nothing. A clear restores again. Writers whose rows were taken
     back are not skipped when they are cleared: see ``on_rerun`` of
-    :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`. A writer in flight that began before the
-    restore meets it as a conflict.
+    :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`. An append in flight that began
+    before the restore lands on top of it; an overwrite meets it as its ``on_conflict`` says.
 
     The result in XCom is a dict:
 
