@@ -118,11 +118,11 @@ class KnownConflicts:
         partitioning = snapshot.partitioning
         same = self._on is not None and self._on[0] is batch and self._on[1] == partitioning
         before = self._known if same else {}
-        self._on = (batch, partitioning)
         self._known = {
             id(winner): before.get(id(winner)) or (winner, list(_conflicts_with(winner, batch, partitioning)))
             for winner in winners
         }
+        self._on = (batch, partitioning)
         return [conflict for _, found in self._known.values() for conflict in found]
 
 

@@ -36,6 +36,7 @@ class Outcome(StrEnum):
 
     REPLACED = "replaced"
     KEPT = "kept"
+    SPARED = "spared"
     SUPERSEDED = "superseded"
     SET_ASIDE = "set_aside"
 
@@ -43,6 +44,7 @@ class Outcome(StrEnum):
 _SENTENCES: Mapping[Outcome, str] = {
     Outcome.REPLACED: "is replaced: it finished earlier",
     Outcome.KEPT: "is kept: it appended later",
+    Outcome.SPARED: "is kept: it came later, and left this writer's rows alone as a colleague's",
     Outcome.SUPERSEDED: "stays: it replaced the partition later, so this writer's rows there are not published",
     Outcome.SET_ASIDE: "stays, and this writer's rows there are set aside",
 }
@@ -56,7 +58,8 @@ class Settlement:
     :param winner_version: the version of the commit that landed first; -1 where the log has it no more.
     :param winner: its writers, or its operation.
     :param outcome: ``replaced`` (the batch's rows are seen), ``kept`` (an append that finished later stays beside
-        them), ``superseded`` (the winner replaced the partition later) or ``set_aside`` (the batch yields).
+        them), ``spared`` (the winner replaced the partition later, but not the batch's rows, which it took for a
+        colleague's), ``superseded`` (the winner replaced the partition later) or ``set_aside`` (the batch yields).
     :param values: of the partition's columns, as text; ``None`` for a winner that does not say where it removed rows.
     """
 
@@ -125,6 +128,8 @@ class Contest:
     :param removable: the live files that the batch would remove without conflicts.
     :param table: what messages call the table.
     :param strangers: versions of colleagues' commits that would not have left the batch's rows alone.
+    :param sparing: versions of commits that would have left the rows of all of the batch's writers alone (``True``), or
+        of some (``False``), as they took these for colleagues.
     """
 
     batch: Batch
@@ -135,6 +140,7 @@ class Contest:
     partitioning: Partitioning
     table: str
     strangers: Collection[int] = ()
+    sparing: Mapping[int, bool] = attrs.field(factory=dict)
 
     def error(self, conflict: Conflict, why: str, ways: str) -> ConflictError:
         """Return the error that refuses the batch because of a conflict.
@@ -189,16 +195,21 @@ def _by_completion(contest: Contest) -> Settled:
         found = [contest.settlement(conflict, Outcome.REPLACED) for conflict in contest.conflicts]
         return Settled(settlements=found)
     later = set(contest.order[contest.order.index(first.winner.version) :])
+    replacing = later - contest.sparing.keys()
     predicates = contest.batch.predicates
     settled = Settled(before=first.winner.version)
     # A later winner replaced these partitions as a whole, so it does not matter what other winners did there.
     settled.yielded = {
         conflict.partition
         for conflict in contest.conflicts
-        if conflict.winner.version in later and conflict.effect is Effect.REPLACED and conflict.partition is not None
+        if conflict.winner.version in replacing
+        and conflict.effect is Effect.REPLACED
+        and conflict.partition is not None
     }
     settled.superseded = bool(predicates) and any(
-        replaced_all(commit, predicates, contest.partitioning) for commit in contest.commits if commit.version in later
+        replaced_all(commit, predicates, contest.partitioning)
+        for commit in contest.commits
+        if commit.version in replacing
     )
     rows = {partition for placed in contest.batch.placed for partition in placed.inside}
     no_rows_left = rows <= settled.yielded
@@ -210,6 +221,8 @@ def _by_completion(contest: Contest) -> Settled:
             outcome = Outcome.SUPERSEDED
         elif conflict.effect is Effect.APPENDED:
             outcome = Outcome.KEPT
+        elif conflict.effect is Effect.REPLACED and contest.sparing.get(conflict.winner.version):
+            outcome = Outcome.SPARED
         else:
             raise contest.error(
                 conflict,

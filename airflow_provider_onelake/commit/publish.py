@@ -181,6 +181,7 @@ class _Publishing(Proposal[Publication]):
             partitioning=snapshot.partitioning,
             table=table,
             strangers={winner.version for winner in view.winners if self._took_for_strangers(winner, batch)},
+            sparing={winner.version: of_all for winner, of_all in _sparing(view.winners, batch)},
         )
         settled = settle(contest, self._policy or Policy.FAIL)
         removed = settled.still_removed(removable, snapshot.partitioning)
@@ -454,3 +455,16 @@ def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Ad
     adds: list[Action] = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
     info: CommitInfo = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
     return Commit(version, [{"commitInfo": info}, *adds])
+
+
+def _sparing(winners: Iterable[Commit], batch: Batch) -> Iterator[tuple[Commit, bool]]:
+    """Yield the winners that took writers of a batch for colleagues, each with whether it took all of them for such.
+
+    The batch's list of writers need not have theirs, so that they are rivals all the same.
+    """
+    load = batch.buffers[0].spec.identity.load.id
+    keys = {buffer.spec.identity.key for buffer in batch.buffers}
+    for winner in winners:
+        known = keys.intersection(winner.staged.get("colleagues", ())) if winner.staged.get("load") == load else ()
+        if known:
+            yield winner, len(known) == len(keys)

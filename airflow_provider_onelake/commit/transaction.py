@@ -63,8 +63,7 @@ class Backoff:
     :param longest: bound of every wait after a lost race, in seconds.
     :param silent: bound of every wait after a request that got no answer, in seconds. It is longer, because the store
         may be overloaded.
-    :param budget: seconds after the transaction's beginning from which a failed attempt is the last, whether they were
-        spent on waits or on requests.
+    :param budget: how long all waits together may be, in seconds.
     """
 
     first: float = 0.02
@@ -222,7 +221,7 @@ class _Transaction(Generic[_T]):
         self._snapshot = NO_TABLE
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
-        self._began = means.log.clock.now()
+        self._waited = 0.0
 
     def run(self) -> _T:
         while True:
@@ -241,7 +240,7 @@ class _Transaction(Generic[_T]):
                     continue
                 if ended is not None:
                     return ended
-            if self._seconds_since(self._began) >= self._means.backoff.budget:
+            if self._waited >= self._means.backoff.budget:
                 if trouble is not None:
                     raise trouble
                 return self._proposal.give_up(self._tally())
@@ -250,7 +249,9 @@ class _Transaction(Generic[_T]):
     def _wait(self, longest: float) -> None:
         backoff = self._means.backoff
         # Attempts are counted, not puts, as a store that does not answer may never let the work come to a put.
-        self._log.clock.sleep(backoff.wait(self._lost + self._unanswered, self._means.random, longest))
+        seconds = backoff.wait(self._lost + self._unanswered, self._means.random, longest)
+        self._waited += max(seconds, backoff.first / 10)
+        self._log.clock.sleep(seconds)
 
     def _attempt(self) -> tuple[int | None, _T | None]:
         """Return the version of our commit, or the result of a proposal without a put; neither after a lost race."""
@@ -301,11 +302,9 @@ class _Transaction(Generic[_T]):
         return result
 
     def _tally(self) -> Tally:
-        rebasing = self._seconds_since(self._rebasing_since) if self._rebasing_since is not None else 0.0
+        since = self._rebasing_since
+        rebasing = (self._log.clock.now() - since).total_seconds() if since is not None else 0.0
         return Tally(self._attempts, self._lost, self._unanswered, rebasing)
-
-    def _seconds_since(self, instant: datetime) -> float:
-        return (self._log.clock.now() - instant).total_seconds()
 
 
 def random_id(random: Random) -> str:

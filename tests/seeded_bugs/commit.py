@@ -223,6 +223,20 @@ BUGS = [
         ),
     ),
     Bug(
+        "a later writer that left the batch's rows alone supersedes them",
+        "commit.policy",
+        "    replacing = later - contest.sparing.keys()",
+        "    replacing = later",
+        ("commit/test_reconcile.py::test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spared_it",),
+    ),
+    Bug(
+        "a later writer that left the rows of some of a batch alone is taken to have spared all",
+        "commit.publish",
+        "            yield winner, len(known) == len(keys)",
+        "            yield winner, True",
+        ("commit/test_reconcile.py::test_together_writers_of_which_a_later_one_had_spared_only_some_are_refused",),
+    ),
+    Bug(
         "a commit does not say which other writers of its load were known",
         "commit.entry",
         "if (spared := sorted(colleagues)) else {}",

@@ -14,6 +14,7 @@ from airflow_provider_onelake.commit.batch import Batch, place
 from airflow_provider_onelake.commit.conflicts import (
     Conflict,
     Effect,
+    KnownConflicts,
     find_conflicts,
 )
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -37,6 +38,15 @@ def found(log: DeltaLog, loser: Batch, *winners: Commit) -> list[Conflict]:
 
 def where(conflicts: Iterable[Conflict]) -> list[Any]:
     return [conflict.partition for conflict in conflicts]
+
+
+def test_what_was_found_for_one_batch_does_not_count_for_another(log: DeltaLog) -> None:
+    first = batch(log, **OVERWRITE)
+    second = place([stage(log, writer_spec("w2", **OVERWRITE), {"2019-02": [1]})], newest(log))
+    known, added = KnownConflicts(), [winner({"add": file("2019-01")})]
+    assert where(known.find(first, added, newest(log))) == [("2019-01",)]
+    assert where(known.find(second, added, newest(log))) == []
+    assert where(known.find(first, added, newest(log))) == [("2019-01",)]
 
 
 # -- what winners did ----------------------------------------------------------------------------------------------

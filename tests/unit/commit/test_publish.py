@@ -506,7 +506,7 @@ def test_the_age_is_asked_again_after_a_lost_race(log: DeltaLog) -> None:
     clock = HeldClock()
     held = LoserHeld(log.store, lambda: (appends(log)(), clock.forward(days=4)))
     with pytest.raises(BufferLostError):
-        Committer(through(held, log, clock), backoff=Backoff(budget=5 * 86400)).publish([buffer])
+        Committer(through(held, log, clock)).publish([buffer])
     assert held.refused == 1
     assert table_ids(log) == [20]
 

@@ -566,6 +566,34 @@ def test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append(log
     assert table_ids(log) == [10, 11]
 
 
+def test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spared_it(log: DeltaLog) -> None:
+    """Writer b has the partition later, but a would be there as well if it had been published before."""
+    spec = writer_spec("a", **OVERWRITE)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    staged(log, "b", 11, hour=1, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    finished_at(log, finish(log, task, spec, {"2019-01": [10], "2019-02": [20]}), BASE)
+    (outcome,) = settle(log, "a", publish=PublishMode.TOGETHER).outcomes
+    assert outcome.decisions == (
+        "month=2019-01: version 1 (b) is kept: it came later, and left this writer's rows alone as a colleague's",
+    )
+    assert table_ids(log) == [10, 11, 20]
+
+
+def test_together_writers_of_which_a_later_one_had_spared_only_some_are_refused(log: DeltaLog) -> None:
+    spec = writer_spec("a", **OVERWRITE)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    staged(log, "c", 12, **OVERWRITE)
+    staged(log, "b", 11, hour=1, **OVERWRITE)
+    settle(log, "a", "b", publish=PublishMode.TOGETHER)
+    finished_at(log, finish(log, task, spec, HERE), BASE)
+    report = settle(log, "a", "c", publish=PublishMode.TOGETHER)
+    assert statuses(report) == {"a": "refused", "c": "refused"}
+    assert table_ids(log) == [11]
+
+
 def test_together_an_outsider_is_judged_against_the_last_of_them(log: DeltaLog) -> None:
     staged(log, "a", 10, hour=1, **OVERWRITE)
     staged(log, "b", 11, hour=3, **OVERWRITE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +12,6 @@ from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, 
 from airflow_provider_onelake.exceptions import StoreUnavailableError, TableNotFoundError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.storage.stores import Store
 from tests.support.clocks import HeldClock
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import foreign_append, local_log
@@ -121,25 +119,6 @@ def test_who_always_loses_gives_up_when_the_budget_is_used_up(log: DeltaLog) -> 
     assert sum(clock.sleeps) < 4
 
 
-class Slow(LoserHeld):
-    """Its puts take half a second each."""
-
-    def __init__(self, inner: Store, clock: HeldClock, *winners: Callable[[], object]) -> None:
-        super().__init__(inner, *winners)
-        self.clock = clock
-
-    def create(self, path: str, data: bytes) -> None:
-        self.clock.forward(seconds=0.5)
-        super().create(path, data)
-
-
-def test_time_that_requests_take_is_of_the_budget_too(log: DeltaLog) -> None:
-    clock = HeldClock()
-    slow = through(Slow(log.store, clock, *others(log, 50)), log, clock)
-    assert Transactions(slow, _None(), SHORT).commit(Note()) == "gave up: 4 lost, 0 unanswered"
-    assert clock.sleeps == [0.0] * 3
-
-
 def test_a_store_that_never_answers_is_given_up_with_its_words(log: DeltaLog) -> None:
     silent = through(AnswerLost(log.store, times=10_000, effect=False), log, HeldClock())
     note = Note()
@@ -170,11 +149,6 @@ def test_what_follows_a_commit_gets_its_version_and_cannot_undo_it(
 class _Highest(Random):
     def uniform(self, a: float, b: float) -> float:
         return b
-
-
-class _None(Random):
-    def uniform(self, a: float, b: float) -> float:
-        return a
 
 
 @pytest.mark.parametrize(("attempt", "bound"), [(1, 0.5), (2, 1), (3, 2), (4, 4), (5, 5), (6, 5), (100_000, 5)])
