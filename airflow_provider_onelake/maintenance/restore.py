@@ -34,7 +34,7 @@ from airflow_provider_onelake.log.features import all_features_of, check_support
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
-from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, record_path, release_version
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -149,10 +149,12 @@ def _release(log: DeltaLog, version: int, holder: str) -> None:
         release_version(log, version, holder=holder)
     except OneLakeError as error:
         logger.warning(
-            "%s: version %d stays kept, as its record was not removed: %s. Release it in a vacuum (release_versions).",
+            "%s: version %d stays kept, as the record of this restore was not removed: %s. Delete %s; release_versions "
+            "of a vacuum leaves it alone, as the task may be running.",
             log.table,
             version,
             error,
+            record_path(version, holder),
         )
 
 
@@ -367,9 +369,10 @@ def _metadata(before: Metadata, now: Metadata) -> Metadata:
     then, current = before.get("configuration") or {}, now.get("configuration") or {}
     configuration = {name: value for name, value in then.items() if not name.startswith(_AS_NOW)}
     configuration |= {name: value for name, value in current.items() if name.startswith(_AS_NOW)}
-    if _MOST_COLUMN_ID in current:
-        # A number that was given to a column since must not be given to another one.
-        configuration[_MOST_COLUMN_ID] = current[_MOST_COLUMN_ID]
+    # A number that was ever given to a column must not be given to another one.
+    given = [properties[_MOST_COLUMN_ID] for properties in (then, current) if _MOST_COLUMN_ID in properties]
+    if given:
+        configuration[_MOST_COLUMN_ID] = max(given, key=int)
     return {**before, "configuration": configuration}
 
 

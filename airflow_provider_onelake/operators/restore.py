@@ -31,10 +31,9 @@ class OneLakeRestoreOperator(TableTaskOperator):
     columns, the properties and the clustering columns come back too; the protocol stays as it is.
 
     A retry after a commit whose answer was lost changes nothing, unless the task asks for something else by then. A
-    clear restores again. Writers whose rows were taken
-    back are not skipped when they are cleared: see ``on_rerun`` of
-    :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`. An append in flight that began
-    before the restore lands on top of it; an overwrite meets it as its ``on_conflict`` says.
+    clear restores again. Writers whose rows were taken back are not skipped when they are cleared: see ``on_rerun`` of
+    :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`. An append in flight that began before the
+    restore lands on top of it; an overwrite meets it as its ``on_conflict`` says.
 
     The result in XCom is a dict:
 

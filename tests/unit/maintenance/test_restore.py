@@ -156,6 +156,17 @@ def test_the_columns_and_the_properties_come_back(log: DeltaLog) -> None:
     assert newest(log).metadata == log.snapshot_at(3).metadata
 
 
+@pytest.mark.parametrize(
+    ("then", "now", "most"), [("9", "10", "10"), ("10", "9", "10"), ("9", None, "9"), (None, "9", "9")]
+)
+def test_no_column_gets_a_number_that_another_had(log: DeltaLog, then: str | None, now: str | None, most: str) -> None:
+    for most_then in (then, now):
+        properties = {"delta.columnMapping.maxColumnId": most_then} if most_then else {}
+        change_metadata(log, configuration={"x": str(most_then), **properties})
+    back(log, 4)
+    assert newest(log).configuration == {"x": str(then), "delta.columnMapping.maxColumnId": most}
+
+
 def test_what_the_table_has_handed_out_stays_as_it_is(log: DeltaLog) -> None:
     kept = {
         "delta.enableInCommitTimestamps": "true",
@@ -402,6 +413,8 @@ def test_a_release_that_fails_hides_nothing(log: DeltaLog, caplog: pytest.LogCap
 
     assert back(through(NoDelete(log.store), log), 1).status is Status.RESTORED
     assert "version 1 stays kept" in caplog.text
+    [record] = log.store.list("_kept_versions")
+    assert f"Delete {record.path}" in caplog.text
 
 
 def test_what_others_keep_stays_pinned(log: DeltaLog) -> None:
