@@ -32,7 +32,7 @@ _FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size",
 # Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
 _RUN_AS_WRITERS = (
     *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
-    *("retries", "retry_delay", "retry_exponential_backoff", "max_retry_delay"),
+    *("retry_delay", "retry_exponential_backoff", "max_retry_delay"),
 )
 # What the DAG's default_args mean for its own tasks. A scan that waits for another run, is left out, or fails for a
 # callback's error would take its writers with it; an outlet would say that the load has written.
@@ -231,6 +231,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
             preflight=own.pop("preflight") is not False,
             onelake_conn_id=self.onelake_conn_id,
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
+            # A worker that dies must not fail writers that could do without the scan.
+            retries=tasks[0].retries + 1,
             **_OWN_OF_SCAN,
             **own,
             **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},

@@ -157,7 +157,11 @@ def test_the_columns_and_the_properties_come_back(log: DeltaLog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "most"), [("9", "10", "10"), ("10", "9", "10"), ("9", None, "9"), (None, "9", "9")]
+    ("then", "now", "most"),
+    [
+        *(("9", "10", "10"), ("10", "9", "10"), ("9", None, "9"), (None, "9", "9")),
+        *(("odd", "9", "9"), ("9", "odd", "9"), ("odd", "-", "odd")),
+    ],
 )
 def test_no_column_gets_a_number_that_another_had(log: DeltaLog, then: str | None, now: str | None, most: str) -> None:
     for most_then in (then, now):
