@@ -7,6 +7,7 @@ the policies with ``per_partition`` in their names settle every partition by its
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -77,6 +78,18 @@ class Settlement:
         """Return the settlement for the log and XCom."""
         values = list(self.values) if self.values is not None else None
         return {**attrs.asdict(self), "outcome": self.outcome.value, "values": values}
+
+    @classmethod
+    def of(cls, commit: Commit) -> tuple[Settlement, ...]:
+        """Return what a commit of ours records of how its conflicts were settled; empty for every other commit."""
+        recorded = commit.staged.get("settlements")
+        found = []
+        for record in recorded if isinstance(recorded, list) else ():
+            with suppress(KeyError, TypeError, ValueError):
+                found.append(
+                    cls(record["partition"], record["winner_version"], record["winner"], Outcome(record["outcome"]))
+                )
+        return tuple(found)
 
     def __str__(self) -> str:
         """Say it in a sentence."""
