@@ -16,7 +16,7 @@ from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.staging.buffers import markers
-from airflow_provider_onelake.staging.layout import WriterDirectory
+from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -248,7 +248,10 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
 
     :param found: where the newest generation was published.
     """
-    directory = f"{identity.directory}/"
+
+    def is_own(path: str) -> bool:
+        return writer_directory(path) == identity.directory
+
     is_first = found.record.generation == 1
     since = found.version if is_first else _before_first_claim(log, identity, found.version)
     try:
@@ -256,13 +259,13 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
             raise LogGapError(f"What became of the rows of {identity.key!r} in {log.table} is not followed.")
         commits = log.commits_between(since, snapshot.version)
     except LogGapError:
-        rows = total_rows(log.live_files(Below((directory,)), snapshot.version))
+        rows = total_rows(log.live_files(lambda add: is_own(add["path"]), snapshot.version))
         return not is_first or rows is None or rows != found.record.rows
     ever: set[str] = set()
     holding: set[str] = set()
     for commit in commits:
-        taken = [file for file in commit.removes if file["path"].startswith(directory) or object_path(file) in holding]
-        moved = {path for path in _moved(commit, taken, snapshot.partitioning) if not path.startswith(directory)}
+        taken = [file for file in commit.removes if is_own(file["path"]) or object_path(file) in holding]
+        moved = {path for path in _moved(commit, taken, snapshot.partitioning) if not is_own(path)}
         back = ever & {object_path(add) for add in commit.adds} if ever else set()
         holding = (holding - {object_path(file) for file in taken}) | moved | back
         ever |= moved
