@@ -39,10 +39,12 @@ def inventory(files: Iterable[ObjectInfo]) -> bytes:
     return sink.getvalue()
 
 
-def inventories(store: Store, listing: Iterable[str]) -> Iterator[tuple[str, frozenset[str]]]:
+def inventories(store: Store, listing: Iterable[str]) -> Iterator[tuple[str, frozenset[str] | None]]:
     """Yield the inventories in a listing, each with the paths of the files that are to go.
 
     :param listing: paths in the table's directory.
+    :returns: ``None`` for the files of an inventory that is gone: that vacuum is done, so the listing may be older than
+        its deletions.
     """
     import pyarrow.parquet as pq
 
@@ -52,6 +54,6 @@ def inventories(store: Store, listing: Iterable[str]) -> Iterator[tuple[str, fro
         try:
             found = pq.read_table(io.BytesIO(store.get(path)), columns=["path"])
         except ObjectNotFoundError:
-            # That vacuum is done.
+            yield path, None
             continue
         yield path, frozenset(found.column("path").to_pylist())

@@ -39,7 +39,7 @@ DIRECTORY = "_kept_versions"
 READ_OLD = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 """The setting of a Spark session that must be ``false`` for reading a kept version older than the retention."""
 
-_RECORD = re.compile(rf"^{DIRECTORY}/(\d{{20}})(?:-[0-9A-Za-z]+)?\.json$")
+_RECORD = re.compile(rf"^{DIRECTORY}/(\d{{20}})(-[0-9A-Za-z]+)?\.json$")
 
 
 @attrs.frozen
@@ -49,11 +49,13 @@ class PinnedVersion:
     :param version: of the table.
     :param by: who asked: a DAG and task, or a person.
     :param since: when they asked.
+    :param held: whether a task needs it while it runs.
     """
 
     version: int
     by: str
     since: datetime
+    held: bool = False
 
     def __str__(self) -> str:
         return f"version {self.version} (kept by {self.by} since {self.since:%Y-%m-%d})"
@@ -75,14 +77,16 @@ def pin_version(log: DeltaLog, version: int, by: str, *, holder: str | None = No
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
     files = files_of(log, version)
-    path, pinned = _path(version, holder), PinnedVersion(version, by, log.clock.now())
-    record = {**attrs.asdict(pinned), "since": pinned.since.isoformat()}
+    path, pinned = record_path(version, holder), PinnedVersion(version, by, log.clock.now(), holder is not None)
+    record = {"version": version, "by": by, "since": pinned.since.isoformat()}
     try:
         log.store.create(path, json.dumps(record).encode())
     except ObjectExistsError:
-        pinned = _read(log, path, version)
-        _check_readable(log, version, files)
-        return pinned
+        pinned = _read(log, path, version, pinned.held)
+        if holder is None:
+            _check_readable(log, version, files)
+            return pinned
+        # A try of the same task that was killed left its record. It goes as that of this try does.
     # Look for the files once the record is there: a vacuum that plans from now on spares them.
     try:
         _check_readable(log, version, files)
@@ -101,6 +105,10 @@ def _check_readable(log: DeltaLog, version: int, files: LiveFiles) -> None:
         )
     needed = set(referenced(files))
     for path, going in inventories(log.store, listing):
+        if going is None:
+            # A vacuum ended after the listing, which may still show what it deleted.
+            _check_readable(log, version, files)
+            return
         if doomed := needed & going:
             raise VacuumAtWorkError(
                 f"Version {version} of {log.table} cannot be kept yet: a vacuum is deleting {len(doomed)} of its "
@@ -113,19 +121,15 @@ def release_version(log: DeltaLog, version: int, *, holder: str | None = None) -
     """Stop keeping a version. It is no error if it was not kept.
 
     :param version: of the table.
-    :param holder: of the record to take away. Default: every record of the version.
+    :param holder: of the record to take away. Default: the record that people share; tasks at work keep theirs.
     """
-    if holder is not None:
-        log.store.delete(_path(version, holder))
-        return
-    for path, found in _records(log):
-        if found == version:
-            log.store.delete(path)
+    log.store.delete(record_path(version, holder))
 
 
 def pinned_versions(log: DeltaLog) -> list[PinnedVersion]:
     """Return the versions that are kept, ascending."""
-    return [_read(log, path, version) for path, version in _records(log)]
+    found = (_RECORD.match(info.path) for info in log.store.list(DIRECTORY))
+    return [_read(log, match[0], int(match[1]), match[2] is not None) for match in found if match]
 
 
 def oldest_pinned(log: DeltaLog) -> int | None:
@@ -153,23 +157,20 @@ def files_of(log: DeltaLog, version: int) -> LiveFiles:
     except LogGapError as error:
         raise VacuumRefusedError(
             f"Version {version} of {log.table} is to be kept, but its log is gone, so nobody knows its files. Nothing "
-            f"was deleted: release it (release_versions). ({error})"
+            "was deleted: release it (release_versions), or delete the record that a task left below "
+            f"{DIRECTORY}/. ({error})"
         ) from error
 
 
-def _records(log: DeltaLog) -> list[tuple[str, int]]:
-    found = (_RECORD.match(info.path) for info in log.store.list(DIRECTORY))
-    return [(match[0], int(match[1])) for match in found if match]
-
-
-def _path(version: int, holder: str | None) -> str:
+def record_path(version: int, holder: str | None) -> str:
+    """Return the path of a record, below the table's directory."""
     return f"{DIRECTORY}/{version:020d}{f'-{holder}' if holder else ''}.json"
 
 
-def _read(log: DeltaLog, path: str, version: int) -> PinnedVersion:
+def _read(log: DeltaLog, path: str, version: int, held: bool) -> PinnedVersion:
     """Return a record; a record that cannot be read still keeps its version."""
     try:
         record = json.loads(log.store.get(path))
-        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]))
+        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]), held)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
-        return PinnedVersion(version, "somebody", log.clock.now())
+        return PinnedVersion(version, "somebody", log.clock.now(), held)

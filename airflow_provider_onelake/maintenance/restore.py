@@ -10,6 +10,7 @@ a writer whose rows were taken back is refused and not skipped; row ids that wer
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Tr
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     LogGapError,
+    OneLakeError,
     RestoreRefusedError,
     VacuumRefusedError,
 )
@@ -32,11 +34,13 @@ from airflow_provider_onelake.log.features import all_features_of, check_support
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import column_mapping, constraints
 from airflow_provider_onelake.log.snapshot import CLUSTERING_DOMAIN, Snapshot
-from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, record_path, release_version
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
+
+logger = logging.getLogger(__name__)
 
 Anchor = tuple[int, str | None]
 """A version, and the digest of its entry; ``None`` where the entry is gone."""
@@ -113,7 +117,10 @@ def restore(
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
     log = transactions.log
+    holder = digest_of(app_id.encode())
     if app_id in seen.txns:
+        # A try that was killed after its commit left its record.
+        _release(log, version, holder)
         return _already(log, app_id, version, seen)
     anchor = anchor_of(log, seen)
     decided_on = decided_on or anchor
@@ -121,7 +128,6 @@ def restore(
         raise RestoreRefusedError(
             f"{log.table} has no version {version}; its newest is {seen.version}. Nothing was changed."
         )
-    holder = digest_of(app_id.encode())
     try:
         before = log.snapshot_at(version)
         pin_version(log, version, by, holder=holder)
@@ -134,7 +140,22 @@ def restore(
         anchors = decided_on, anchor
         return transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit))
     finally:
+        _release(log, version, holder)
+
+
+def _release(log: DeltaLog, version: int, holder: str) -> None:
+    """Release the version. A failure is only logged, because it says nothing about the restore."""
+    try:
         release_version(log, version, holder=holder)
+    except OneLakeError as error:
+        logger.warning(
+            "%s: version %d stays kept, as the record of this restore was not removed: %s. Delete %s; release_versions "
+            "of a vacuum leaves it alone, as the task may be running.",
+            log.table,
+            version,
+            error,
+            record_path(version, holder),
+        )
 
 
 @attrs.define(eq=False)
@@ -348,9 +369,10 @@ def _metadata(before: Metadata, now: Metadata) -> Metadata:
     then, current = before.get("configuration") or {}, now.get("configuration") or {}
     configuration = {name: value for name, value in then.items() if not name.startswith(_AS_NOW)}
     configuration |= {name: value for name, value in current.items() if name.startswith(_AS_NOW)}
-    if _MOST_COLUMN_ID in current:
-        # A number that was given to a column since must not be given to another one.
-        configuration[_MOST_COLUMN_ID] = current[_MOST_COLUMN_ID]
+    # A number that was ever given to a column must not be given to another one.
+    given = [properties[_MOST_COLUMN_ID] for properties in (then, current) if _MOST_COLUMN_ID in properties]
+    if given:
+        configuration[_MOST_COLUMN_ID] = max(given, key=int)
     return {**before, "configuration": configuration}
 
 

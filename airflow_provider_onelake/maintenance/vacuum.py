@@ -284,10 +284,14 @@ def _horizons(now: datetime, retention: float, present: list[Staged], terms: Ter
 
 
 def _pinned(log: DeltaLog, terms: Terms) -> list[PinnedVersion]:
-    recorded = {pinned.version: pinned for pinned in pinned_versions(log)}
-    asked = {version: PinnedVersion(version, "this vacuum", log.clock.now()) for version in terms.keep_versions}
-    both = {**asked, **recorded}
-    return [both[version] for version in sorted(both) if version not in terms.release_versions]
+    # A person releases what people keep, and not what a task needs while it runs.
+    released = terms.release_versions
+    recorded = {
+        pinned.version: pinned for pinned in pinned_versions(log) if pinned.held or pinned.version not in released
+    }
+    kept = set(terms.keep_versions).difference(released)
+    both = {**{version: PinnedVersion(version, "this vacuum", log.clock.now()) for version in kept}, **recorded}
+    return [both[version] for version in sorted(both)]
 
 
 def _placeholders(listing: Sequence[ObjectInfo]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,10 @@ from airflow_provider_onelake.operators._terms import check_rendered, is_final, 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_onelake.maintenance.restore import Anchor
+    from airflow_provider_onelake.work.restore import Decision
 
 _FIRST_LOOK = "onelake_restore"
-"""The key in the task's state store of what the first try of a deed saw. A retry must not undo what came since."""
+"""The key in the task's state store of what the first try of a deed decided. A retry must not undo what came since."""
 
 
 class OneLakeRestoreOperator(TableTaskOperator):
@@ -30,10 +30,10 @@ class OneLakeRestoreOperator(TableTaskOperator):
     copied, and all versions stay readable. First it is checked that every file of the version is still there. The
     columns, the properties and the clustering columns come back too; the protocol stays as it is.
 
-    A retry after a commit whose answer was lost changes nothing. A clear restores again. Writers whose rows were taken
-    back are not skipped when they are cleared: see ``on_rerun`` of
-    :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`. A writer in flight that began before the
-    restore meets it as a conflict.
+    A retry after a commit whose answer was lost changes nothing, unless the task asks for something else by then. A
+    clear restores again. Writers whose rows were taken back are not skipped when they are cleared: see ``on_rerun`` of
+    :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`. An append in flight that began before the
+    restore lands on top of it; an overwrite meets it as its ``on_conflict`` says.
 
     The result in XCom is a dict:
 
@@ -92,11 +92,14 @@ class OneLakeRestoreOperator(TableTaskOperator):
             version, instant = self._asked()
             table = self.begin(context)
             deed, kept = deed_of(context).id, context["task_state_store"]
+            # A person may have corrected the task between two tries. What an earlier one decided then counts no more.
+            asked = {"deed": deed, "table": str(table), "version": version, "instant": instant and instant.isoformat()}
 
-            def first_look(newest: Anchor, wanted: int) -> tuple[Anchor, int]:
+            def first_look(decide: Callable[[], Decision]) -> Decision:
                 known: Any = kept.get(_FIRST_LOOK)
-                if not isinstance(known, Mapping) or known.get("deed") != deed:
-                    known = {"deed": deed, "newest": newest[0], "digest": newest[1], "wanted": wanted}
+                if not isinstance(known, Mapping) or any(known.get(name) != value for name, value in asked.items()):
+                    (newest, digest), wanted = decide()
+                    known = {**asked, "newest": newest, "digest": digest, "wanted": wanted}
                     kept.set(_FIRST_LOOK, known)
                 return (int(known["newest"]), known["digest"]), int(known["wanted"])
 

@@ -17,9 +17,13 @@ from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Statu
 if TYPE_CHECKING:
     from airflow_provider_onelake.choices import OnNewerCommit
     from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
+
+Decision = tuple[Anchor, int]
+"""The newest version with its digest, as it was when a restore was decided on, and the version to go back to."""
 
 
 @attrs.frozen(kw_only=True)
@@ -31,8 +35,8 @@ class Restoration:
     :param on_newer_commit: what happens if commits come while the task works.
     :param run: the try of the task.
     :param deed: the id of the task's first start or last clear; all tries of it are one restore.
-    :param first_look: given the newest version with its digest, and the version to go back to, returns those of the
-        deed's first try.
+    :param first_look: returns what the deed's first try decided; where there was none that was asked the same, what the
+        function that it is given decides.
     :param namespace: of the deployment.
     """
 
@@ -42,7 +46,7 @@ class Restoration:
     on_newer_commit: OnNewerCommit
     run: TaskRun
     deed: str
-    first_look: Callable[[Anchor, int], tuple[Anchor, int]]
+    first_look: Callable[[Callable[[], Decision]], Decision]
     namespace: str
 
     def carry_out(self) -> Restored:
@@ -54,15 +58,7 @@ class Restoration:
         log = self.table.log
         seen = log.snapshot()
         seen.check_supported(str(self.table))
-        version = self.version
-        if version is None:
-            assert self.instant is not None
-            try:
-                version = version_at(log, seen, self.instant)
-            except LogGapError as error:
-                raise RestoreRefusedError(str(error)) from error
-            logger.info("%s had version %d at %s", self.table, version, self.instant.isoformat())
-        decided_on, version = self.first_look(anchor_of(log, seen), version)
+        decided_on, version = self.first_look(lambda: self._decide(seen))
         done = restore(
             self.table.committer(),
             version,
@@ -75,10 +71,23 @@ class Restoration:
         logger.info("%s: %s", self.table, _summary(done))
         return done
 
+    def _decide(self, seen: Snapshot) -> Decision:
+        log, version = self.table.log, self.version
+        if version is None:
+            assert self.instant is not None
+            try:
+                version = version_at(log, seen, self.instant)
+            except LogGapError as error:
+                raise RestoreRefusedError(str(error)) from error
+            logger.info("%s had version %d at %s", self.table, version, self.instant.isoformat())
+        return anchor_of(log, seen), version
+
     @property
     def _app_id(self) -> str:
-        # It does not begin as the ids of writers do, whose rows a load counts.
-        return f"onelake-restore/{self.run.owner(self.namespace)}/{quote(self.deed, safe='')}"
+        # It does not begin as the ids of writers do, whose rows a load counts. It ends with what is asked, because a
+        # corrected task is another restore.
+        asked = f"version={self.version}" if self.instant is None else f"timestamp={self.instant.isoformat()}"
+        return f"onelake-restore/{self.run.owner(self.namespace)}/{quote(self.deed, safe='')}/{quote(asked, safe='=')}"
 
 
 def describe_restore(done: Restored) -> dict[str, Any]:

@@ -416,6 +416,20 @@ BUGS = [
         "UNDOING = REPLACING_TABLE",
         ("staging/test_prepare.py::test_skip_is_refused_where_the_commit_was_undone",),
     ),
+    Bug(
+        "rows of which a RESTORE took a part count as there",
+        "staging.published",
+        "is_complete = any(keys <= holders.keys for keys in complete)",
+        "is_complete = any(keys & holders.keys for keys in complete)",
+        ("staging/test_prepare.py::test_rows_of_which_a_restore_took_a_part_are_not_called_there",),
+    ),
+    Bug(
+        "rows that a RESTORE left alone count as taken back",
+        "staging.published",
+        "elif taken and commit.operation in operations:",
+        "if commit.operation in operations:",
+        ("staging/test_prepare.py::test_a_restore_that_leaves_the_rows_or_brings_them_back_does_not_matter",),
+    ),
     # -- cleaning up ---------------------------------------------------------------------------------------------------
     Bug(
         "a buffer of an older generation than the table's is taken for one at work",

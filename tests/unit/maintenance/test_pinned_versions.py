@@ -46,6 +46,8 @@ def test_a_task_has_a_record_of_its_own(log: DeltaLog) -> None:
     assert [kept.by for kept in pinned_versions(log)] == ["people"]
     pin_version(log, 0, "dag.a", holder="a1")
     release_version(log, 0)
+    assert [(kept.by, kept.held) for kept in pinned_versions(log)] == [("dag.a", True)]
+    release_version(log, 0, holder="a1")
     assert pinned_versions(log) == []
 
 

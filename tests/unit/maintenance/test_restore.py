@@ -24,6 +24,7 @@ from airflow_provider_onelake.log.actions import of_kind, version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
 from airflow_provider_onelake.maintenance.restore import Restored, Status, restore
 from airflow_provider_onelake.staging.prepare import prepare
@@ -153,6 +154,17 @@ def test_the_columns_and_the_properties_come_back(log: DeltaLog) -> None:
     done = back(log, 3)
     assert (done.status, done.files_restored, done.files_removed) == (Status.RESTORED, 0, 0)
     assert newest(log).metadata == log.snapshot_at(3).metadata
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "most"), [("9", "10", "10"), ("10", "9", "10"), ("9", None, "9"), (None, "9", "9")]
+)
+def test_no_column_gets_a_number_that_another_had(log: DeltaLog, then: str | None, now: str | None, most: str) -> None:
+    for most_then in (then, now):
+        properties = {"delta.columnMapping.maxColumnId": most_then} if most_then else {}
+        change_metadata(log, configuration={"x": str(most_then), **properties})
+    back(log, 4)
+    assert newest(log).configuration == {"x": str(then), "delta.columnMapping.maxColumnId": most}
 
 
 def test_what_the_table_has_handed_out_stays_as_it_is(log: DeltaLog) -> None:
@@ -352,6 +364,57 @@ def test_the_version_is_pinned_while_it_is_brought_back(log: DeltaLog) -> None:
     seen: list[list[int]] = []
     back(log, 1, after_commit=lambda *_: seen.append([pinned.version for pinned in pinned_versions(log)]))
     assert (seen, pinned_versions(log)) == ([[1]], [])
+
+
+def test_a_vacuum_that_ends_after_the_listing_is_seen(log: DeltaLog) -> None:
+    compact(log)
+    doomed = [
+        info for info in log.store.list("") if info.path in {r["path"].replace("%20", " ") for r in last(log).removes}
+    ]
+    assert doomed
+    log.store.put(f"{INVENTORY}/x.parquet", inventory(doomed))
+
+    class Ends(PassingOn):
+        def get(self, path: str) -> bytes:
+            if path.startswith(INVENTORY):
+                for info in doomed:
+                    log.store.delete(info.path)
+                log.store.delete(path)
+            return super().get(path)
+
+    with pytest.raises(RestoreRefusedError, match="of its files are gone"):
+        back(through(Ends(log.store), log), 3)
+    assert newest(log).version == 4
+    assert pinned_versions(log) == []
+
+
+class _Killed(BaseException):
+    pass
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise _Killed
+
+
+def test_a_retry_releases_what_a_killed_try_pinned(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killing:
+        killing.setattr("airflow_provider_onelake.maintenance.restore.release_version", _killed)
+        with pytest.raises(_Killed):
+            back(log, 1)
+    assert pinned_versions(log)
+    assert back(log, 1).status is Status.ALREADY
+    assert pinned_versions(log) == []
+
+
+def test_a_release_that_fails_hides_nothing(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
+    class NoDelete(PassingOn):
+        def delete(self, path: str) -> None:
+            raise StoreUnavailableError("no answer")
+
+    assert back(through(NoDelete(log.store), log), 1).status is Status.RESTORED
+    assert "version 1 stays kept" in caplog.text
+    [record] = log.store.list("_kept_versions")
+    assert f"Delete {record.path}" in caplog.text
 
 
 def test_what_others_keep_stays_pinned(log: DeltaLog) -> None:

@@ -507,6 +507,22 @@ def test_a_kept_version_is_spared_by_every_vacuum_until_it_is_released(hasty: De
     assert names(plan(hasty, SHORT)) == paths(hasty, first) | paths(hasty, second)
 
 
+def test_a_version_that_a_task_holds_is_not_released(hasty: DeltaLog) -> None:
+    version = foreign_append(hasty, {"2019-01": [1]})
+    removal(hasty, version, days_ago=5)
+    grow_old(hasty, "month=2019-01", days=30)
+    pin_version(hasty, version, "people")
+    pin_version(hasty, version, "restore", holder="r1")
+    terms = attrs.evolve(SHORT, release_versions=(version,))
+    for _ in range(2):
+        todo = plan(hasty, terms)
+        assert names(todo) == set()
+        # A version with two records is spared once, and told once.
+        assert [(pinned.version, pinned.by) for pinned in todo.pinned] == [(version, "restore")]
+        release_version(hasty, version)
+    assert names(plan(hasty, SHORT)) == set()
+
+
 def test_a_dry_run_can_keep_and_release_without_a_record(hasty: DeltaLog) -> None:
     version = foreign_append(hasty, {"2019-01": [1]})
     removal(hasty, version, days_ago=5)

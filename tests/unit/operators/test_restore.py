@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.operators.restore import OneLakeRestoreOperator
 from tests.support.contexts import connect, context_of
 from tests.support.tables import foreign_append, ids, landed_at, make_table, newest
@@ -106,6 +109,53 @@ def test_a_retry_leaves_a_table_that_was_made_again_alone(
     with pytest.raises(AirflowFailException, match="was dropped and made again"):
         task.execute(context_of(task, try_number=2))
     assert newest(again).version == versions
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_what_is_corrected_between_two_tries_counts(log: DeltaLog, monkeypatch: pytest.MonkeyPatch, put: bool) -> None:
+    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1)
+    fails_once(task, monkeypatch, put=put)
+    task.version = 2
+    retried = task.execute(context_of(task, try_number=2))
+    assert (retried["status"], retried["restored_to"]) == ("restored", 2)
+    assert ids(Path(log.table)) == [1, 2]
+    task.version, task.timestamp = None, NOON + timedelta(hours=1)
+    assert task.execute(context_of(task, try_number=3))["restored_to"] == 1
+    assert task.execute(context_of(task, try_number=4))["status"] == "already_restored"
+
+
+def test_a_table_that_is_corrected_between_two_tries_counts(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1)
+    fails_once(task, monkeypatch, put=False)
+    other = make_table(Path(log.table).parent / "u")
+    for version in range(1, 6):
+        foreign_append(other, {"x": [version]})
+    task.table = "Tables/u"
+    assert task.execute(context_of(task, try_number=2))["status"] == "restored"
+    assert (ids(Path(other.table)), ids(Path(log.table))) == ([1], [1, 2, 3])
+
+
+def test_a_retry_needs_no_log_of_the_time_that_it_went_back_to(log: DeltaLog) -> None:
+    task = OneLakeRestoreOperator(task_id="restore", table="Tables/t", timestamp=NOON + timedelta(hours=1))
+    task.execute(context_of(task))
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(2):
+        log.store.delete(version_path(version))
+    assert task.execute(context_of(task, try_number=2))["status"] == "already_restored"
+
+
+def fails_once(task: OneLakeRestoreOperator, monkeypatch: pytest.MonkeyPatch, *, put: bool) -> None:
+    """The first try gets no answer, after its commit or before."""
+
+    def restore_and_fail(*args: Any, **terms: Any) -> Any:
+        if put:
+            restore(*args, **terms)
+        return _no_answer()
+
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_provider_onelake.work.restore.restore", restore_and_fail)
+        with pytest.raises(StoreUnavailableError):
+            task.execute(context_of(task))
 
 
 def _no_answer(*_: Any, **__: Any) -> Any:
