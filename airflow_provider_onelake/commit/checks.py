@@ -14,8 +14,8 @@ and 6 under the same definition of the table, 10 where the live files are known.
    values)
 7. :func:`check_winners_known`: does the log still have every winner? (known winners)
 8. :func:`stale_reads`: is the table still what the writer read? (reads its target)
-9. :func:`check_others_rows_apart`: can the rows of the load's other writers be told from the rows that the batch
-   replaces? (whole writes)
+9. :func:`check_others_rows_apart`, :func:`check_colleagues_apart`: can the rows of the load's other writers be told
+   from the rows that the batch replaces? (whole writes)
 10. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
 11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to
     the rows that the batch replaces? The policy settles the conflicts that it finds (whole writes)
@@ -42,8 +42,16 @@ from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.identity import WriterIdentity
 from airflow_provider_onelake.staging.layout import writer_directory
-from airflow_provider_onelake.staging.published import AFRESH, WAYS, record_of, restored_away
+from airflow_provider_onelake.staging.published import (
+    AFRESH,
+    WAYS,
+    find_published,
+    is_scattered,
+    record_of,
+    restored_away,
+)
 
 
 def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
@@ -198,6 +206,26 @@ def check_others_rows_apart(batch: Batch, colleagues: tuple[str, ...], winners: 
                 f"Version {winner.version} of {table} wrote the rows of {rewritten}, of a colleague of "
                 f"writers {batch.names}, into another file, so they cannot be told from those that they replace. "
                 "Nothing was published: clear all writers of the load."
+            )
+
+
+def check_colleagues_apart(log: DeltaLog, colleagues: Iterable[WriterIdentity], names: str, snapshot: Snapshot) -> None:
+    """Refuse to replace rows if the files of colleagues were rewritten since they were published, in any version.
+
+    :param colleagues: writers of the load whose rows are to stay.
+    :param names: of the writers that replace rows, as messages list them.
+    :raises ConflictError: rows of a colleague are mixed with others.
+    """
+    for identity in colleagues:
+        stored = snapshot.txns.get(identity.app_id)
+        if stored is None:
+            continue
+        found = find_published(log, identity, stored, snapshot)
+        if found is None or is_scattered(log, identity, found, snapshot):
+            raise ConflictError(
+                f"Writer {identity.key!r} of load {identity.load.id} was published before, and its files were "
+                f"rewritten since, so they cannot be told from the rows that {names} replace. Nothing was published: "
+                "clear all writers of the load."
             )
 
 

@@ -208,7 +208,7 @@ def replaced_all(winner: Commit, predicates: Collection[str], partitioning: Part
         return not winner.parameters.get("predicate") and _foreign_range(winner, set(), partitioning) is _everything
     theirs, said = set(winner.staged.get("replaces", ())), winner.parameters.get("partitionBy")
     same_names = said is not None and json.loads(said) == list(partitioning.types)
-    return same_names and not _yielded(winner) and (EVERYTHING in theirs or theirs.issuperset(predicates))
+    return same_names and not left_to_others(winner) and (EVERYTHING in theirs or theirs.issuperset(predicates))
 
 
 def _everything(_: Partition) -> bool:
@@ -228,7 +228,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     except InvalidWriteError:
         # A foreign replaceWhere over data columns rewrites files, and keeps the rows outside of its predicate.
         return lambda _: False
-    yielded = _yielded(winner)
+    yielded = left_to_others(winner)
     return lambda partition: as_text(partition) not in yielded and replaced(partition)
 
 
@@ -255,14 +255,26 @@ def _named_then(winner: Commit, partitioning: Partitioning) -> Partitioning:
     return Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
 
 
-def _yielded(winner: Commit) -> set[tuple[str | None, ...]]:
-    """Return the partitions, as text, that a winner of ours left to others: it changed nothing there."""
+def may_replace(winner: Commit, partitions: Iterable[Partition], partitioning: Partitioning) -> bool:
+    """Say whether a winner replaced some of these partitions, or may have, whatever was in them.
+
+    :param partitions: typed.
+    """
+    range_ = _replaced_range(winner, partitioning)
+    return any(range_(partition) is not False for partition in partitions)
+
+
+def left_to_others(winner: Commit, outcomes: Collection[str] = _LEFT_TO_OTHERS) -> set[tuple[str | None, ...]]:
+    """Return the partitions, as text, that a winner of ours left to others: it changed nothing there.
+
+    :param outcomes: of the settlements that count, as the commit records them.
+    """
     settlements = winner.staged.get("settlements")
     return {
         tuple(settlement["values"])
         for settlement in (settlements if isinstance(settlements, list) else ())
         if isinstance(settlement, dict)
-        and settlement.get("outcome") in _LEFT_TO_OTHERS
+        and settlement.get("outcome") in outcomes
         and isinstance(settlement.get("values"), list)
     }
 

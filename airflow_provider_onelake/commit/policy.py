@@ -7,7 +7,9 @@ the policies with ``per_partition`` in their names settle every partition by its
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -18,6 +20,8 @@ from airflow_provider_onelake.commit.conflicts import (
     Conflict,
     Effect,
     as_text,
+    left_to_others,
+    may_replace,
     origins,
     replaced_all,
     serial_order,
@@ -44,8 +48,8 @@ class Outcome(StrEnum):
 _SENTENCES: Mapping[Outcome, str] = {
     Outcome.REPLACED: "is replaced: it finished earlier",
     Outcome.KEPT: "is kept: it appended later",
-    Outcome.SPARED: "is kept: it came later, and left this writer's rows alone as a colleague's",
-    Outcome.SUPERSEDED: "stays: it replaced the partition later, so this writer's rows there are not published",
+    Outcome.SPARED: "is kept: it came later, and would have left this writer's rows alone as a colleague's",
+    Outcome.SUPERSEDED: "replaced the partition later, so this writer's rows there are not published",
     Outcome.SET_ASIDE: "stays, and this writer's rows there are set aside",
 }
 
@@ -58,8 +62,9 @@ class Settlement:
     :param winner_version: the version of the commit that landed first; -1 where the log has it no more.
     :param winner: its writers, or its operation.
     :param outcome: ``replaced`` (the batch's rows are seen), ``kept`` (an append that finished later stays beside
-        them), ``spared`` (the winner replaced the partition later, but not the batch's rows, which it took for a
-        colleague's), ``superseded`` (the winner replaced the partition later) or ``set_aside`` (the batch yields).
+        them), ``spared`` (the winner replaced the partition later, but would have left the batch's rows alone, as it
+        took their writers for colleagues), ``superseded`` (the winner replaced the partition later) or ``set_aside``
+        (the batch yields).
     :param values: of the partition's columns, as text; ``None`` for a winner that does not say where it removed rows.
     """
 
@@ -73,6 +78,18 @@ class Settlement:
         """Return the settlement for the log and XCom."""
         values = list(self.values) if self.values is not None else None
         return {**attrs.asdict(self), "outcome": self.outcome.value, "values": values}
+
+    @classmethod
+    def of(cls, commit: Commit) -> tuple[Settlement, ...]:
+        """Return what a commit of ours records of how its conflicts were settled; empty for every other commit."""
+        recorded = commit.staged.get("settlements")
+        found = []
+        for record in recorded if isinstance(recorded, list) else ():
+            with suppress(KeyError, TypeError, ValueError):
+                found.append(
+                    cls(record["partition"], record["winner_version"], record["winner"], Outcome(record["outcome"]))
+                )
+        return tuple(found)
 
     def __str__(self) -> str:
         """Say it in a sentence."""
@@ -127,9 +144,9 @@ class Contest:
     :param commits: every commit since the read version, in the order of versions.
     :param removable: the live files that the batch would remove without conflicts.
     :param table: what messages call the table.
-    :param strangers: versions of colleagues' commits that would not have left the batch's rows alone.
-    :param sparing: versions of commits that would have left the rows of all of the batch's writers alone (``True``), or
-        of some (``False``), as they took these for colleagues.
+    :param known: by the versions of the load's commits, the keys of the batch's writers whose rows the commit would
+        have left alone, as it took them for colleagues. The lists of writers need not agree: a commit that knew a
+        writer may be a rival for it, and one that did not know it may be a colleague's.
     """
 
     batch: Batch
@@ -139,8 +156,46 @@ class Contest:
     removable: Sequence[Add]
     partitioning: Partitioning
     table: str
-    strangers: Collection[int] = ()
-    sparing: Mapping[int, bool] = attrs.field(factory=dict)
+    known: Mapping[int, frozenset[str]] = attrs.field(factory=dict)
+
+    @cached_property
+    def writers(self) -> Mapping[Partition, frozenset[str]]:
+        """The keys of the writers that have rows in a partition, for every partition in which the batch has rows."""
+        found: dict[Partition, frozenset[str]] = {}
+        for placed in self.batch.placed:
+            for partition in placed.inside:
+                found[partition] = found.get(partition, frozenset()) | {placed.buffer.spec.identity.key}
+        return found
+
+    @cached_property
+    def _seen(self) -> frozenset[int]:
+        """Versions of the winners that count before one on top of which the batch was formed."""
+        ordered = serial_order(self.commits)
+        read_version = self.batch.read_version
+        last = max(
+            (i for i, commit in enumerate(ordered) if commit.staged.get("before", commit.version) <= read_version),
+            default=-1,
+        )
+        return frozenset(commit.version for commit in ordered[: last + 1])
+
+    def is_earlier(self, conflict: Conflict) -> bool:
+        """Say whether a winner counts before the batch, as it finished earlier.
+
+        A winner that the batch was formed on top of is earlier, and so is whoever counts before such a winner, even if
+        a coarse clock says otherwise. Where a winner's time is not known, it is not earlier.
+        """
+        if conflict.winner.version <= self.batch.read_version or conflict.winner.version in self._seen:
+            return True
+        return conflict.finished is not None and conflict.finished < self.batch.finished
+
+    def spared(self, conflict: Conflict) -> bool | None:
+        """Say whether a winner would have left the batch's rows in a partition alone.
+
+        :returns: ``None`` where it would have left only some of them alone.
+        """
+        known = self.known.get(conflict.winner.version, frozenset())
+        writers = self.writers.get(conflict.partition, frozenset()) if conflict.partition is not None else frozenset()
+        return bool(known) if writers <= known else None if writers & known else False
 
     def error(self, conflict: Conflict, why: str, ways: str) -> ConflictError:
         """Return the error that refuses the batch because of a conflict.
@@ -190,29 +245,29 @@ def _by_completion(contest: Contest) -> Settled:
     does not say which of the batch's rows it would have deleted, in any partition. A RESTORE would have taken all of
     them back.
     """
-    first = next((conflict for conflict in contest.conflicts if not _finished_earlier(conflict, contest.batch)), None)
+    first = next((conflict for conflict in contest.conflicts if not contest.is_earlier(conflict)), None)
     if first is None:
         found = [contest.settlement(conflict, Outcome.REPLACED) for conflict in contest.conflicts]
         return Settled(settlements=found)
     later = set(contest.order[contest.order.index(first.winner.version) :])
-    replacing = later - contest.sparing.keys()
     predicates = contest.batch.predicates
     settled = Settled(before=first.winner.version)
     # A later winner replaced these partitions as a whole, so it does not matter what other winners did there.
     settled.yielded = {
         conflict.partition
         for conflict in contest.conflicts
-        if conflict.winner.version in replacing
+        if conflict.winner.version in later
         and conflict.effect is Effect.REPLACED
         and conflict.partition is not None
+        and contest.spared(conflict) is False
     }
     settled.superseded = bool(predicates) and any(
         replaced_all(commit, predicates, contest.partitioning)
         for commit in contest.commits
-        if commit.version in replacing
+        if commit.version in later and not contest.known.get(commit.version)
     )
-    rows = {partition for placed in contest.batch.placed for partition in placed.inside}
-    no_rows_left = rows <= settled.yielded
+    _yield_to_superseded(contest, settled, later)
+    no_rows_left = contest.writers.keys() <= settled.yielded
     for conflict in contest.conflicts:
         known = conflict.effect is not Effect.CHANGED or (no_rows_left and conflict.winner.operation not in UNDOING)
         if conflict.winner.version not in later:
@@ -221,27 +276,46 @@ def _by_completion(contest: Contest) -> Settled:
             outcome = Outcome.SUPERSEDED
         elif conflict.effect is Effect.APPENDED:
             outcome = Outcome.KEPT
-        elif conflict.effect is Effect.REPLACED and contest.sparing.get(conflict.winner.version):
+        elif conflict.effect is Effect.REPLACED and contest.spared(conflict):
             outcome = Outcome.SPARED
         else:
+            unknown = ": what it would have done to their rows, the log does not say"
+            some = " and would have left the rows of only some of them alone, as it knew the others for no colleagues"
             raise contest.error(
                 conflict,
-                ", after they had finished: what it would have done to their rows, the log does not say",
+                ", after they had finished" + (some if conflict.effect is Effect.REPLACED else unknown),
                 ", or reconcile with on_conflict='first_writer_wins' to leave their rows out",
             )
         settled.settlements.append(contest.settlement(conflict, outcome))
     _tell_files_apart(contest, settled, first, later)
-    if rows - settled.yielded or settled.still_removed(contest.removable, contest.partitioning):
-        _check_nobody_undid(contest, first, later)
+    left = contest.writers.keys() - settled.yielded
+    if left or settled.still_removed(contest.removable, contest.partitioning):
+        _check_nobody_undid(contest, first, later, left)
     return settled
 
 
-def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int]) -> None:
+def _yield_to_superseded(contest: Contest, settled: Settled, later: set[int]) -> None:
+    """Yield the partitions that a later winner would have replaced, had it not been superseded there itself.
+
+    A colleague may have superseded it, so that nobody else is in conflict with the batch there. The batch counts before
+    the winner all the same, and would have lost its rows to it.
+    """
+    for commit in contest.commits:
+        gone = left_to_others(commit, (Outcome.SUPERSEDED,)) if commit.version in later else ()
+        for partition in sorted(contest.writers.keys() - settled.yielded, key=str):
+            if as_text(partition) in gone:
+                settled.yielded.add(partition)
+                conflict = Conflict(partition, commit, Effect.REPLACED)
+                settled.settlements.append(contest.settlement(conflict, Outcome.SUPERSEDED))
+
+
+def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int], left: Collection[Partition]) -> None:
     """Refuse if a commit that counts after the batch, without being in conflict with it, would have taken it back.
 
-    A RESTORE would have. So would a colleague that was published with a list of writers that lacks the batch's: it did
-    not leave their rows alone.
+    A RESTORE would have. So would a colleague that was published with a list of writers that lacks the batch's: it
+    would not have left their rows alone where it replaced rows.
 
+    :param left: partitions in which rows of the batch are to be seen.
     :raises ConflictError: there is such a commit.
     """
     ordered = [commit.version for commit in serial_order(contest.commits)]
@@ -249,11 +323,20 @@ def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int]) -> N
     for commit in contest.commits:
         if commit.version in later and commit.operation in UNDOING:
             how = f"({commit.operation}) came after that and would have taken their work back"
-        elif commit.version in since and commit.version in contest.strangers:
+        elif commit.version in since and _replaced_as_strangers(contest, commit, left):
             how = f"({commit.author}), which came after that, was published without them and would have replaced them"
         else:
             continue
         raise contest.error(first, f", after they had finished, and version {commit.version} {how}", "")
+
+
+def _replaced_as_strangers(contest: Contest, commit: Commit, left: Collection[Partition]) -> bool:
+    """Say whether a commit of colleagues replaced partitions without knowing of all writers that have rows there."""
+    if commit.version not in contest.known or commit.version in contest.order:
+        return False
+    known = contest.known[commit.version]
+    unknown = [partition for partition in left if not contest.writers[partition] <= known]
+    return may_replace(commit, unknown, contest.partitioning)
 
 
 def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later: set[int]) -> None:
@@ -285,7 +368,7 @@ def _per_partition(contest: Contest, policy: Policy) -> Settled:
             raise contest.error(conflict, "", "")
         outcome = Outcome.SET_ASIDE
         if policy is Policy.LAST_WRITER_WINS_PER_PARTITION:
-            if _finished_earlier(conflict, contest.batch):
+            if contest.is_earlier(conflict):
                 outcome = Outcome.REPLACED
             elif conflict.effect is Effect.APPENDED and live.issuperset(conflict.appended):
                 # All files that the winner appended are still live, so no compaction has mixed them with others.
@@ -299,11 +382,3 @@ def _per_partition(contest: Contest, policy: Policy) -> Settled:
         # table that neither write produced.
         settled.set_aside = True
     return settled
-
-
-def _finished_earlier(conflict: Conflict, batch: Batch) -> bool:
-    """Say whether a winner finished before the batch; ``False`` where the winner's time is not known."""
-    if conflict.winner.version <= batch.read_version:
-        # The batch was formed on top of this winner, so it is earlier, even if a coarse clock says otherwise.
-        return True
-    return conflict.finished is not None and conflict.finished < batch.finished

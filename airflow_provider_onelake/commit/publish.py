@@ -13,6 +13,7 @@ import attrs
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place, read_partition
 from airflow_provider_onelake.commit.checks import (
+    check_colleagues_apart,
     check_definition,
     check_no_path_twice,
     check_others_rows_apart,
@@ -149,7 +150,7 @@ class _Publishing(Proposal[Publication]):
         if not buffers:
             return self._ended_without_put(view)
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
-        dropped = (buffer.spec.identity for buffer in self._buffers if buffer not in buffers)
+        dropped = [buffer.spec.identity for buffer in self._buffers if buffer not in buffers]
         others = (*self._given, *dropped)
         self._colleagues = tuple(identity.directory for identity in others)
         now = self._log.clock.now()
@@ -159,11 +160,15 @@ class _Publishing(Proposal[Publication]):
         self._looked_at = len(view.winners)
         batch = self._place(buffers, snapshot)
         check_winners_known(batch, view, table)
-        stale = stale_reads(buffers, (winner for winner in view.winners if not self._is_of_colleagues(winner)))
+        stale = stale_reads(
+            buffers, (winner for winner in view.winners if not self._took_for_colleagues(winner, batch))
+        )
         if stale:
             return self._leave_or_refuse(batch, stale, view)
         if batch.replaces_anything:
             check_others_rows_apart(batch, self._colleagues, view.winners, table)
+            # Whoever gave us the colleagues has looked at them, but not at those whose buffers are closed only now.
+            check_colleagues_apart(self._log, dropped, batch.names, snapshot)
         removable = self._replaced.files(batch, view, self._colleagues)
         # An append replaces nothing, so nobody is its rival, and it does not look at every winner again.
         rivals = self._rivals(batch, view, removable) if batch.replaces_anything else []
@@ -171,8 +176,6 @@ class _Publishing(Proposal[Publication]):
         if conflicts and self._policy is None:
             described = tuple(conflict.describe(snapshot.partitioning) for conflict in conflicts)
             return Publication(Status.CONFLICTED, None, batch=batch, conflicts=described, tally=view.tally)
-        # Only where somebody is in conflict does it matter who took whom for a colleague.
-        told = view.winners if conflicts else ()
         contest = Contest(
             batch=batch,
             conflicts=conflicts,
@@ -181,8 +184,12 @@ class _Publishing(Proposal[Publication]):
             removable=removable,
             partitioning=snapshot.partitioning,
             table=table,
-            strangers={winner.version for winner in told if self._took_for_strangers(winner, batch)},
-            sparing={winner.version: of_all for winner, of_all in _sparing(told, batch)},
+            # Only where somebody is in conflict does it matter who took whom for a colleague.
+            known={
+                winner.version: self._known_by(winner, batch)
+                for winner in view.winners
+                if conflicts and winner.staged.get("load") == buffers[0].spec.identity.load.id
+            },
         )
         settled = settle(contest, self._policy or Policy.FAIL)
         removed = settled.still_removed(removable, snapshot.partitioning)
@@ -257,12 +264,15 @@ class _Publishing(Proposal[Publication]):
         read_version = batch.read_version
         since = [
             winner
-            for winner in view.winners
+            # A rival may count just before a colleague's commit, so put all of them in order before leaving any out.
+            for winner in serial_order(view.winners)
             # A winner that all buffers of the batch have seen is no rival; a buffer that was dropped may be older.
-            if winner.version > read_version
-            and not (winner.writers and all(self._allied(writer) for writer in winner.writers))
+            if winner.version > read_version and not self._is_allied(winner)
         ]
-        return self._same_load.commits(batch, view.snapshot, removable) + serial_order(since)
+        return self._same_load.commits(batch, view.snapshot, removable) + since
+
+    def _is_allied(self, winner: Commit) -> bool:
+        return bool(winner.writers) and all(self._allied(writer) for writer in winner.writers)
 
     def _allied(self, writer: PublishedWriter) -> bool:
         """Say whether a writer is a colleague, or an older generation of one of these writers.
@@ -274,15 +284,21 @@ class _Publishing(Proposal[Publication]):
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
 
-    def _is_of_colleagues(self, winner: Commit) -> bool:
-        return bool(winner.writers) and all(
-            writer_directory(writer.buffer) in self._colleagues for writer in winner.writers
-        )
+    def _took_for_colleagues(self, winner: Commit, batch: Batch) -> bool:
+        """Say whether a winner is of colleagues, who knew of all writers of the batch as theirs."""
+        writers = winner.writers
+        of_colleagues = bool(writers) and all(writer_directory(w.buffer) in self._colleagues for w in writers)
+        return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)
 
-    def _took_for_strangers(self, winner: Commit, batch: Batch) -> bool:
-        """Say whether colleagues were published with a list of writers that lacks some of the batch's."""
-        known = {*winner.staged.get("colleagues", ()), *(writer.writer for writer in winner.writers)}
-        return self._is_of_colleagues(winner) and any(b.spec.identity.key not in known for b in batch.buffers)
+    def _known_by(self, winner: Commit, batch: Batch) -> frozenset[str]:
+        """Return the keys of the batch's writers whose rows a commit of their load would have left alone.
+
+        It took them for colleagues, or is of an older generation of them.
+        """
+        known = {*winner.staged.get("colleagues", ())}
+        if self._is_allied(winner):
+            known.update(writer.writer for writer in winner.writers)
+        return frozenset(known.intersection(buffer.spec.identity.key for buffer in batch.buffers))
 
     def _ended_without_put(self, view: View) -> Publication:
         """Say why there is nothing to publish: the rows are in the table, or the buffers were set aside."""
@@ -458,16 +474,3 @@ def _still_there(version: int, published: Iterable[tuple[Publishing, Iterable[Ad
     adds: list[Action] = [{"add": {**file, "dataChange": True}} for _, files in published for file in files]
     info: CommitInfo = {"operation": "WRITE", STAGED: {"format": FORMAT, "writers": writers}}
     return Commit(version, [{"commitInfo": info}, *adds])
-
-
-def _sparing(winners: Iterable[Commit], batch: Batch) -> Iterator[tuple[Commit, bool]]:
-    """Yield the winners that took writers of a batch for colleagues, each with whether it took all of them for such.
-
-    The batch's list of writers need not have theirs, so that they are rivals all the same.
-    """
-    load = batch.buffers[0].spec.identity.load.id
-    keys = {buffer.spec.identity.key for buffer in batch.buffers}
-    for winner in winners:
-        known = keys.intersection(winner.staged.get("colleagues", ())) if winner.staged.get("load") == load else ()
-        if known:
-            yield winner, len(known) == len(keys)

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
+from airflow_provider_onelake.commit.checks import check_colleagues_apart
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
@@ -30,7 +31,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
-from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published, is_scattered
+from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
 from airflow_provider_onelake.staging.spec import equal_terms
 from airflow_provider_onelake.storage.at_once import each
 
@@ -387,7 +388,9 @@ class _Reconciliation:
         # A writer whose rerun is missing is a colleague too: the rows that it published before stay.
         colleagues = [state.identity for state in states if state.buffer is None]
         try:
-            self._check_colleagues_live(ready, colleagues, snapshot)
+            if ready[0].buffer is not None and ready[0].buffer.spec.mode.replaces:
+                names = ", ".join(repr(state.identity.key) for state in ready)
+                check_colleagues_apart(self._log, colleagues, names, snapshot)
         except TerminalError as error:
             # Another reconciliation may have published these buffers since this one read them.
             newest = self._log.snapshot()
@@ -399,25 +402,6 @@ class _Reconciliation:
                 self._refuse(left, error)
             return
         self._publish_batch(ready, colleagues)
-
-    def _check_colleagues_live(
-        self, ready: list[_Staged], colleagues: list[WriterIdentity], snapshot: Snapshot
-    ) -> None:
-        """Refuse a write that replaces rows if the files of colleagues were rewritten, so that their rows are mixed."""
-        if ready[0].buffer is None or not ready[0].buffer.spec.mode.replaces:
-            return
-        for identity in colleagues:
-            stored = snapshot.txns.get(identity.app_id)
-            if stored is None:
-                continue
-            found = find_published(self._log, identity, stored, snapshot)
-            if found is None or is_scattered(self._log, identity, found, snapshot):
-                raise ConflictError(
-                    f"Writer {identity.key!r} of load {self._load.id} was published before, and its files were "
-                    "rewritten since, so they cannot be told from the rows that "
-                    f"{', '.join(repr(s.identity.key) for s in ready)} replace. Nothing was published: clear all "
-                    "writers of the load."
-                )
 
     def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]

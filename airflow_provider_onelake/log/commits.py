@@ -263,8 +263,9 @@ class Commit:
     def _record(self) -> tuple[StagedRecord, tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
         if isinstance(record, dict) and record.get("format") == FORMAT and isinstance(record.get("writers"), list):
-            replaces = record.get("replaces", [])
-            if isinstance(replaces, list) and all(isinstance(text, str) for text in replaces):
+            texts = [record.get("replaces", []), record.get("colleagues", [])]
+            readable = all(isinstance(found, list) and all(isinstance(text, str) for text in found) for found in texts)
+            if readable and isinstance(record.get("before"), int | None):
                 with suppress(ValueError):
                     return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
         return {}, ()

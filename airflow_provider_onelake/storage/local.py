@@ -50,7 +50,7 @@ class Local(StoreKind):
     def check_is_there(self, root: TableAddress) -> None:
         """See :meth:`StoreKind.check_is_there`."""
         if not Path(root.path).is_dir():
-            raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the connection's lakehouse.")
+            raise OneLakeError(f"There is no directory {root.path}. Make it, or correct the address.")
 
     def spark_uri(self, address: TableAddress) -> str:
         """See :meth:`StoreKind.spark_uri`."""

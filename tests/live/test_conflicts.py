@@ -46,7 +46,7 @@ def test_a_conflicted_overwrite_is_settled_by_reconcile_without_a_spark_job(
     outcome = load.report()["writers"][loser]
     verdict = {
         "earlier": "is replaced: it finished earlier",
-        "later": "stays: it replaced the partition later, so this writer's rows there are not published",
+        "later": "replaced the partition later, so this writer's rows there are not published",
     }
     decision = f"month=2019-01: version {won['version']} ({winner}) {verdict[wins]}"
     assert outcome["decisions"] == [decision]

@@ -125,7 +125,7 @@ BUGS = [
     Bug(
         "winners that only a buffer dropped from the batch had not seen are rivals",
         "commit.publish",
-        "if winner.version > read_version\n            and not",
+        "if winner.version > read_version and not",
         "if not",
         ("commit/test_races.py::test_a_winner_that_only_a_buffer_set_aside_had_not_seen_is_no_conflict",),
     ),
@@ -207,8 +207,8 @@ BUGS = [
     Bug(
         "a write of which nothing is left to see is refused because of a RESTORE",
         "commit.policy",
-        "    if rows - settled.yielded or settled",
-        "    if rows or settled",
+        "    if left or settled",
+        "    if contest.writers or settled",
         (
             "commit/test_policy.py::test_a_restore_after_a_winner_that_replaced_all_of_the_batch_takes_nothing_of_it_back",
         ),
@@ -216,8 +216,8 @@ BUGS = [
     Bug(
         "a write is placed before colleagues who took its writer for a stranger",
         "commit.policy",
-        "commit.version in contest.strangers:",
-        "commit.version < 0:",
+        "    return may_replace(commit, unknown, contest.partitioning)",
+        "    return False",
         (
             "commit/test_reconcile.py::test_together_a_writer_that_a_shorter_list_left_out_does_not_come_before_an_append",
         ),
@@ -225,16 +225,67 @@ BUGS = [
     Bug(
         "a later writer that left the batch's rows alone supersedes them",
         "commit.policy",
-        "    replacing = later - contest.sparing.keys()",
-        "    replacing = later",
+        "        and contest.spared(conflict) is False",
+        "",
         ("commit/test_reconcile.py::test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spared_it",),
     ),
     Bug(
         "a later writer that left the rows of some of a batch alone is taken to have spared all",
+        "commit.policy",
+        "if writers <= known else None if writers & known else False",
+        "if writers & known else False",
+        (
+            "commit/test_reconcile.py::test_together_writers_of_which_a_later_one_had_spared_only_some_are_refused",
+            "commit/test_colleagues.py::test_where_a_later_rival_knew_one_of_two_writers_of_a_partition_both_are_refused",
+        ),
+    ),
+    Bug(
+        "rows outlive a later write that a colleague had superseded",
+        "commit.policy",
+        "    _yield_to_superseded(contest, settled, later)",
+        "",
+        (
+            "commit/test_colleagues.py::test_rows_do_not_outlive_a_write_that_counts_later_and_was_superseded_by_a_colleague",
+        ),
+    ),
+    Bug(
+        "colleagues' commits are left out before the others are put in order",
         "commit.publish",
-        "            yield winner, len(known) == len(keys)",
-        "            yield winner, True",
-        ("commit/test_reconcile.py::test_together_writers_of_which_a_later_one_had_spared_only_some_are_refused",),
+        "            for winner in serial_order(view.winners)",
+        "            for winner in serial_order(w for w in view.winners if not self._is_allied(w))",
+        (
+            "commit/test_colleagues.py::test_a_write_that_counts_before_a_colleague_counts_after_the_foreign_commits_before_that",
+        ),
+    ),
+    Bug(
+        "a write is placed before one that counts before what it was formed on",
+        "commit.policy",
+        " or conflict.winner.version in self._seen:",
+        ":",
+        ("commit/test_colleagues.py::test_a_write_counts_after_whoever_counts_before_what_it_was_formed_on",),
+    ),
+    Bug(
+        "a colleague that did not know a writer matters wherever it replaced rows",
+        "commit.policy",
+        "    unknown = [partition for partition in left if not contest.writers[partition] <= known]",
+        "    unknown = list(contest.writers)",
+        ("commit/test_reconcile.py::test_together_a_writer_that_its_colleague_knew_of_comes_before_an_append",),
+    ),
+    Bug(
+        "what a writer read is not out of date after a colleague that did not know it",
+        "commit.publish",
+        "        return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)",
+        "        return of_colleagues",
+        (
+            "commit/test_colleagues.py::test_rows_that_were_read_before_a_colleague_that_did_not_know_their_writer_are_out_of_date",
+        ),
+    ),
+    Bug(
+        "rows of a rerun that is set aside at the last moment are not looked for",
+        "commit.publish",
+        "            check_colleagues_apart(self._log, dropped, batch.names, snapshot)",
+        "            pass",
+        ("commit/test_colleagues.py::test_rows_of_a_rerun_that_a_person_sets_aside_at_the_last_moment_are_looked_for",),
     ),
     Bug(
         "a commit does not say which other writers of its load were known",
@@ -255,15 +306,15 @@ BUGS = [
     Bug(
         "of two that finished at once either is the earlier",
         "commit.policy",
-        "return conflict.finished is not None and conflict.finished < batch.finished",
-        "return conflict.finished is not None and conflict.finished <= batch.finished",
+        "return conflict.finished is not None and conflict.finished < self.batch.finished",
+        "return conflict.finished is not None and conflict.finished <= self.batch.finished",
         ("commit/test_policy.py::test_a_tie_has_one_order_for_everybody",),
     ),
     Bug(
         "a winner of which nobody knows when it finished is replaced",
         "commit.policy",
-        "return conflict.finished is not None and conflict.finished < batch.finished",
-        "return conflict.finished is None or conflict.finished < batch.finished",
+        "return conflict.finished is not None and conflict.finished < self.batch.finished",
+        "return conflict.finished is None or conflict.finished < self.batch.finished",
         ("commit/test_policy.py::test_a_winner_of_which_nobody_knows_when_it_finished_is_not_replaced",),
     ),
     Bug(

@@ -5,6 +5,21 @@ from __future__ import annotations
 from tests.seeded_bugs.bug import Bug
 
 BUGS = [
+    # -- health --------------------------------------------------------------------------------------------------------
+    Bug(
+        "a file that a listing lacks is called lost, though the store has it",
+        "maintenance.health",
+        " if not _is_there(log, path)]",
+        "]",
+        ("maintenance/test_health.py::test_a_file_that_the_listing_lacks_but_the_store_has_is_not_lost",),
+    ),
+    Bug(
+        "a table whose files are gone is called well",
+        "maintenance.health",
+        "        return any(finding.severity is Severity.ERROR for finding in self.findings)",
+        "        return False",
+        ("cli/test_tables.py::test_a_lost_file_is_an_error_with_a_status_of_its_own",),
+    ),
     # -- vacuum --------------------------------------------------------------------------------------------------------
     Bug(
         "vacuum lists the directory after it has read the snapshot",

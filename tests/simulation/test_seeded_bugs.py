@@ -67,9 +67,9 @@ BUGS = [
     pytest.param(
         [
             Change(
-                policy,
-                "_finished_earlier",
-                {"conflict.finished < batch.finished": "conflict.finished > batch.finished"},
+                policy.Contest,
+                "is_earlier",
+                {"conflict.finished < self.batch.finished": "conflict.finished > self.batch.finished"},
             )
         ],
         "serial order|should have been refused",

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from airflow_provider_onelake.cli import main
+from airflow_provider_onelake.cli import serve as serving
 from airflow_provider_onelake.cli.instructions import spark_settings
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.local_onelake.lake import Lake
@@ -22,7 +23,7 @@ from airflow_provider_onelake.local_onelake.serve import listen, running
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Lake]:
     """What would be served; the command returns at once."""
     lakes: list[Lake] = []
-    monkeypatch.setattr(main, "serve_lake", lambda lake, at: (lakes.append(lake), at.close()))
+    monkeypatch.setattr(serving, "serve_lake", lambda lake, at: (lakes.append(lake), at.close()))
     return lakes
 
 

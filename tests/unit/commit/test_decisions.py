@@ -301,7 +301,7 @@ def test_overwrite_comes_before_a_later_overwrite_of_its_partition_where_the_las
     assert left_to_reconcile(settled)
     assert settled.ids == without_elsewhere(mode, [2, 20])
     assert settled.statuses() == {"set_aside"}
-    assert "stays: it replaced the partition later" in settled.decisions()
+    assert "replaced the partition later" in settled.decisions()
 
 
 @EACH_OR_TOGETHER

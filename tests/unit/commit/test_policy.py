@@ -241,7 +241,7 @@ def test_fail_names_table_winner_partition_writer_and_the_ways_out(batch: Batch)
         (
             met(LATER, REPLACED),
             (
-                "month=2019-01: version 7 (WRITE) stays: it replaced the partition later, "
+                "month=2019-01: version 7 (WRITE) replaced the partition later, "
                 "so this writer's rows there are not published"
             ),
         ),

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
-from airflow_provider_onelake.commit.reconcile import Report, _Reconciliation, check_committed, reconcile
+from airflow_provider_onelake.commit.reconcile import Report, check_committed, reconcile
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
     ConflictError,
@@ -55,7 +55,9 @@ from tests.support.tables import (
 
 HERE: dict[str | None, list[int]] = {"2019-01": [10]}
 BASE = datetime.now(UTC) - timedelta(hours=5)
-LATER_IS_SEEN = "month=2019-01: version 1 (late) stays: it replaced the partition later, so this writer's rows there are not published"
+LATER_IS_SEEN = (
+    "month=2019-01: version 1 (late) replaced the partition later, so this writer's rows there are not published"
+)
 EACH_OR_TOGETHER = pytest.mark.parametrize("publish", list(PublishMode))
 
 
@@ -527,13 +529,13 @@ def test_together_what_another_reconciliation_published_meanwhile_is_not_refused
     settle(log, "a", "b", publish=PublishMode.TOGETHER)
     staged(log, "b", 11, **OVERWRITE)
 
-    def held(self: _Reconciliation, *arguments: Any) -> None:
+    def held(*arguments: Any) -> None:
         # Another is first, and a compaction rewrites what it published before this one looks.
         monkeypatch.undo()
         settle(log, "a", "b", publish=PublishMode.TOGETHER)
         raise ConflictError("cannot be told")
 
-    monkeypatch.setattr(_Reconciliation, "_check_colleagues_live", held)
+    monkeypatch.setattr("airflow_provider_onelake.commit.reconcile.check_colleagues_apart", held)
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
     assert statuses(report) == {"a": "already_published", "b": "already_published"}
     report.raise_for_failures()
@@ -576,7 +578,7 @@ def test_together_a_writer_stays_beside_one_that_has_left_the_list_and_had_spare
     finished_at(log, finish(log, task, spec, {"2019-01": [10], "2019-02": [20]}), BASE)
     (outcome,) = settle(log, "a", publish=PublishMode.TOGETHER).outcomes
     assert outcome.decisions == (
-        "month=2019-01: version 1 (b) is kept: it came later, and left this writer's rows alone as a colleague's",
+        "month=2019-01: version 1 (b) is kept: it came later, and would have left this writer's rows alone as a colleague's",
     )
     assert table_ids(log) == [10, 11, 20]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +106,12 @@ def test_many_winners_are_read_in_a_few_rounds(log: DeltaLog) -> None:
 def test_an_append_looks_for_no_rivals_among_its_winners(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
 
-    def look(winners: Iterable[Commit], batch: object) -> Iterable[Any]:
-        looked.extend(winners)
-        return ()
+    def look(self: object, winner: Commit, batch: object) -> frozenset[str]:
+        looked.append(winner)
+        return frozenset()
 
     monkeypatch.setattr("airflow_provider_onelake.commit.publish.serial_order", looked.append)
-    monkeypatch.setattr("airflow_provider_onelake.commit.publish._sparing", look)
+    monkeypatch.setattr("airflow_provider_onelake.commit.publish._Publishing._known_by", look)
     (buffer,) = staged(log)
     foreign_append(log, {"2019-02": [7]})
     assert Committer(log).publish([buffer]).version == 2

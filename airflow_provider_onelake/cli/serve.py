@@ -1,0 +1,87 @@
+"""``onelake serve DIR``: a OneLake on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from airflow_provider_onelake.cli.instructions import instructions, write_hosts
+from airflow_provider_onelake.local_onelake.faults import FAULTS, Faults
+from airflow_provider_onelake.local_onelake.identities import Identities
+from airflow_provider_onelake.local_onelake.lake import InUseError, Lake
+from airflow_provider_onelake.local_onelake.names import NameTakenError
+from airflow_provider_onelake.local_onelake.serve import listen
+from airflow_provider_onelake.local_onelake.serve import serve as serve_lake
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def serve(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="holds the files; made if it is not there")],
+    port: Annotated[int, typer.Option(help="on 127.0.0.1")] = 10000,
+    workspace: Annotated[str, typer.Option(help="to make, if it is not there; NAME or NAME=GUID")] = "local",
+    item: Annotated[
+        list[str] | None, typer.Option(help="in the workspace, to make if it is not there; NAME.Lakehouse[=GUID]")
+    ] = None,
+    token: Annotated[list[str] | None, typer.Option(help="an identity: NAME=SECRET. Default: one that is kept")] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(help=f"NAME[:rate=,count=,seconds=,only=] or NAME:off. {', '.join(FAULTS)}"),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="of faults with a rate")] = 0,
+) -> None:
+    """Serve a local OneLake until it is stopped by Ctrl-C."""
+    with ExitStack() as until_exit, _said():
+        tokens = _tokens(directory, token or [])
+        faults = Faults(seed)
+        for text in fault or []:
+            faults.read(text)
+        lake = Lake.open(directory, Identities(tokens), faults)
+        until_exit.callback(lake.close)
+        at = until_exit.enter_context(closing(listen(port)))
+        name, _, guid = workspace.partition("=")
+        lake.names.add_workspace(name, guid or None)
+        for text in item or ["raw.Lakehouse"]:
+            item_name, _, item_guid = text.partition("=")
+            lake.names.add_item(name, item_name, item_guid or None)
+        hosts = directory / ".onelake" / "hosts"
+        write_hosts(hosts)
+        console.print(escape(instructions(lake, at.getsockname()[1], tokens, hosts.absolute())))
+        serve_lake(lake, at)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Say in a line why nothing is served."""
+    try:
+        yield
+    except (InUseError, NameTakenError, ValueError, OSError) as error:
+        console.print(f"[red]Not served:[/] {escape(str(error))}")
+        raise typer.Exit(1) from error
+
+
+def _tokens(directory: Path, given: list[str]) -> dict[str, str]:
+    """Return the identities of the command line, or the one that is kept in the directory."""
+    named = {name: secret for name, _, secret in (text.partition("=") for text in given)}
+    if any(not name or not secret for name, secret in named.items()):
+        raise ValueError("A token is NAME=SECRET.")
+    if len(set(named.values())) < len(given):
+        raise ValueError("Each identity needs a name and a secret of its own.")
+    if named:
+        return named
+    file = directory / ".onelake" / "tokens.json"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            json.dump({"me": secrets.token_urlsafe(24)}, out)
+    kept: dict[str, str] = json.loads(file.read_text())
+    return kept

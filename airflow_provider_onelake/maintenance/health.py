@@ -1,0 +1,210 @@
+"""What is wrong with a table, or will be: lost files, small files, a long log, abandoned buffers; and what to do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import ObjectNotFoundError, VacuumRefusedError
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, total_rows
+from airflow_provider_onelake.log.replay import LogFiles
+from airflow_provider_onelake.maintenance import compaction, vacuum
+from airflow_provider_onelake.maintenance.compaction import by_partition
+from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.maintenance.referenced import lost_files
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.storage.stores import ObjectInfo
+
+# A reader loads every entry since the newest checkpoint, one request each; Delta writes a checkpoint every ten commits.
+_MANY_ENTRIES = 100
+# A partition this many times as large as the median one is worth a word; below it, months simply differ.
+_SKEWED = 10
+_GIB = 1 << 30
+
+
+class Severity(StrEnum):
+    """How bad a finding is.
+
+    ``ERROR``: readers fail, or rows are gone. ``WARNING``: it costs time or money, and grows. ``NOTE``: to be known.
+    """
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@attrs.frozen
+class Finding:
+    """Something about a table that a person should know.
+
+    :param what: in a sentence.
+    :param todo: what to do about it, in a sentence.
+    """
+
+    severity: Severity
+    what: str
+    todo: str
+
+
+@attrs.frozen
+class Health:
+    """How a table is.
+
+    :param table: what messages call it.
+    :param version: that was looked at.
+    :param rows: in the table; ``None`` where statistics do not say.
+    :param files: live data files.
+    :param bytes: of the live data files.
+    :param partitions: with live files.
+    :param log_entries: since the newest checkpoint.
+    :param checkpoint: the version of the newest checkpoint; ``None`` where there is none.
+    :param to_compact: files that a compaction would rewrite.
+    :param to_vacuum: objects that a vacuum would delete; ``None`` where it is refused.
+    :param bytes_to_vacuum: of these objects.
+    :param waiting: paths of buffers and compactions that are in flight.
+    :param abandoned: paths of those that will not be published any more.
+    :param findings: the worst first.
+    """
+
+    table: str
+    version: int
+    rows: int | None
+    files: int
+    bytes: int
+    partitions: int
+    log_entries: int
+    checkpoint: int | None
+    to_compact: int
+    to_vacuum: int | None
+    bytes_to_vacuum: int | None
+    waiting: tuple[str, ...]
+    abandoned: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether readers of the table fail, or rows of it are gone."""
+        return any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return attrs.asdict(self)
+
+
+def examine(log: DeltaLog) -> Health:
+    """Look at a table's log, and at every object in its directory. Nothing is changed.
+
+    :raises TableNotFoundError: there is no table.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    snapshot = log.snapshot()
+    files = list(log.live_files(lambda _: True, snapshot.version))
+    # The listing is younger than the snapshot, so a live file that it lacks was not written only afterwards.
+    listing = list(log.store.list(""))
+    split = by_partition(files, snapshot.partitioning)
+    in_log = LogFiles.of(info for info in listing if info.path.startswith(f"{LOG_DIRECTORY}/"))
+    checkpoint = in_log.checkpoints[0].version if in_log.checkpoints else None
+    entries = sum(version > (-1 if checkpoint is None else checkpoint) for version in in_log.versions)
+    todo = compaction.plan(files, snapshot, compaction.Terms(), writers_in_flight(log, snapshot).why_needed)
+    findings = [*_lost(log, files, listing), *_skew(snapshot, split), *_log(entries, checkpoint)]
+    small = sum(len(group.inputs) for group in todo.groups)
+    if small:
+        findings.append(
+            Finding(
+                Severity.WARNING,
+                f"{small} small or half-deleted files in {len(todo.groups)} partitions are worth rewriting",
+                "Compact the table by OneLakeOptimizeOperator: readers open fewer files",
+            )
+        )
+    waste: vacuum.Plan | None = None
+    try:
+        waste = vacuum.plan(log)
+    except VacuumRefusedError as error:
+        findings.append(Finding(Severity.WARNING, "A vacuum would be refused", str(error)))
+    findings += _waste(waste, sum(file["size"] for file in files)) if waste else []
+    return Health(
+        table=log.table,
+        version=snapshot.version,
+        rows=total_rows(files),
+        files=len(files),
+        bytes=sum(file["size"] for file in files),
+        partitions=len(split),
+        log_entries=entries,
+        checkpoint=checkpoint,
+        to_compact=small,
+        to_vacuum=len(waste.candidates) if waste else None,
+        bytes_to_vacuum=waste.bytes if waste else None,
+        waiting=tuple(staged.path for staged in waste.in_flight) if waste else (),
+        abandoned=tuple(staged.path for staged in waste.abandoned) if waste else (),
+        findings=tuple(sorted(findings, key=lambda finding: list(Severity).index(finding.severity))),
+    )
+
+
+def _lost(log: DeltaLog, files: list[Add], listing: list[ObjectInfo]) -> list[Finding]:
+    """Ask for every file that the listing lacks, as a listing may be older than what was put before it."""
+    lost = [path for path in lost_files(files, {info.path for info in listing}) if not _is_there(log, path)]
+    if not lost:
+        return []
+    what = f"{len(lost)} files of the newest version are not in the store, such as {lost[0]}: readers of them fail"
+    return [
+        Finding(
+            Severity.ERROR,
+            what,
+            "Bring them back from the store's deleted objects if it keeps these; else clear the tasks that wrote them, "
+            "or give the rows up by deltalake's DeltaTable.repair()",
+        )
+    ]
+
+
+def _is_there(log: DeltaLog, path: str) -> bool:
+    try:
+        log.store.head(path)
+    except ObjectNotFoundError:
+        return False
+    return True
+
+
+def _skew(snapshot: Snapshot, split: dict[Any, list[Add]]) -> list[Finding]:
+    sizes = {partition: sum(file["size"] for file in files) for partition, files in split.items()}
+    if len(sizes) < 3:
+        return []
+    largest, usual = max(sizes, key=lambda partition: sizes[partition]), median(sizes.values())
+    if sizes[largest] < max(_SKEWED * usual, _GIB):
+        return []
+    name = snapshot.partitioning.describe(largest)
+    what = f"{name} holds {sizes[largest]} bytes, {sizes[largest] / max(usual, 1):.0f} times the median partition"
+    return [Finding(Severity.NOTE, what, "Look whether a default or a NULL collects rows there")]
+
+
+def _log(entries: int, checkpoint: int | None) -> list[Finding]:
+    if entries <= _MANY_ENTRIES:
+        return []
+    since = "and there is no checkpoint" if checkpoint is None else f"since the checkpoint of version {checkpoint}"
+    what = f"{entries} log entries {since}: every reader fetches them one by one"
+    return [Finding(Severity.WARNING, what, "Let an engine write a checkpoint, as every commit of this package may do")]
+
+
+def _waste(waste: vacuum.Plan, live: int) -> list[Finding]:
+    findings = [
+        Finding(
+            Severity.NOTE,
+            f"{staged.path} of {staged.owner} was abandoned {_days(staged.age)} ago",
+            "Clear its task if its rows are wanted; a vacuum takes its files",
+        )
+        for staged in waste.abandoned
+    ]
+    if waste.bytes > live and waste.bytes > _GIB:
+        what = f"A vacuum would free {waste.bytes} bytes, more than the table holds"
+        findings.append(Finding(Severity.WARNING, what, "Vacuum the table by OneLakeVacuumOperator"))
+    return findings + [Finding(Severity.NOTE, note, "Read docs/which-tables.md on vacuum") for note in waste.notes]
+
+
+def _days(age: timedelta) -> str:
+    return f"{age / timedelta(days=1):.1f} days"

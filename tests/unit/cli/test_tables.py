@@ -1,0 +1,161 @@
+"""``onelake history``, ``show``, ``buffers``, ``health`` and ``doctor``, on real tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from airflow_provider_onelake.choices import Policy
+from airflow_provider_onelake.cli import main, tables
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.storage.preflight import SCRATCH
+from tests.support.stores import through
+from tests.support.tables import (
+    OVERWRITE,
+    finished_at,
+    foreign_append,
+    make_table,
+    stage,
+    writer_spec,
+)
+
+BASE = datetime.now(UTC) - timedelta(hours=5)
+
+
+def ask(*words: object) -> Result:
+    return CliRunner().invoke(main.app, [str(word) for word in words])
+
+
+def told(*words: object) -> Any:
+    result = ask(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cell is folded."""
+    monkeypatch.setattr(tables, "console", Console(width=250, highlight=False))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaLog:
+    """Version 1 is an append of another engine; 2 is ours, and was settled against it; a buffer waits."""
+    log = make_table(tmp_path / "trips")
+    buffer = finished_at(log, stage(log, writer_spec("late", **OVERWRITE), {"2019-01": [10, 11]}), BASE)
+    foreign_append(log, {"2019-01": [12]})
+    Committer(through(log.store, log)).publish([buffer], Policy.LAST_WRITER_WINS)
+    stage(log, writer_spec("waiting", **OVERWRITE), {"2019-02": [20]})
+    return log
+
+
+def test_history_says_who_wrote_what_and_what_was_settled(table: DeltaLog) -> None:
+    newest, appended, created = told("history", table.table)
+    assert (newest["version"], appended["version"], created["version"]) == (2, 1, 0)
+    assert (newest["writers"], newest["rows_added"], newest["settled"]) == ("late", 2, 1)
+    assert (appended["writers"], appended["settled"]) == (None, None)
+    said = ask("history", table.table).output
+    assert re.search(r"2 +20\S+ \S+ +WRITE +\S+: late +\+2 -0 +\+1 -0 +1", said), said
+
+
+def test_history_is_as_long_as_asked(table: DeltaLog) -> None:
+    assert [row["version"] for row in told("history", table.table, "-n", 2)] == [2, 1]
+
+
+def test_history_says_where_the_log_does_not_reach_back(table: DeltaLog) -> None:
+    DeltaTable(table.table).create_checkpoint()
+    table.store.delete("_delta_log/00000000000000000000.json")
+    assert "Older entries of the log were cleaned up." in ask("history", table.table).output
+
+
+def test_show_tells_a_version_with_its_writers_and_how_conflicts_were_settled(table: DeltaLog) -> None:
+    said = ask("show", table.table, 2).output
+    assert "month=2019-01: version 1 (WRITE) is kept: it appended later" in said
+    assert re.search(r"late +1 +2 +20", said), said
+    whole = told("show", table.table, 2)
+    assert (whole["counts_before"], whole["partitions_added"]) == (1, ["month=2019-01"])
+    assert whole["settlements"][0]["outcome"] == "kept"
+
+
+def test_a_version_that_is_not_in_the_log_is_said_in_a_line(table: DeltaLog) -> None:
+    result = ask("show", table.table, 9)
+    assert (result.exit_code, "has no version 9 in its log" in result.stderr) == (1, True)
+    assert "Traceback" not in result.output
+
+
+def test_buffers_that_wait_come_before_those_that_are_closed(table: DeltaLog) -> None:
+    waiting, closed = told("buffers", table.table)
+    assert (waiting["owner"], waiting["state"], waiting["complete"]) == ("writer waiting", "in flight", True)
+    assert closed["state"] == "closed"
+    assert "in flight" in ask("buffers", table.table).output
+
+
+def test_without_buffers_that_is_said(tmp_path: Path) -> None:
+    make_table(tmp_path / "trips")
+    assert "Nothing is staged" in ask("buffers", tmp_path / "trips").output
+
+
+def test_a_table_that_is_well_has_nothing_to_do(table: DeltaLog) -> None:
+    found = told("health", table.table)
+    assert (found["version"], found["rows"], found["files"], found["findings"]) == (2, 3, 2, [])
+    assert len(found["waiting"]) == 1
+    assert "Nothing to do." in ask("health", table.table).output
+
+
+def test_a_lost_file_is_an_error_with_a_status_of_its_own(table: DeltaLog) -> None:
+    file = next(iter(table.live_files(lambda _: True, 2)))
+    table.store.delete(file["path"])
+    result = ask("health", table.table)
+    assert result.exit_code == 2
+    assert file["path"] in result.output
+    assert "readers of them fail" in result.output
+
+
+def test_an_address_where_nothing_is_makes_no_directory(tmp_path: Path) -> None:
+    result = ask("history", tmp_path / "none")
+    assert result.exit_code == 1
+    assert "There is no directory" in result.stderr
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_directory_without_a_table_is_said_in_a_line(tmp_path: Path) -> None:
+    result = ask("health", tmp_path)
+    assert (result.exit_code, "Traceback" in result.output) == (1, False)
+
+
+def test_a_connection_of_the_environment_opens_tables_inside_its_lakehouse(
+    table: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = Path(table.table)
+    extra = {"lakehouse": str(directory.parent)}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "onelake", "extra": extra}))
+    assert [row["version"] for row in told("history", directory.name, "--connection", "lake")] == [2, 1, 0]
+
+
+def test_a_connection_that_is_not_there_is_said_in_a_line() -> None:
+    result = ask("history", "Tables/trips", "--connection", "nowhere")
+    assert (result.exit_code, "There is no connection 'nowhere'" in result.stderr) == (1, True)
+    assert "AIRFLOW_CONN_NOWHERE" in result.stderr
+
+
+def test_the_doctor_says_that_all_is_well_and_leaves_nothing(table: DeltaLog) -> None:
+    result = ask("doctor", table.table)
+    assert result.exit_code == 0, result.output
+    assert "All is well" in result.output
+    assert "deltalake" in result.output
+    assert not list(table.store.list(SCRATCH))
+
+
+def test_the_doctor_says_what_a_store_does_not_do(table: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_onelake.cli.tables.problems_of", lambda *_: ["it cannot be listed"])
+    result = ask("doctor", table.table)
+    assert (result.exit_code, "Not well: it cannot be listed" in result.output) == (2, True)

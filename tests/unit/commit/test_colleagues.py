@@ -1,0 +1,238 @@
+"""Writers of one load that are published together, and what they are to each other and to others.
+
+Their lists need not agree: a person shortens one and runs a load again, while a reconciliation that still has the longer
+one goes on. And another load's write may count between theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.choices import Policy, PublishMode
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.exceptions import ConflictError
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer, set_aside
+from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
+from tests.support.stores import through
+from tests.support.tables import (
+    LOAD,
+    OVERWRITE,
+    append_files,
+    finish,
+    finished_at,
+    foreign_append,
+    foreign_commit,
+    landed_at,
+    of_attempt,
+    writer_spec,
+)
+
+OTHERS = attrs.evolve(LOAD, dag="other")
+BASE = datetime.now(UTC) - timedelta(hours=5)
+_Finish = Callable[[dict[str | None, list[int]], float], Buffer]
+
+
+def begun(log: DeltaLog, key: str, load: Any = LOAD, **terms: Any) -> _Finish:
+    """Begin a writer at the newest version, and return what finishes it: with some ids by month, at some hour."""
+    spec = writer_spec(key, load, **{**OVERWRITE, **terms})
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    return lambda rows, hour: finished_at(log, finish(log, task, spec, rows), BASE + timedelta(hours=hour))
+
+
+def appended(log: DeltaLog, month: str, number: int, hour: float) -> None:
+    landed_at(log, foreign_append(log, {month: [number]}), BASE + timedelta(hours=hour))
+
+
+def replaced(log: DeltaLog, month: str, number: int, hour: float) -> None:
+    """Another engine's dynamic overwrite of an empty partition."""
+    said = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
+    added = append_files(log.store, "", {month: [number]}, operationParameters=said, isBlindAppend=False)
+    landed_at(log, foreign_commit(log, added), BASE + timedelta(hours=hour))
+
+
+def together(log: DeltaLog, *writers: str, on_conflict: Policy = Policy.LAST_WRITER_WINS) -> Report:
+    committer = Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
+    return reconcile(committer, LOAD, list(writers), publish=PublishMode.TOGETHER, on_conflict=on_conflict)
+
+
+def publish(log: DeltaLog, buffer: Buffer) -> None:
+    committer = Committer(through(log.store, log), cross_check=deltalake_cross_check(log.table))
+    committer.publish([buffer], Policy.LAST_WRITER_WINS)
+
+
+def statuses(report: Report) -> dict[str, str]:
+    return {outcome.writer: outcome.status for outcome in report.outcomes}
+
+
+def by_month(log: DeltaLog) -> dict[str, list[int]]:
+    read = DeltaTable(log.table).to_pyarrow_table().to_pydict()
+    found: dict[str, list[int]] = {}
+    for month, number in sorted(zip(read["month"], read["id"], strict=True)):
+        found.setdefault(month, []).append(number)
+    return found
+
+
+# -- another load's write between theirs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listed", [("a", "c"), ("a",)])
+def test_rows_do_not_outlive_a_write_that_counts_later_and_was_superseded_by_a_colleague(
+    log: DeltaLog, listed: tuple[str, ...]
+) -> None:
+    """The order is a, theirs, c. Theirs takes both months of a, also where c has taken the month of theirs since."""
+    a, c, theirs = begun(log, "a"), begun(log, "c"), begun(log, "theirs", OTHERS)
+    c({"01": [30]}, 5)
+    together(log, "a", "c")
+    publish(log, theirs({"01": [40], "03": [41]}, 3))
+    a({"01": [10], "03": [11]}, 1)
+    report = together(log, *listed)
+    assert by_month(log) == {"01": [30], "03": [41]}
+    (outcome,) = (outcome for outcome in report.outcomes if outcome.writer == "a")
+    said = "version 2 (theirs) replaced the partition later, so this writer's rows there are not published"
+    assert {f"month=01: {said}", f"month=03: {said}"} <= set(outcome.decisions)
+
+
+@pytest.mark.parametrize("foreign", [appended, replaced])
+def test_a_write_that_counts_before_a_colleague_counts_after_the_foreign_commits_before_that(
+    log: DeltaLog, foreign: Callable[[DeltaLog, str, int, float], None]
+) -> None:
+    """Theirs counts just before c, and so after the foreign commit, which the log has before c."""
+    a, c, theirs = begun(log, "a"), begun(log, "c"), begun(log, "theirs", OTHERS)
+    foreign(log, "02", 1, 1)
+    buffer = theirs({"01": [40], "03": [41]}, 3)
+    c({"01": [30]}, 4)
+    together(log, "a", "c")
+    publish(log, buffer)
+    a({"02": [20], "03": [21]}, 2)
+    together(log, "a", "c")
+    assert by_month(log) == {"01": [30], "02": [20], "03": [41]}
+
+
+def test_a_write_counts_after_whoever_counts_before_what_it_was_formed_on(log: DeltaLog) -> None:
+    """By the times alone, ours would count before theirs, though theirs counts before what ours has read."""
+    theirs, first = begun(log, "theirs", OTHERS), begun(log, "first", attrs.evolve(LOAD, dag="third"))
+    publish(log, first({"01": [30]}, 2))
+    ours = begun(log, "ours")
+    publish(log, theirs({"01": [40], "03": [41]}, 1))
+    publish(log, ours({"03": [20]}, 0))
+    assert by_month(log) == {"01": [30], "03": [20]}
+
+
+# -- lists that do not agree ---------------------------------------------------------------------------------------
+
+
+def test_a_colleague_that_did_not_know_a_writer_matters_only_where_it_replaced_rows(log: DeltaLog) -> None:
+    a = begun(log, "a")
+    appended(log, "01", 12, 1)
+    begun(log, "b")({"03": [11]}, 2)
+    together(log, "b")
+    a({"01": [10]}, 0)
+    assert statuses(together(log, "a", "b")) == {"a": "published", "b": "already_published"}
+    assert by_month(log) == {"01": [10, 12], "03": [11]}
+
+
+def test_a_colleague_that_was_set_aside_does_not_matter_though_it_did_not_know_a_writer(log: DeltaLog) -> None:
+    a, b = begun(log, "a"), begun(log, "b")
+    appended(log, "01", 12, 1)
+    b({"01": [11]}, 2)
+    together(log, "b", on_conflict=Policy.FIRST_WRITER_WINS)
+    a({"01": [10]}, 0)
+    assert statuses(together(log, "a", "b")) == {"a": "published", "b": "set_aside"}
+    assert by_month(log) == {"01": [10, 12]}
+
+
+def test_a_colleague_that_replaced_elsewhere_does_not_matter_to_a_write_without_rows(log: DeltaLog) -> None:
+    replaced(log, "01", 5, -2)
+    a = begun(log, "a", mode=ReplaceWhere("month = '01'"), allow_empty=True)
+    appended(log, "01", 12, 1)
+    begun(log, "b", mode=ReplaceWhere("month = '03'"))({"03": [11]}, 2)
+    together(log, "b")
+    a({}, 0)
+    assert statuses(together(log, "a", "b")) == {"a": "published", "b": "already_published"}
+    assert by_month(log) == {"01": [12], "03": [11]}
+
+
+def test_where_a_later_rival_knew_only_the_writer_of_another_partition_it_supersedes_the_rest(log: DeltaLog) -> None:
+    a, c, b = begun(log, "a"), begun(log, "c"), begun(log, "b")
+    b({"01": [11]}, 5)
+    together(log, "a", "b")
+    a({"02": [10]}, 0)
+    c({"01": [12]}, 0)
+    assert statuses(together(log, "a", "c")) == {"a": "published", "c": "set_aside"}
+    assert by_month(log) == {"01": [11], "02": [10]}
+
+
+def test_where_a_later_rival_knew_the_only_writer_of_a_partition_it_stays_beside_it(log: DeltaLog) -> None:
+    a = begun(log, "a")
+    begun(log, "c")({"02": [12]}, 0)
+    begun(log, "b")({"01": [11]}, 1)
+    together(log, "a", "b")
+    a({"01": [10]}, 0)
+    report = together(log, "a", "c")
+    assert set(statuses(report).values()) == {"published"}
+    assert by_month(log) == {"01": [10, 11], "02": [12]}
+
+
+def test_where_a_later_rival_knew_one_of_two_writers_of_a_partition_both_are_refused(log: DeltaLog) -> None:
+    a = begun(log, "a")
+    begun(log, "c")({"01": [12]}, 0)
+    begun(log, "b")({"01": [11]}, 1)
+    together(log, "a", "b")
+    a({"01": [10]}, 0)
+    report = together(log, "a", "c")
+    with pytest.raises(ConflictError, match="would have left the rows of only some of them alone"):
+        report.raise_for_failures()
+    assert by_month(log) == {"01": [11]}
+
+
+def test_rows_that_were_read_before_a_colleague_that_did_not_know_their_writer_are_out_of_date(log: DeltaLog) -> None:
+    spec = writer_spec("a", **OVERWRITE)
+    task = prepare(log, spec)
+    assert isinstance(task, Stage)
+    begun(log, "c")({"01": [30]}, 5)
+    together(log, "c")
+    staged = append_files(log.store, task.path, {"01": [10]}, **of_attempt(spec.attempt, reads_target=True))
+    log.store.create(f"{task.path}/{version_path(1)}", dump_actions(staged))
+    buffer = complete(log, task.path, True)
+    assert buffer.reads_target
+    report = together(log, "a", "c")
+    with pytest.raises(ConflictError, match="computed their rows from"):
+        report.raise_for_failures()
+    assert by_month(log) == {"01": [30]}
+
+
+# -- a rerun that is set aside at the last moment ------------------------------------------------------------------
+
+
+def test_rows_of_a_rerun_that_a_person_sets_aside_at_the_last_moment_are_looked_for(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What b published before is in a file of another engine by now, and so cannot be left alone."""
+    begun(log, "b")({"01": [11]}, 0)
+    together(log, "b")
+    DeltaTable(log.table).update({"id": "id + 100"})
+    rerun = begun(log, "b", generation=2)({"01": [12]}, 1)
+    begun(log, "a", mode=OverwritePartitions())({"01": [10]}, 2)
+
+    def held(self: Committer, *arguments: Any) -> Any:
+        monkeypatch.undo()
+        set_aside(log.store, rerun.path, "a person did")
+        return self.publish(*arguments)
+
+    monkeypatch.setattr(Committer, "publish", held)
+    report = together(log, "a", "b")
+    with pytest.raises(ConflictError, match="its files were rewritten since"):
+        report.raise_for_failures()
+    assert by_month(log) == {"01": [111]}
