@@ -372,7 +372,8 @@ def _metadata(before: Metadata, now: Metadata) -> Metadata:
     # A number that was ever given to a column must not be given to another one.
     given = [properties[_MOST_COLUMN_ID] for properties in (then, current) if _MOST_COLUMN_ID in properties]
     if given:
-        configuration[_MOST_COLUMN_ID] = max(given, key=int)
+        # A person may have set the property to something that is no number.
+        configuration[_MOST_COLUMN_ID] = max(given, key=lambda text: int(text) if text.isdecimal() else -1)
     return {**before, "configuration": configuration}
 
 

@@ -35,7 +35,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     is not for use elsewhere. One Spark job writes the rows of each writer into files of their own. The writer finds
     them and makes them its buffer, so conflicts, reruns and reconciliation are as without the scan. Whenever the rows
     cannot be shared, or anything fails, the task succeeds and says why, and each writer scans for itself. A failure
-    that may pass is retried first, as often as the writers would be.
+    that may pass is retried first, as often as the writers would be, but once at least.
 
     The result in XCom is a dict:
 

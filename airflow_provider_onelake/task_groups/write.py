@@ -32,7 +32,7 @@ _FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size",
 # Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
 _RUN_AS_WRITERS = (
     *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
-    *("retries", "retry_delay", "retry_exponential_backoff", "max_retry_delay"),
+    *("retry_delay", "retry_exponential_backoff", "max_retry_delay"),
 )
 # What the DAG's default_args mean for its own tasks. A scan that waits for another run, is left out, or fails for a
 # callback's error would take its writers with it; an outlet would say that the load has written.
@@ -233,6 +233,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
             **_OWN_OF_SCAN,
             **own,
+            # If its worker dies, only another try can say that each writer scans for itself.
+            retries=max(1, tasks[0].retries or 0),
             **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
         )
         for before in tasks[0].upstream_list:

@@ -787,6 +787,13 @@ def test_airflow_runs_the_scan_where_it_runs_the_writers(inside: Any) -> None:
     assert task.executor_config == {"x": 1}
 
 
+@pytest.mark.parametrize("inside", [both, mapped])
+def test_a_worker_that_dies_in_the_scan_does_not_fail_writers_without_retries(inside: Any) -> None:
+    dag = build(inside(retries=0))
+    task: Any = dag.get_task("load.scan")
+    assert task.retries == 1
+
+
 def test_the_scan_has_nothing_of_what_the_dags_default_args_say_of_its_tasks() -> None:
     def call(*_: Any) -> None:
         raise AssertionError
