@@ -7,7 +7,7 @@ so they are decided anew at every rebase (protocol: rising timestamps, fresh row
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import cast
 
@@ -24,6 +24,9 @@ from airflow_provider_onelake.storage.clock import milliseconds
 
 # The keys that a remove copies from the live add, unchanged (protocol: verbatim remove).
 _COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+
+# A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
+_MOST_TOLD = 10
 
 
 @attrs.frozen
@@ -81,6 +84,7 @@ def build_entry(
         blind=not batch.mode.replaces and not removes and not any(buffer.reads_target for buffer in batch.buffers),
         metrics=_metrics(flat, removes, rows),
     )
+    info["userMetadata"] = _told(batch, writers, settled)
     info[STAGED] = {
         "format": FORMAT,
         "load": batch.buffers[0].spec.identity.load.id,
@@ -102,6 +106,24 @@ def build_entry(
     actions += [{"remove": remove} for remove in removes]
     actions += [{"add": add} for add in flat]
     return Entry(actions, writers, len(flat), rows, len(removes))
+
+
+def _told(batch: Batch, writers: Sequence[PublishedWriter], settled: Settled) -> str:
+    """Return what people read of the commit in DESCRIBE HISTORY: whose it is, and what was settled."""
+    load = batch.buffers[0].spec.identity.load
+    each = [f"{w.writer} {'set aside' if w.set_aside else _rows(w.rows)}" for w in writers]
+    parts = [f"{load.dag}.{load.group}, run {load.run} ({load.namespace}): {_listed(each, ', ')}"]
+    parts += [_listed([str(settlement) for settlement in settled.settlements], "; ")] if settled.settlements else []
+    return ". ".join(parts)
+
+
+def _rows(count: int | None) -> str:
+    return "an unknown number of rows" if count is None else f"{count} row{'' if count == 1 else 's'}"
+
+
+def _listed(texts: Sequence[str], between: str) -> str:
+    left_out = f" and {len(texts) - _MOST_TOLD} more" if len(texts) > _MOST_TOLD else ""
+    return between.join(texts[:_MOST_TOLD]) + left_out
 
 
 def commit_info(

@@ -238,7 +238,7 @@ class Commit:
 
     @property
     def user_metadata(self) -> str | None:
-        """The text that the user gave to the commit (``userMetadata``)."""
+        """What the commit's author said of it (``userMetadata``): a person, or this package of its own commits."""
         return self.info.get("userMetadata")
 
     @property

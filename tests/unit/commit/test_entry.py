@@ -153,3 +153,20 @@ def test_a_writer_without_rows_commits_its_txn_all_the_same(log: DeltaLog) -> No
     found = entry(log, stage(log, writer_spec(), {}))
     assert [next(iter(action)) for action in found.actions] == ["commitInfo", "txn"]
     assert (found.rows, found.files) == (0, 0)
+
+
+def test_people_read_in_a_tables_history_whose_a_commit_is_and_what_was_settled(log: DeltaLog) -> None:
+    buffers = [stage(log, writer_spec(key, **OVERWRITE), {f"2019-0{i}": [i]}) for i, key in enumerate("ab", 1)]
+    said = info(entry(log, *buffers, yielded={("2019-02",)}))["userMetadata"]
+    assert said == (
+        "taxi.load, run 2019-01-01T00:00:00+00:00 (test): a 1 row, b set aside. "
+        "month=2019-01: version 7 (w) is replaced: it finished earlier"
+    )
+    Committer(log).publish(buffers[:1])
+    assert DeltaTable(log.table).history(1)[0]["userMetadata"].endswith("(test): a 1 row")
+
+
+def test_a_tables_history_has_the_first_ten_of_many_writers(log: DeltaLog) -> None:
+    buffers = [stage(log, writer_spec(f"w{number:02}"), {"2019-01": [number]}) for number in range(12)]
+    assert info(entry(log, *buffers))["userMetadata"].count(" 1 row") == 10
+    assert " and 2 more" in info(entry(log, *buffers))["userMetadata"]
