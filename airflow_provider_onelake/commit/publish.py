@@ -286,8 +286,9 @@ class _Publishing(Proposal[Publication]):
 
     def _took_for_colleagues(self, winner: Commit, batch: Batch) -> bool:
         """Say whether a winner is of colleagues, who knew of all writers of the batch as theirs."""
-        writers = winner.writers
-        of_colleagues = bool(writers) and all(writer_directory(w.buffer) in self._colleagues for w in writers)
+        of_colleagues = bool(winner.writers) and all(
+            writer_directory(writer.buffer) in self._colleagues for writer in winner.writers
+        )
         return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)
 
     def _known_by(self, winner: Commit, batch: Batch) -> frozenset[str]:

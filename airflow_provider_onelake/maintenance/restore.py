@@ -370,10 +370,10 @@ def _metadata(before: Metadata, now: Metadata) -> Metadata:
     configuration = {name: value for name, value in then.items() if not name.startswith(_AS_NOW)}
     configuration |= {name: value for name, value in current.items() if name.startswith(_AS_NOW)}
     # A number that was ever given to a column must not be given to another one.
-    given = [properties[_MOST_COLUMN_ID] for properties in (then, current) if _MOST_COLUMN_ID in properties]
+    # Spark lets a person set the property to anything where the table has no column mapping.
+    given = [most for properties in (then, current) if (most := properties.get(_MOST_COLUMN_ID, "")).isdecimal()]
     if given:
-        # A person may have set the property to something that is no number.
-        configuration[_MOST_COLUMN_ID] = max(given, key=lambda text: int(text) if text.isdecimal() else -1)
+        configuration[_MOST_COLUMN_ID] = max(given, key=int)
     return {**before, "configuration": configuration}
 
 

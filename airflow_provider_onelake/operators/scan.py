@@ -35,7 +35,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     is not for use elsewhere. One Spark job writes the rows of each writer into files of their own. The writer finds
     them and makes them its buffer, so conflicts, reruns and reconciliation are as without the scan. Whenever the rows
     cannot be shared, or anything fails, the task succeeds and says why, and each writer scans for itself. A failure
-    that may pass is retried first, as often as the writers would be, but once at least.
+    that may pass is retried first, as often as the writers would be. The task has one retry more than them, because a
+    try whose worker dies cannot say anything, and would fail the writers.
 
     The result in XCom is a dict:
 
@@ -107,7 +108,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
 
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it.
-        :raises TransientError: the scan failed for a reason that may pass, and a try is left.
+        :raises TransientError: the scan failed for a reason that may pass, and two tries are left.
         """
         return self._unless_it_fails(context, partial(self._scan, context))
 
@@ -118,7 +119,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         :param next_kwargs: as of every operator.
         :param context: of the resumed task.
         :returns: what :meth:`execute` returns.
-        :raises TaskDeferralError: the triggerer failed, and a try is left.
+        :raises TaskDeferralError: the triggerer failed, and two tries are left.
         """
         return self._unless_it_fails(context, partial(super().resume_execution, next_method, next_kwargs, context))
 
@@ -131,7 +132,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         except Exception as error:
             # A task that is being stopped must not succeed.
             self.spark.check_not_stopped()
-            if _may_pass(error) and context["ti"].try_number <= context["ti"].max_tries:
+            # Leave the last try to a worker that dies.
+            if _may_pass(error) and context["ti"].try_number < context["ti"].max_tries:
                 raise
             expected = isinstance(error, NotSharedError | OneLakeError)
             reason = str(error) if expected else f"{type(error).__name__}: {error}"

@@ -231,10 +231,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
             preflight=own.pop("preflight") is not False,
             onelake_conn_id=self.onelake_conn_id,
             spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
+            # A worker that dies must not fail writers that could do without the scan.
+            retries=tasks[0].retries + 1,
             **_OWN_OF_SCAN,
             **own,
-            # If its worker dies, only another try can say that each writer scans for itself.
-            retries=max(1, tasks[0].retries or 0),
             **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
         )
         for before in tasks[0].upstream_list:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pendulum
 import pytest
-from airflow.providers.standard.operators.python import BranchPythonOperator
 from airflow.sdk import DAG, task
 from deltalake import DeltaTable
 
@@ -76,38 +75,6 @@ def test_one_task_reads_and_every_writer_publishes_its_own_rows(
     )
     written = [entry["commitInfo"] for entry in _entries(lakehouse) if "commitInfo" in entry]
     assert sum("onelake_writer=" in json.dumps(entry.get("staged", {}).get("writers", "")) for entry in written) == 3
-
-
-def test_a_filter_that_only_its_writer_can_render_is_no_failure_of_the_scan(lakehouse: Path) -> None:
-    with (
-        DAG("own_templates", schedule=None, start_date=JANUARY) as dag,
-        OneLakeWriteTaskGroup(group_id="load", table="Tables/t", partition_by="p"),
-    ):
-        for n in range(3):
-            OneLakeWriteOperator(
-                task_id=f"w{n}", writer=str(n), source=SOURCE, where="id % 3 = {{ task.writer }}", retries=0
-            )
-    run = run_dag(dag, logical_date=JANUARY)
-    assert set(states(run).values()) == {"success"}
-    assert "cannot be rendered" in xcom(run, "load.scan")["reason"]
-    assert sorted(_ids(lakehouse)) == list(range(30))
-
-
-def test_a_branch_that_chooses_one_writer_skips_the_others_only(lakehouse: Path) -> None:
-    with DAG("chosen", schedule=None, start_date=JANUARY) as dag:
-        branch = BranchPythonOperator(task_id="choose", python_callable=lambda: "load.w0")
-        with OneLakeWriteTaskGroup(group_id="load", table="Tables/t", partition_by="p") as load:
-            static()
-        branch >> load
-    run = run_dag(dag, logical_date=JANUARY)
-    ended = {"choose": "success", "load.w0": "success", "load.w1": "skipped", "load.w2": "skipped"}
-    assert {name: state for name, state in states(run).items() if name in ended or name == "load.scan"} == ended
-    assert sorted(_ids(lakehouse)) == list(range(0, 30, 3))
-
-
-def _ids(lakehouse: Path) -> list[int]:
-    ids: list[int] = DeltaTable(str(lakehouse / "Tables" / "t")).to_pyarrow_table()["id"].to_pylist()
-    return ids
 
 
 def _entries(lakehouse: Path) -> list[dict[str, Any]]:

@@ -153,6 +153,13 @@ BUGS = [
         ("staging/test_scan.py::test_a_scan_whose_log_is_another_one_than_was_offered_is_not_adopted",),
     ),
     Bug(
+        "a failure that may pass takes the last try of a shared scan, which is for a worker that dies",
+        "operators.scan",
+        'context["ti"].try_number < context["ti"].max_tries',
+        'context["ti"].try_number <= context["ti"].max_tries',
+        ("operators/test_scan.py::test_the_last_try_is_for_a_worker_that_dies",),
+    ),
+    Bug(
         "a branch skips the scan of the writers that it has chosen",
         "operators._sharing",
         "and not any(before.inherits_from_skipmixin for before in task.upstream_list)",

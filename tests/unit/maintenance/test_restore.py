@@ -159,13 +159,13 @@ def test_the_columns_and_the_properties_come_back(log: DeltaLog) -> None:
 @pytest.mark.parametrize(
     ("then", "now", "most"),
     [
-        *[("9", "10", "10"), ("10", "9", "10"), ("9", None, "9"), (None, "9", "9")],
-        *[("9", "x", "9"), ("", "9", "9"), ("x", None, "x"), (None, "x", "x")],
+        *(("9", "10", "10"), ("10", "9", "10"), ("9", None, "9"), (None, "9", "9")),
+        *(("odd", "9", "9"), ("9", "odd", "9"), ("odd", "-", "odd")),
     ],
 )
 def test_no_column_gets_a_number_that_another_had(log: DeltaLog, then: str | None, now: str | None, most: str) -> None:
     for most_then in (then, now):
-        properties = {} if most_then is None else {"delta.columnMapping.maxColumnId": most_then}
+        properties = {"delta.columnMapping.maxColumnId": most_then} if most_then else {}
         change_metadata(log, configuration={"x": str(most_then), **properties})
     back(log, 4)
     assert newest(log).configuration == {"x": str(then), "delta.columnMapping.maxColumnId": most}

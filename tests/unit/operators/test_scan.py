@@ -234,13 +234,26 @@ def test_what_may_pass_is_retried_and_then_left_to_the_writers(log: DeltaLog, en
     engine.before = raising(SparkUnavailableError("away"))
     dag = build(both())
     with pytest.raises(SparkUnavailableError):
-        scan(dag, max_tries=1)
-    assert scan(dag, max_tries=1, try_number=2)["reason"] == "away"
+        scan(dag, max_tries=2)
+    assert scan(dag, max_tries=2, try_number=2)["reason"] == "away"
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_the_last_try_is_for_a_worker_that_dies(log: DeltaLog, engine: FakeEngine, retries: int) -> None:
+    dag = build(both(retries=retries))
+    tries = dag.get_task("load.scan").retries
+    assert tries == retries + 1
+    engine.before = raising(SparkUnavailableError("away"))
+    for attempt in range(1, retries + 1):
+        with pytest.raises(SparkUnavailableError):
+            scan(dag, max_tries=tries, try_number=attempt)
+    for attempt in (retries + 1, retries + 2):
+        assert scan(dag, max_tries=tries, try_number=attempt)["reason"] == "away"
 
 
 def test_a_scan_that_takes_longer_than_a_writer_may_is_not_tried_again(log: DeltaLog, engine: FakeEngine) -> None:
     engine.before = raising(SparkJobTimeoutError("too long"))
-    assert scan(build(both()), max_tries=1)["reason"] == "too long"
+    assert scan(build(both()), max_tries=2)["reason"] == "too long"
 
 
 @pytest.mark.parametrize("where", ["id = {{ task.writer }}", "id = {{ [1][ti.map_index + 5] }}", "{% broken"])
@@ -273,7 +286,7 @@ def test_an_error_that_nobody_thought_of_is_left_to_the_writers(
     log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     engine.before = raising(ZeroDivisionError("once"))
-    assert scan(build(both()), max_tries=1)["reason"] == "ZeroDivisionError: once"
+    assert scan(build(both()), max_tries=2)["reason"] == "ZeroDivisionError: once"
     assert "Traceback" in "".join(capfd.readouterr())
 
 
@@ -288,8 +301,8 @@ def test_a_trigger_that_fails_is_retried_and_then_left_to_the_writers(log: Delta
     task: Any = build(both()).get_task("load.scan")
     failed = ("__fail__", {"error": "Trigger failure"})
     with pytest.raises(TaskDeferralError):
-        task.resume_execution(*failed, context_of(task, max_tries=1))
-    assert task.resume_execution(*failed, context_of(task, max_tries=1, try_number=2))["status"] == "not_shared"
+        task.resume_execution(*failed, context_of(task, max_tries=2))
+    assert task.resume_execution(*failed, context_of(task, max_tries=2, try_number=2))["status"] == "not_shared"
 
 
 @pytest.mark.parametrize("error", [SparkJobError("Stopped, as asked."), RuntimeError("closed")])
@@ -781,17 +794,10 @@ def test_a_writers_time_limits_the_scans_spark_job_and_airflow_does_not_fail_it(
 
 @pytest.mark.parametrize("inside", [both, mapped])
 def test_airflow_runs_the_scan_where_it_runs_the_writers(inside: Any) -> None:
-    given = {"queue": "spark", "pool_slots": 2, "retries": 4, "retry_delay": timedelta(seconds=9), "run_as_user": "etl"}
-    task: Any = build(inside(**given, executor_config={"x": 1})).get_task("load.scan")
+    given = {"queue": "spark", "pool_slots": 2, "retry_delay": timedelta(seconds=9), "run_as_user": "etl"}
+    task: Any = build(inside(**given, retries=4, executor_config={"x": 1})).get_task("load.scan")
     assert {name: getattr(task, name) for name in given} == given
-    assert task.executor_config == {"x": 1}
-
-
-@pytest.mark.parametrize("inside", [both, mapped])
-def test_a_worker_that_dies_in_the_scan_does_not_fail_writers_without_retries(inside: Any) -> None:
-    dag = build(inside(retries=0))
-    task: Any = dag.get_task("load.scan")
-    assert task.retries == 1
+    assert (task.executor_config, task.retries) == ({"x": 1}, 5)
 
 
 def test_the_scan_has_nothing_of_what_the_dags_default_args_say_of_its_tasks() -> None:
