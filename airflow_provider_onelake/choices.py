@@ -49,3 +49,10 @@ class OnMissingWriter(StrEnum):
 
     PUBLISH_OTHERS = "publish_others"
     PUBLISH_NOTHING = "publish_nothing"
+
+
+class OnNewerCommit(StrEnum):
+    """What a restore does with commits that came after the task began."""
+
+    FAIL = "fail"
+    UNDO = "undo"

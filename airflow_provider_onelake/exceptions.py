@@ -186,6 +186,10 @@ class CommitContentionError(TransientError):
     """Other committers were faster in every attempt that was allowed. The buffer can still be published."""
 
 
+class RestoreRefusedError(TerminalError):
+    """A table is not taken back to an older version: that would lose rows nobody asked to lose, or files are gone."""
+
+
 class MissingWritersError(TerminalError):
     """Reconcile found writers of the run without a complete buffer."""
 
@@ -207,6 +211,10 @@ class UnhealthyTableError(TerminalError):
 
 class VacuumRefusedError(TerminalError):
     """A VACUUM is refused: it could delete what is still needed, or was asked to keep what is gone."""
+
+
+class VacuumAtWorkError(TransientError):
+    """A version cannot be kept yet, as a vacuum is deleting files of it."""
 
 
 # -- Spark ---------------------------------------------------------------------------------------------------------

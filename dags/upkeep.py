@@ -14,9 +14,9 @@ from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 DOC = """
 ### Upkeep
 
-Every Sunday night each of `tables` is compacted, then vacuumed; `health` is red where files of the table are lost. A table
-that is refused does not stop the others. Loads may run all the while: compaction never makes a writer in flight wait or
-fail, and a vacuum spares what writers have staged.
+Every Sunday night each of `tables` is compacted, then vacuumed; `health` is red where files of the table are lost. A
+table that is refused does not stop the others. Loads may run all the while: compaction never makes a writer in flight
+wait or fail, and a vacuum spares what writers have staged.
 
 **Parameters**
 

@@ -43,6 +43,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.layout import writer_directory
 from airflow_provider_onelake.staging.published import (
     AFRESH,
     WAYS,
@@ -193,7 +194,7 @@ def check_others_rows_apart(batch: Batch, colleagues: tuple[str, ...], winners: 
     """Refuse to replace rows if files no longer tell which of them are of the load's other writers.
 
     :param batch: to publish; it replaces rows.
-    :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
+    :param colleagues: directories of writers of the load that were published before.
     :param winners: every commit since the batch's read version.
     :param table: what messages call the table.
     :raises ConflictError: a winner moved rows of a colleague into another file.
@@ -229,14 +230,14 @@ def check_colleagues_apart(log: DeltaLog, colleagues: Iterable[WriterIdentity], 
 
 
 def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
-    """Return a file below some directories whose rows a commit moved into new files, or ``None``.
+    """Return a file of some writers whose rows a commit moved into new files, or ``None``.
 
     A compaction does, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. Whose rows are
     in the new files can no longer be told by their paths.
 
-    :param directories: of buffers, with a slash at their ends.
+    :param directories: of the writers.
     """
-    removed = [file for file in commit.removes if file["path"].startswith(directories)]
+    removed = [file for file in commit.removes if writer_directory(file["path"]) in directories]
     if not removed:
         return None
     added = {add["path"] for add in commit.adds}

@@ -152,7 +152,7 @@ class _Publishing(Proposal[Publication]):
         # Colleagues that another reconciliation published meanwhile keep their rows as well.
         dropped = [buffer.spec.identity for buffer in self._buffers if buffer not in buffers]
         others = (*self._given, *dropped)
-        self._colleagues = tuple(f"{identity.directory}/" for identity in others)
+        self._colleagues = tuple(identity.directory for identity in others)
         now = self._log.clock.now()
         for buffer in buffers:
             buffer.check_age(now, snapshot.retention_days)
@@ -279,14 +279,16 @@ class _Publishing(Proposal[Publication]):
 
         A rerun replaces an older generation, whenever that one finished (protocol: generation).
         """
-        if writer.buffer.startswith(self._colleagues):
+        if writer_directory(writer.buffer) in self._colleagues:
             return True
         specs = (buffer.spec for buffer in self._buffers)
         return any(spec.identity.app_id == writer.app_id and spec.generation > writer.generation for spec in specs)
 
     def _took_for_colleagues(self, winner: Commit, batch: Batch) -> bool:
         """Say whether a winner is of colleagues, who knew of all writers of the batch as theirs."""
-        of_colleagues = bool(winner.writers) and all(w.buffer.startswith(self._colleagues) for w in winner.writers)
+        of_colleagues = bool(winner.writers) and all(
+            writer_directory(writer.buffer) in self._colleagues for writer in winner.writers
+        )
         return of_colleagues and len(self._known_by(winner, batch)) == len(batch.buffers)
 
     def _known_by(self, winner: Commit, batch: Batch) -> frozenset[str]:
@@ -360,7 +362,7 @@ class _Replaced:
     def files(self, batch: Batch, view: View, colleagues: tuple[str, ...]) -> list[Add]:
         """Return the raw ``add`` actions of the files that the batch removes, without colleagues' files.
 
-        :param colleagues: directories of writers of the load that were published before, with a slash at their ends.
+        :param colleagues: directories of writers of the load that were published before.
         :raises RerunRefusedError: files of the batch were in the table, or the files that it takes back have changed.
         :raises UnsupportedFeatureError: a file to remove has an absolute path.
         """
@@ -369,7 +371,7 @@ class _Replaced:
                 self._check_never_there(batch, view.snapshot)
             return self._taken_back(batch, view.snapshot)
         files = self._live_files(batch, view)
-        return [file for file in files if not file["path"].startswith(colleagues)]
+        return [file for file in files if writer_directory(file["path"]) not in colleagues]
 
     def _taken_back(self, batch: Batch, snapshot: Snapshot) -> list[Add]:
         """Return what the batch's writers appended in their last generation, where the rerun replaces it."""

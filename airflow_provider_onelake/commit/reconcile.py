@@ -31,8 +31,8 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory
-from airflow_provider_onelake.staging.prepare import equal_terms
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
+from airflow_provider_onelake.staging.spec import equal_terms
 from airflow_provider_onelake.storage.at_once import each
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.

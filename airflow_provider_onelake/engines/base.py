@@ -84,6 +84,9 @@ class StageJob(SparkJob):
         Default: unknown.
     :param preflight: whether to check first that Spark has what the job needs, before Spark reads the source. Default:
         yes.
+    :param routes: of a shared scan, the filter of each writer by its name. The column ``onelake_writer`` of the buffer
+        gets the name, and a row that satisfies two filters fails the job. ``where`` is then what all rows satisfy.
+        Nothing is written if the job reads its target. Default: the rows are of one writer.
     :raises InvalidWriteError: a field contradicts another, or the size is not above 0.
     """
 
@@ -102,6 +105,7 @@ class StageJob(SparkJob):
     target_file_size: int | None = None
     fingerprint: str = ""
     preflight: bool = True
+    routes: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         kind = self.source.get("kind")
@@ -179,10 +183,14 @@ class StageResult(SparkResult):
 
     :param reads_target: whether the job read the table that it writes to (protocol: reads its target).
     :param log_stores: Spark's settings that choose Delta's log stores. Empty without a preflight.
+    :param buffer_uri: the buffer to which the job itself says that it has appended all of its rows. An engine may
+        return the result of an earlier job of the same attempt, so a caller for whom a buffer without rows is a result
+        compares this. Default: unknown.
     """
 
     reads_target: bool
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
+    buffer_uri: str | None = None
 
 
 Seen = Callable[[str | None, str | None, str | None], None]

@@ -33,6 +33,8 @@ from airflow_provider_onelake.storage.clock import instant_of, whole_number
 STAGED: Final = "staged"
 # The key in that record under which a compaction describes itself.
 COMPACTION: Final = "compaction"
+# The key under which a shared scan does.
+SCAN: Final = "scan"
 FORMAT = 2
 """The format of these records. Release 0.1.0 wrote format 1: its default keys and generations meant other things."""
 

@@ -43,7 +43,7 @@ def deltalake_cross_check(table_uri: str, storage_options: Callable[[], Mapping[
             raise as_store_error(error, LOG_DIRECTORY, table_uri) from error
         except DeltaError as error:
             way_out = (
-                "Remove the rows of that partition with Spark, or append."
+                "Remove the rows of that partition, or restore the table, with Spark; an append is possible."
                 if _UNREADABLE in str(error)
                 else "Where it finds no files, the store may list nothing from an offset, as OneLake has done by names "
                 "and not by GUIDs: write the connection's lakehouse as onelake://<workspace GUID>/<item GUID>."

@@ -117,6 +117,16 @@ class DeltaLog:
             self._known = attrs.evolve(known, snapshot=snapshot, seen=now)
         return snapshot
 
+    def snapshot_at(self, version: int) -> Snapshot:
+        """Return the snapshot of a version that is not the newest.
+
+        :param version: of the table.
+        :raises LogGapError: there is no such version, or the log no longer reaches back to it.
+        """
+        found = self._begin(self._from_checkpoint, version)[1]
+        start = found[1] if found is not None else NO_TABLE
+        return start.after(self.commits_between(start.version, version))
+
     def doubt(self) -> None:
         """Make the next :meth:`snapshot` check first that the table was not made again; this costs one request.
 

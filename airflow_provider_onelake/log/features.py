@@ -55,6 +55,16 @@ _REASONS: Mapping[str, str] = {
 }
 _UNKNOWN = "this version does not know it"
 _LEGACY_READER, _LEGACY_WRITER = 2, 6
+# From which legacy writer version on a table has a feature without naming it.
+_IN_LEGACY = {
+    "appendOnly": 2,
+    "invariants": 2,
+    "checkConstraints": 3,
+    "changeDataFeed": 4,
+    "generatedColumns": 4,
+    "columnMapping": 5,
+    "identityColumns": 6,
+}
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _COLUMN_MAPPING = "delta.columnMapping.mode"
 
@@ -120,6 +130,16 @@ def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
 def features_of(protocol: Protocol) -> frozenset[str]:
     """Return the features that a ``protocol`` action names, for readers and for writers."""
     return frozenset((*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())))
+
+
+def all_features_of(protocol: Protocol) -> frozenset[str]:
+    """Return the features that a ``protocol`` action names, and those that its legacy writer version stands for.
+
+    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#valid-feature-names-in-table-features
+    """
+    writer = int(protocol["minWriterVersion"])
+    implied = (name for name, since in _IN_LEGACY.items() if since <= writer <= _LEGACY_WRITER)
+    return features_of(protocol).union(implied)
 
 
 def new_protocol(fields: list[dict[str, Any]], metadata: Metadata, table: str) -> Protocol:

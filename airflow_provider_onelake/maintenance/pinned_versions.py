@@ -1,6 +1,7 @@
 """Pinned versions: those that people asked to keep (``keep_versions``). Our VACUUM spares their files.
 
-_kept_versions/<version>.json    who asked, and why
+    _kept_versions/<version>.json             who asked
+    _kept_versions/<version>-<holder>.json    the same, for a task that needs the version while it runs
 
 The record lies beside the data, so every vacuum of ours honours it, in any DAG. Its directory's name begins with an
 underscore, so a VACUUM of others leaves the record alone. But only our vacuum obeys the record.
@@ -22,9 +23,12 @@ from airflow_provider_onelake.exceptions import (
     LogGapError,
     ObjectExistsError,
     ObjectNotFoundError,
+    OneLakeError,
+    VacuumAtWorkError,
     VacuumRefusedError,
 )
-from airflow_provider_onelake.maintenance.referenced import lost_files
+from airflow_provider_onelake.maintenance.inventory import inventories
+from airflow_provider_onelake.maintenance.referenced import lost_files, referenced
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -35,7 +39,7 @@ DIRECTORY = "_kept_versions"
 READ_OLD = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 """The setting of a Spark session that must be ``false`` for reading a kept version older than the retention."""
 
-_RECORD = re.compile(rf"^{DIRECTORY}/(\d{{20}})\.json$")
+_RECORD = re.compile(rf"^{DIRECTORY}/(\d{{20}})(-[0-9A-Za-z]+)?\.json$")
 
 
 @attrs.frozen
@@ -45,54 +49,87 @@ class PinnedVersion:
     :param version: of the table.
     :param by: who asked: a DAG and task, or a person.
     :param since: when they asked.
+    :param held: whether a task needs it while it runs.
     """
 
     version: int
     by: str
     since: datetime
+    held: bool = False
 
     def __str__(self) -> str:
         return f"version {self.version} (kept by {self.by} since {self.since:%Y-%m-%d})"
 
 
-def pin_version(log: DeltaLog, version: int, by: str) -> PinnedVersion:
+def pin_version(log: DeltaLog, version: int, by: str, *, holder: str | None = None) -> PinnedVersion:
     """Have every vacuum of ours keep a version readable, until it is released. Doing it twice changes nothing.
 
-    A version whose files are gone already is refused: nothing could bring it back.
+    A version whose files are gone already is refused: nothing could bring it back. So is one whose files a vacuum that
+    planned before is deleting.
 
     :param version: of the table.
     :param by: who asks; shown to people.
+    :param holder: of a record of its own, which :func:`release_version` takes away without touching that of others.
+        Letters and digits. Default: the record that people share.
     :returns: the record, which is that of the first who asked.
     :raises VacuumRefusedError: there is no such version, its log or one of its files is gone.
+    :raises VacuumAtWorkError: a vacuum is deleting files of the version.
     :raises StoreUnavailableError: the outcome is unknown; calling again is safe.
     """
-    lost = lost_files(files_of(log, version), {info.path for info in log.store.list("")})
-    if lost:
+    files = files_of(log, version)
+    path, pinned = record_path(version, holder), PinnedVersion(version, by, log.clock.now(), holder is not None)
+    record = {"version": version, "by": by, "since": pinned.since.isoformat()}
+    try:
+        log.store.create(path, json.dumps(record).encode())
+    except ObjectExistsError:
+        pinned = _read(log, path, version, pinned.held)
+        if holder is None:
+            _check_readable(log, version, files)
+            return pinned
+        # A try of the same task that was killed left its record. It goes as that of this try does.
+    # Look for the files once the record is there: a vacuum that plans from now on spares them.
+    try:
+        _check_readable(log, version, files)
+    except OneLakeError:
+        log.store.delete(path)
+        raise
+    return pinned
+
+
+def _check_readable(log: DeltaLog, version: int, files: LiveFiles) -> None:
+    listing = {info.path for info in log.store.list("")}
+    if lost := lost_files(files, listing):
         raise VacuumRefusedError(
             f"Version {version} of {log.table} cannot be kept: {len(lost)} of its files are gone, such as "
             f"{lost[0]}. Nothing was changed; ask for a later version."
         )
-    pinned = PinnedVersion(version, by, log.clock.now())
-    record = {**attrs.asdict(pinned), "since": pinned.since.isoformat()}
-    try:
-        log.store.create(_path(version), json.dumps(record).encode())
-    except ObjectExistsError:
-        return _read(log, version)
-    return pinned
+    needed = set(referenced(files))
+    for path, going in inventories(log.store, listing):
+        if going is None:
+            # A vacuum ended after the listing, which may still show what it deleted.
+            _check_readable(log, version, files)
+            return
+        if doomed := needed & going:
+            raise VacuumAtWorkError(
+                f"Version {version} of {log.table} cannot be kept yet: a vacuum is deleting {len(doomed)} of its "
+                f"files, such as {min(doomed)}. Nothing was changed; try again when it is done. If no vacuum is at "
+                f"work, its task was killed: delete {path}."
+            )
 
 
-def release_version(log: DeltaLog, version: int) -> None:
+def release_version(log: DeltaLog, version: int, *, holder: str | None = None) -> None:
     """Stop keeping a version. It is no error if it was not kept.
 
     :param version: of the table.
+    :param holder: of the record to take away. Default: the record that people share; tasks at work keep theirs.
     """
-    log.store.delete(_path(version))
+    log.store.delete(record_path(version, holder))
 
 
 def pinned_versions(log: DeltaLog) -> list[PinnedVersion]:
     """Return the versions that are kept, ascending."""
     found = (_RECORD.match(info.path) for info in log.store.list(DIRECTORY))
-    return [_read(log, int(match[1])) for match in found if match]
+    return [_read(log, match[0], int(match[1]), match[2] is not None) for match in found if match]
 
 
 def oldest_pinned(log: DeltaLog) -> int | None:
@@ -120,18 +157,20 @@ def files_of(log: DeltaLog, version: int) -> LiveFiles:
     except LogGapError as error:
         raise VacuumRefusedError(
             f"Version {version} of {log.table} is to be kept, but its log is gone, so nobody knows its files. Nothing "
-            f"was deleted: release it (release_versions). ({error})"
+            "was deleted: release it (release_versions), or delete the record that a task left below "
+            f"{DIRECTORY}/. ({error})"
         ) from error
 
 
-def _path(version: int) -> str:
-    return f"{DIRECTORY}/{version:020d}.json"
+def record_path(version: int, holder: str | None) -> str:
+    """Return the path of a record, below the table's directory."""
+    return f"{DIRECTORY}/{version:020d}{f'-{holder}' if holder else ''}.json"
 
 
-def _read(log: DeltaLog, version: int) -> PinnedVersion:
+def _read(log: DeltaLog, path: str, version: int, held: bool) -> PinnedVersion:
     """Return a record; a record that cannot be read still keeps its version."""
     try:
-        record = json.loads(log.store.get(_path(version)))
-        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]))
+        record = json.loads(log.store.get(path))
+        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]), held)
     except (ObjectNotFoundError, ValueError, KeyError, TypeError):
-        return PinnedVersion(version, "somebody", log.clock.now())
+        return PinnedVersion(version, "somebody", log.clock.now(), held)

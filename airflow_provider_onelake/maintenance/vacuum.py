@@ -8,7 +8,6 @@ file, and each is enough.
 
 from __future__ import annotations
 
-import io
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -18,25 +17,22 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
+from airflow_provider_onelake.maintenance.inventory import INVENTORY, inventory
 from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, files_of, pinned_versions
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
 from airflow_provider_onelake.staging.layout import attempt_directory
-from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
-    from airflow_provider_onelake.storage.stores import ObjectInfo, Store
+    from airflow_provider_onelake.storage.stores import ObjectInfo
 
 logger = logging.getLogger(__name__)
 
 SAFE_DAYS = 7.0
 """Delta's default retention, in days. A table with a shorter one is vacuumed only if the caller says so."""
-
-INVENTORY = "_vacuum"
-"""The directory of inventories. VACUUM skips it, as its name begins with ``_``."""
 
 # VACUUM looks into these directories although their names begin with _: they hold files of a version.
 _VACUUMED = ("_change_data",)
@@ -194,46 +190,43 @@ def plan(log: DeltaLog, terms: Terms | None = None) -> Plan:
     )
 
 
-def carry_out(store: Store, todo: Plan, name: str, spark_vacuum: Callable[[str], object]) -> Outcome:
+def carry_out(log: DeltaLog, todo: Plan, name: str, spark_vacuum: Callable[[str], object]) -> Outcome:
     """Have Spark delete the candidates of a plan, and see which of them are gone.
+
+    Somebody may pin a version between the plan and the inventory. So look at the pinned versions again once the
+    inventory is there: whoever pins one later finds the inventory, and waits until Spark is done.
 
     :param todo: a plan with candidates.
     :param name: of the inventory: new for every attempt.
     :param spark_vacuum: runs VACUUM with the inventory at a path, relative to the table.
     :raises StoreUnavailableError: the store did not answer; planning again is safe.
+    :raises VacuumRefusedError: the log of a version that was pinned meanwhile is gone.
     """
+    store, candidates = log.store, todo.candidates
     for left in store.list(INVENTORY):
         # A killed task left this inventory. A younger one may still be in use.
         if left.modified < todo.now - _INVENTORY_AGE:
             store.delete(left.path)
     path = f"{INVENTORY}/{name}.parquet"
-    store.put(path, inventory(todo.candidates))
+    store.put(path, inventory(candidates))
     try:
-        spark_vacuum(path)
+        if needed := _pinned_since(log, todo):
+            candidates = tuple(info for info in candidates if info.path not in needed)
+            store.put(path, inventory(candidates))
+        if candidates:
+            spark_vacuum(path)
     finally:
         store.delete(path)
     present = {info.path for info in store.list("")}
-    deleted = tuple(info for info in todo.candidates if info.path not in present)
-    return Outcome(deleted, tuple(info for info in todo.candidates if info.path in present))
+    deleted = tuple(info for info in candidates if info.path not in present)
+    return Outcome(deleted, tuple(info for info in candidates if info.path in present))
 
 
-def inventory(files: Iterable[ObjectInfo]) -> bytes:
-    """Return a Parquet file of the columns that VACUUM … USING INVENTORY wants; the paths are relative to the table."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = list(files)
-    table = pa.table(
-        {
-            "path": pa.array([info.path for info in rows], pa.string()),
-            "length": pa.array([info.size for info in rows], pa.int64()),
-            "isDir": pa.array([False] * len(rows), pa.bool_()),
-            "modificationTime": pa.array([milliseconds(info.modified) for info in rows], pa.int64()),
-        }
-    )
-    sink = io.BytesIO()
-    pq.write_table(table, sink)
-    return sink.getvalue()
+def _pinned_since(log: DeltaLog, todo: Plan) -> set[str]:
+    """Return the paths of the files of versions that were pinned after a plan was made."""
+    planned = {pinned.version for pinned in todo.pinned}
+    late = {pinned.version for pinned in pinned_versions(log)} - planned
+    return {path for version in late for path in referenced(files_of(log, version))}
 
 
 def _retention(snapshot: Snapshot, terms: Terms, table: str) -> float:
@@ -291,10 +284,14 @@ def _horizons(now: datetime, retention: float, present: list[Staged], terms: Ter
 
 
 def _pinned(log: DeltaLog, terms: Terms) -> list[PinnedVersion]:
-    recorded = {pinned.version: pinned for pinned in pinned_versions(log)}
-    asked = {version: PinnedVersion(version, "this vacuum", log.clock.now()) for version in terms.keep_versions}
-    both = {**asked, **recorded}
-    return [both[version] for version in sorted(both) if version not in terms.release_versions]
+    # A person releases what people keep, and not what a task needs while it runs.
+    released = terms.release_versions
+    recorded = {
+        pinned.version: pinned for pinned in pinned_versions(log) if pinned.held or pinned.version not in released
+    }
+    kept = set(terms.keep_versions).difference(released)
+    both = {**{version: PinnedVersion(version, "this vacuum", log.clock.now()) for version in kept}, **recorded}
+    return [both[version] for version in sorted(both)]
 
 
 def _placeholders(listing: Sequence[ObjectInfo]) -> set[str]:

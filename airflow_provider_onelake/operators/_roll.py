@@ -88,7 +88,7 @@ def is_writer(task: Any) -> bool:
     """Say whether a task, mapped or not, is a writer."""
     from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 
-    return _is_a(task, OneLakeWriteOperator)
+    return is_a(task, OneLakeWriteOperator)
 
 
 def settled_by(task: Any) -> str | None:
@@ -103,7 +103,7 @@ def settled_by(task: Any) -> str | None:
         return None
     behind = dag.get_task(task.task_id).downstream_task_ids
     for other in dag.tasks:
-        if _is_a(other, OneLakeReconcileOperator):
+        if is_a(other, OneLakeReconcileOperator):
             ids = getattr(other, "partial_kwargs", {}).get("write_task_ids", getattr(other, "write_task_ids", None))
             if task.task_id in ids if ids is not None else other.task_id in behind:
                 return str(other.task_id)
@@ -116,7 +116,7 @@ def key_of(task: Any, context: Context, map_index: int) -> str:
     :raises InvalidWriteError: the task is mapped, and its author's ``map_index_template`` gives no key.
     """
     if map_index < 0:
-        return _default_key(task)
+        return default_key(task)
     template = task.map_index_template
     if _makes_labels(template):
         with suppress(UndefinedError):
@@ -126,7 +126,7 @@ def key_of(task: Any, context: Context, map_index: int) -> str:
     raise _no_key(task)
 
 
-def _default_key(task: Any) -> str:
+def default_key(task: Any) -> str:
     """Return the id of a writer's task without the group's prefix."""
     return str(task.task_id).removeprefix(f"{write_group(task)}.")
 
@@ -184,7 +184,7 @@ def _keys_in_dag(task: Any, context: Context) -> list[str] | None:
     if mapped is None:
         if not is_final(task.writer):
             return None
-        return [task.writer or _default_key(task)]
+        return [task.writer or default_key(task)]
     keys = _mapped(task, "writer", context if task.task_id == context["task"].task_id else None)
     return keys if keys and all(isinstance(key, str) and key and is_final(key) for key in keys) else None
 
@@ -247,11 +247,17 @@ def clears_of(context: Context) -> int:
     return context["dag_run"].clear_number or 0
 
 
+def life_of(context: Context) -> dict[str, Any]:
+    """Return what tells a run from one of the same id that was deleted, and from itself before it was cleared."""
+    began = context["dag_run"].start_date
+    return {"began": began.isoformat() if began is not None else None, "clears": clears_of(context)}
+
+
 def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
     """Find out which writers were to write, from their XComs and from the states of their tasks."""
     entries = _said(context, task_ids)
     said = {label: entry["writer"] for label, entry in entries.items()}
-    results = _pull(context["ti"], task_ids, "return_value")
+    results = pulled(context["ti"], task_ids)
     skipped = {result["writer"] for result in results if result.get("status") == "skipped"}
     unnamed: list[str] = []
     labels: dict[str, str] = {}
@@ -274,10 +280,14 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
 
 def _said(context: Context, task_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Return the XCom in which each writer named itself, by the label of its task."""
-    return {entry["task"]: entry for entry in _pull(context["ti"], task_ids, WRITER_XCOM)}
+    return {entry["task"]: entry for entry in pulled(context["ti"], task_ids, WRITER_XCOM)}
 
 
-def _pull(ti: Any, task_ids: Sequence[str], key: str) -> list[dict[str, Any]]:
+def pulled(ti: Any, task_ids: Sequence[str], key: str = "return_value") -> list[dict[str, Any]]:
+    """Return the dicts that tasks of this run have left in XCom.
+
+    :param key: of the XCom. Default: the tasks' results.
+    """
     # For a list of tasks, Airflow returns one flat list over all map indexes, with None for a task without a value.
     return [value for value in ti.xcom_pull(task_ids=list(task_ids), key=key) or [] if isinstance(value, dict)]
 
@@ -296,6 +306,7 @@ def _states(context: Context, task_ids: Sequence[str]) -> dict[str, str | None]:
     return labels
 
 
-def _is_a(task: Any, kind: type) -> bool:
+def is_a(task: Any, kind: type) -> bool:
+    """Say whether a task, mapped or not, is of a kind of operator."""
     found = getattr(task, "operator_class", type(task))
     return isinstance(found, type) and issubclass(found, kind)

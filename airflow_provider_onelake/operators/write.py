@@ -20,6 +20,7 @@ from airflow_provider_onelake.operators._roll import (
     rivals,
     settled_by,
 )
+from airflow_provider_onelake.operators._sharing import offered
 from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
@@ -281,7 +282,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table, generation, run.attempt)
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
             metrics = Metrics.of(context["ti"], table.address)
-            done = write(spec, terms, table, self.spark, metrics, policy)
+            done = write(spec, terms, table, self.spark, metrics, policy, offered(context))
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             metrics.written(result)
             self.show_commit(done.version)

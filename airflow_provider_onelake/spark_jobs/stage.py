@@ -54,6 +54,9 @@ _FIXED = {
     "spark.sql.maxMetadataStringLength": "100000",
 }
 
+SCANNED_FOR = "onelake_writer"
+CLAIMED_TWICE = "A row satisfies the filters of two writers of a shared scan."
+
 _AUTHORS = (TypeError, ValueError, LookupError, AttributeError, NotImplementedError)
 
 # A malformed record would become a row of NULLs.
@@ -97,8 +100,8 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
         execute meanwhile.
-    :returns: ``reads_target``, ``application_id``, ``ui``, and ``log_stores``: what a preflight read of Delta's
-        settings.
+    :returns: ``reads_target``, ``application_id``, ``ui``, ``log_stores``: what a preflight read of Delta's settings,
+        and ``buffer_uri``: the buffer that has all rows of the job now. A shared scan of its own target has none.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
@@ -117,6 +120,10 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         partition_columns=job["metadata"]["partitionColumns"],
     )
     reads_target = _reads_target(spark, job, view, list(rows.inputFiles()))
+    if routes := job.get("routes"):
+        if reads_target:
+            return {"reads_target": True, "log_stores": log_stores, **application(spark)}
+        expressions = [route(routes), *expressions]
     if reads_target:
         forget_cached(spark, view, job["table_uri"], _texts(job), job.get("other_uri"))
     writer = (
@@ -130,7 +137,23 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
         writer = writer.option("optimizeWrite", "true")
     if not is_there(spark, _version(job["buffer_uri"], 1)):
         writer.save(job["buffer_uri"])
-    return {"reads_target": reads_target, "log_stores": log_stores, **application(spark)}
+    written = {"buffer_uri": job["buffer_uri"]}
+    return {"reads_target": reads_target, "log_stores": log_stores, **written, **application(spark)}
+
+
+def route(routes: Mapping[str, str]) -> str:
+    """Return the expression that names the writer of a row of a shared scan, in the column ``onelake_writer``.
+
+    A row that satisfies the filters of two writers would come to the first of them only, so it fails the job. Only
+    ordinary expressions are used, for which Spark generates code: a higher-order function is interpreted for each row,
+    and costs more than the scan saves.
+
+    :param routes: the filter of each writer, by its name, which holds no quote.
+    """
+    filters = {name: f"(\n{where}\n)" for name, where in routes.items()}
+    claims = " + ".join(f"IF({where}, 1, 0)" for where in filters.values())
+    named = " ".join(f"WHEN {where} THEN '{name}'" for name, where in filters.items())
+    return f"CASE WHEN {claims} > 1 THEN raise_error('{CLAIMED_TWICE}') {named} END AS {quoted(SCANNED_FOR)}"
 
 
 def _configure(spark: SparkSession, job: Mapping[str, Any]) -> None:

@@ -43,7 +43,7 @@ from airflow_provider_onelake.log.actions import (
     version_path,
 )
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
-from airflow_provider_onelake.staging.layout import WriterDirectory, json_at, marker_path
+from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, json_at, marker_path, writer_directory
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -271,7 +271,11 @@ def read_open_buffer(store: Store, path: str) -> OpenBuffer:
             indexed_columns=int(record["indexedColumns"]) if "indexedColumns" in record else None,
         )
         # The directory's name is made of the identity and the attempt, so it does not match a damaged one.
-        damage = None if opened.spec.buffer == path else f"it says that it lies at {opened.spec.buffer}"
+        # Of one that was adopted from a shared scan, the identity alone.
+        lies_there = opened.spec.buffer == path or (
+            is_share(path) and writer_directory(path) == opened.spec.identity.directory
+        )
+        damage = None if lies_there else f"it says that it lies at {opened.spec.buffer}"
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, InvalidWriteError) as error:
         damage = f"{type(error).__name__}: {error}"
     if damage is not None:

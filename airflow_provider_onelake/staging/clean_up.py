@@ -16,9 +16,9 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import parse_actions, version_path
-from airflow_provider_onelake.log.commits import COMPACTION, FORMAT
+from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, SCAN
 from airflow_provider_onelake.staging.buffers import record_in, write_marker
-from airflow_provider_onelake.staging.layout import AttemptDirectory, WriterDirectory, attempt_directory
+from airflow_provider_onelake.staging.layout import AttemptDirectory, WriterDirectory, attempt_directory, is_share
 from airflow_provider_onelake.staging.published import find_published
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
 logger = logging.getLogger(__name__)
+
+_COMPACTION_OF, _SCAN_OF = "compaction ", "shared scan "
 
 
 class State(StrEnum):
@@ -134,21 +136,25 @@ def survey(
     found: list[Staged] = []
     compactions: set[str] = set()
     for attempt in (attempt for writer in WriterDirectory.all_in(listing) for attempt in writer.attempts):
-        if not attempt.log:
-            continue
         # The last object of a closed buffer is its marker; of any other buffer, what its writer wrote last.
         age = now - attempt.newest
+        if not attempt.log:
+            if is_share(attempt.path) and not attempt.marker and age < abandoned_after:
+                found.append(Staged(attempt, "a shared scan, for a writer", State.IN_FLIGHT, age))
+            continue
         if attempt.marker and age < abandoned_after:
             # Common case: closed recently. Skip reading version 0 for the owner.
             owner, state, spec = attempt.path, State.CLOSED, None
         else:
             owner, state, spec = _state(log.store, attempt.path, snapshot)
+        if owner.startswith(_SCAN_OF) and attempt.completed and state is State.IN_FLIGHT:
+            state = State.CLOSED  # Its files are its writers', who need its log only to adopt them.
         unmarked = spec if state is State.CLOSED and not attempt.marker else None
         if state is State.IN_FLIGHT and attempt.marker:
             state = State.CLOSED
         elif state is State.IN_FLIGHT and age >= abandoned_after:
             state = State.ABANDONED
-            compactions.update({attempt.path} if spec is None else ())
+            compactions.update({attempt.path} if owner.startswith(_COMPACTION_OF) else ())
         found.append(Staged(attempt, owner, state, age, unmarked))
     live = _with_live_files(log, snapshot, compactions)
     return [attrs.evolve(staged, state=State.CLOSED) if staged.path in live else staged for staged in found]
@@ -176,7 +182,9 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, Wri
         if record.get("format") != FORMAT:
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
         if COMPACTION in record:
-            return f"compaction {record[COMPACTION].get('name') or path}", State.IN_FLIGHT, None
+            return f"{_COMPACTION_OF}{record[COMPACTION].get('name') or path}", State.IN_FLIGHT, None
+        if SCAN in record:
+            return f"{_SCAN_OF}{record[SCAN].get('task') or path}", State.IN_FLIGHT, None
         spec = WriteSpec.from_json(record["spec"])
     except ObjectNotFoundError:
         return "it has a log without a version 0", State.STRANGE, None

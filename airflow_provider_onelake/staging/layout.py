@@ -2,8 +2,11 @@
 
 staged/<writer>/_claim-<generation>.json      which deed began the generation (claims.py)
 staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (prepare.py)
+staged/<writer>/_scan-<digest>.json           which work of the writer has rows in a shared scan (scan.py)
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
+staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
+staged/scan-<digest>/onelake_writer=<writer>/ the files that it wrote for a writer, who makes them a buffer of its own
 staged/compaction-<digest>/<attempt>/         the private table of a compaction (maintenance/shadow.py)
 staged/jobs/<attempt>/                        what is handed to a driver (engines/submit/spool.py)
 
@@ -31,9 +34,13 @@ if TYPE_CHECKING:
 
 CLOSED = "_closed.json"
 JOBS = f"{STAGED_DIRECTORY}/jobs"
+SCANNED_FOR = "onelake_writer"
+"""The partition column of a shared scan, which names the writer of each row."""
 
 _CLAIM = re.compile(r"/_claim-(\d+)\.json$")
 _SKIPPED = re.compile(r"/_skipped-(\d+)\.json$")
+_POINTER = re.compile(r"/_scan-([0-9a-f]+)\.json$")
+_SHARE = f"{SCANNED_FOR}="
 
 
 def json_at(store: Store, path: str) -> dict[str, Any]:
@@ -81,6 +88,40 @@ def compaction_path(name: str, attempt: str) -> str:
     return f"{STAGED_DIRECTORY}/compaction-{hashlib.sha256(name.encode()).hexdigest()[:12]}/{attempt}"
 
 
+def scan_path(name: str) -> str:
+    """Return the directory of a shared scan.
+
+    :param name: of the scan, with everything that decides its rows.
+    """
+    return f"{STAGED_DIRECTORY}/scan-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def share_name(writer: str) -> str:
+    """Return what a shared scan calls a writer, in the column ``SCANNED_FOR``.
+
+    :param writer: the writer's directory.
+    """
+    return writer.removeprefix(f"{STAGED_DIRECTORY}/")
+
+
+def share_path(scan: str, writer: str) -> str:
+    """Return the directory of the files that a shared scan wrote for a writer.
+
+    :param scan: the directory of the scan.
+    :param writer: the writer's directory.
+    """
+    return f"{scan}/{_SHARE}{share_name(writer)}"
+
+
+def pointer_path(writer: str, scan: str) -> str:
+    """Return the path of the note that says which work of a writer has rows in a shared scan.
+
+    :param writer: the writer's directory.
+    :param scan: the directory of the scan.
+    """
+    return f"{writer}/_{scan.removeprefix(f'{STAGED_DIRECTORY}/')}.json"
+
+
 def is_staged(path: str) -> bool:
     """Say whether a path lies below ``staged``.
 
@@ -94,15 +135,27 @@ def writer_directory(path: str) -> str:
 
     :param path: below ``staged``.
     """
-    return "/".join(path.split("/")[:2])
+    parts = path.split("/")
+    if parts[0] == STAGED_DIRECTORY and len(parts) > 2 and parts[2].startswith(_SHARE):
+        return f"{STAGED_DIRECTORY}/{parts[2].removeprefix(_SHARE)}"
+    return "/".join(parts[:2])
 
 
 def attempt_directory(path: str) -> str:
-    """Return the directory of the attempt in which a path lies.
+    """Return the directory of the attempt in which a path lies; the directory of a scan for its log.
 
     :param path: below ``staged``.
     """
-    return "/".join(path.split("/")[:3])
+    parts = path.split("/")
+    return "/".join(parts[: 2 if len(parts) > 2 and parts[2] == LOG_DIRECTORY else 3])
+
+
+def is_share(path: str) -> bool:
+    """Say whether a directory of an attempt holds what a shared scan wrote for a writer.
+
+    :param path: of the directory.
+    """
+    return path.rpartition("/")[2].startswith(_SHARE)
 
 
 @attrs.frozen
@@ -152,8 +205,11 @@ class WriterDirectory(Directory):
 
     @classmethod
     def read(cls, store: Store, path: str) -> WriterDirectory:
-        """List the directory of a writer; nothing needs to be there yet."""
-        return cls(path, {info.path: info for info in store.list(path)})
+        """List the directory of a writer, and what shared scans wrote for it; nothing needs to be there yet."""
+        objects = {info.path: info for info in store.list(path)}
+        for scan in cls(path, objects).scans:
+            objects |= {info.path: info for info in store.list(share_path(scan, path))}
+        return cls(path, objects)
 
     @classmethod
     def all_in(cls, objects: Iterable[ObjectInfo]) -> list[WriterDirectory]:
@@ -161,9 +217,11 @@ class WriterDirectory(Directory):
 
         :param objects: of a listing, in the order of paths; objects elsewhere are skipped.
         """
-        below = (info for info in objects if is_staged(info.path))
-        by_directory = groupby(below, lambda info: writer_directory(info.path))
-        return [cls(path, {info.path: info for info in found}) for path, found in by_directory]
+        by_directory: dict[str, dict[str, ObjectInfo]] = {}
+        for info in objects:
+            if is_staged(info.path):
+                by_directory.setdefault(writer_directory(info.path), {})[info.path] = info
+        return [cls(path, found) for path, found in by_directory.items()]
 
     @cached_property
     def claims(self) -> dict[int, str]:
@@ -174,6 +232,12 @@ class WriterDirectory(Directory):
     def skipped(self) -> dict[int, str]:
         """The paths of the notes of generations that found their rows in the table."""
         return self._numbered(_SKIPPED)
+
+    @cached_property
+    def scans(self) -> list[str]:
+        """The directories of the shared scans that have rows for the writer, the newest first."""
+        found = [(info.modified, match[1]) for path, info in self.objects.items() if (match := _POINTER.search(path))]
+        return [f"{STAGED_DIRECTORY}/scan-{digest}" for _, digest in sorted(found, reverse=True)]
 
     @property
     def generation(self) -> int:

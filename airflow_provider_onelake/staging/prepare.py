@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -45,7 +45,8 @@ from airflow_provider_onelake.staging.published import (
     find_published,
     restored_away,
 )
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.staging.scan import adopt
+from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.actions import Metadata
@@ -93,6 +94,7 @@ def prepare(
     *,
     prove: bool = False,
     footers: bool = False,
+    scan: str | None = None,
 ) -> Skip | Buffer | Stage:
     """Claim the writer's key, apply the rerun rules, and open a buffer if one is needed.
 
@@ -103,8 +105,10 @@ def prepare(
         becomes the twin of.
     :param prove: whether to prove, with the claim, that the store's create-only put is safe.
     :param footers: whether the files will have footers that say their statistics, as Spark's have.
+    :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :returns: what is left to do. Where a complete buffer is there, of an earlier attempt of the same work or of this
-        attempt where it comes back, that buffer: Spark has nothing to do.
+        attempt where it comes back, that buffer: Spark has nothing to do. The same where the shared scan has the
+        writer's rows.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
     :raises InvalidWriteError: the terms do not fit the table.
@@ -129,6 +133,8 @@ def prepare(
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return buffer
+    if scan is not None and evolve is None and (adopted := adopt(log, spec, snapshot, scan)) is not None:
+        return adopted
     opened = open_buffer(log.store, spec, evolve(snapshot) if evolve else snapshot, log.clock, footers=footers)
     return Stage(opened.path, opened.read_version, opened.metadata)
 
@@ -324,15 +330,3 @@ def same_work(earlier: WriteSpec, now: WriteSpec) -> bool:
     :param now: of the later attempt. If it has no fingerprint, no work equals it but that of the same attempt.
     """
     return equal_terms(earlier, now) and (bool(now.fingerprint) or earlier.attempt == now.attempt)
-
-
-def equal_terms(one: WriteSpec, other: WriteSpec) -> bool:
-    """Say whether two attempts have equal specs, apart from the attempt's id and the task.
-
-    Two unknown fingerprints are equal here.
-    """
-
-    def terms(spec: WriteSpec) -> Mapping[str, Any]:
-        return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in ("attempt", "task"))
-
-    return terms(one) == terms(other)

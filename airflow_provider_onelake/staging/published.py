@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, Remove, object_path, total_rows
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, FileKey, Remove, file_key, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
 from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.staging.buffers import markers
-from airflow_provider_onelake.staging.layout import WriterDirectory
+from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +139,8 @@ def restored_away(
 ) -> str | None:
     """Say which operation took published rows back without taking back their ``txn``, or ``None``.
 
-    Protocol: skip only what is there. This asks only for such operations; :func:`aftermath` follows the rows.
+    Protocol: skip only what is there. An operation that left the rows alone does not count, nor one after which all of
+    them came back. One that took some of them counts. What other statements did is for :func:`aftermath` to say.
 
     :param found: where the rows were published.
     :param operations: that count.
@@ -154,7 +155,90 @@ def restored_away(
             "nobody knows which, so look before you append"
         )
     undoing = next((commit for commit in since if commit.operation in operations), None)
-    return f"{undoing.operation} in version {undoing.version} took its rows back" if undoing is not None else None
+    if undoing is None:
+        return None
+    commit = log.commit(found.version)
+    if commit is None:
+        live = log.live_files(found.has, snapshot.version)
+        if found.record.rows and total_rows(live) == found.record.rows:
+            return None
+    elif holders := _Holders.of(found, commit, snapshot.partitioning):
+        undoing = _undoing_of(holders, since, operations)
+        if undoing is None:
+            return None
+        if holders.now:
+            return (
+                f"{undoing.operation} in version {undoing.version} took at least some of its rows back, and 'append' "
+                "would repeat those that are left"
+            )
+    # Where it added no file, nobody can tell by files whether the version in which it did so is undone.
+    return f"{undoing.operation} in version {undoing.version} took its rows back"
+
+
+def _undoing_of(holders: _Holders, since: Sequence[Commit], operations: Sequence[str]) -> Commit | None:
+    """Return the last operation that took rows of some files and that no later one made good, or ``None``.
+
+    :param since: the commits after the one that added the files.
+    :param operations: that count.
+    """
+    # The files that held all of the rows at some time. Where they are live again, all of the rows are.
+    complete = [holders.keys]
+    is_complete, undoing = True, None
+    for commit in since:
+        taken = holders.follow(commit)
+        if any(file.get("dataChange", True) for file in taken) or commit.operation in operations:
+            is_complete = any(keys <= holders.keys for keys in complete)
+        if is_complete:
+            undoing = None
+            if taken:
+                complete.append(holders.keys)
+        elif taken and commit.operation in operations:
+            undoing = commit
+    return undoing
+
+
+@attrs.define
+class _Holders:
+    """The files that hold some published rows, followed from commit to commit.
+
+    :param now: their keys, by their paths in the store.
+    :param _published: the paths of the files that were published. Any engine may give them other deletion vectors.
+    :param _moved_into: the keys of all files into which rows were moved since. A RESTORE may bring each of them back.
+    """
+
+    _partitioning: Partitioning
+    now: dict[str, FileKey]
+    _published: frozenset[str]
+    _moved_into: set[FileKey] = attrs.Factory(set)
+
+    @classmethod
+    def of(cls, found: Publishing, commit: Commit, partitioning: Partitioning) -> _Holders | None:
+        """Begin with the files that were published, or return ``None`` where there were none.
+
+        :param commit: the one that published them.
+        """
+        now = {object_path(add): file_key(add) for add in commit.adds if found.has(add)}
+        return cls(partitioning, now, frozenset(now)) if now else None
+
+    @property
+    def keys(self) -> frozenset[FileKey]:
+        """Tell the files apart by their deletion vectors too."""
+        return frozenset(self.now.values())
+
+    def follow(self, commit: Commit) -> list[Remove]:
+        """Follow the rows through one commit.
+
+        :returns: the files that the commit took.
+        """
+        taken = [file for file in commit.removes if object_path(file) in self.now]
+        self._moved_into.update(map(file_key, _moved(commit, taken, self._partitioning)))
+        for file in taken:
+            self.now.pop(object_path(file), None)
+        for add in commit.adds:
+            path, key = object_path(add), file_key(add)
+            if path in self._published or key in self._moved_into:
+                self.now[path] = key
+        return taken
 
 
 class Fate(StrEnum):
@@ -202,22 +286,20 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
             return Aftermath(Fate.LIVE)
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
-    original = {object_path(add) for add in commits[0].adds if found.has(add)}
-    holding, fate, story = original, Fate.LIVE, []
+    holders, fate, story = _Holders.of(found, commits[0], snapshot.partitioning), Fate.LIVE, []
+    if holders is None:
+        return Aftermath(fate)
     for commit in commits[1:]:
-        taken = [file for file in commit.removes if object_path(file) in holding]
-        back = original & {object_path(add) for add in commit.adds}
-        moved = _moved(commit, taken, snapshot.partitioning)
-        holding = (holding - {object_path(file) for file in taken}) | moved | back
+        taken = holders.follow(commit)
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
-            some = "some of its rows were" if holding else "its rows were"
+            some = "some of its rows were" if holders.now else "its rows were"
             story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
-    if holding and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
+    if holders.now and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
-    if original and not holding and fate is Fate.LIVE:
+    if not holders.now and fate is Fate.LIVE:
         story.append("its files are gone, and no commit says what became of its rows")
-    return Aftermath(fate, tuple(story), gone=bool(original) and not holding)
+    return Aftermath(fate, tuple(story), gone=not holders.now)
 
 
 def _taken_by(commit: Commit) -> tuple[Fate, str]:
@@ -228,15 +310,15 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
     return Fate.DELETED, "changed or deleted"
 
 
-def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> set[str]:
+def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> list[Add]:
     """Return the files into which a commit wrote rows of the files that it took."""
     rewrites = not commit.writers and commit.operation not in AFRESH
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
-        return set()
+        return []
     if not all(partitioning.named_by(file) for file in taken):
-        return {object_path(add) for add in commit.adds}
+        return list(commit.adds)
     partitions = {partitioning.partition(file["partitionValues"]) for file in taken}
-    return {object_path(add) for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions}
+    return [add for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions]
 
 
 def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, snapshot: Snapshot) -> bool:
@@ -248,7 +330,10 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
 
     :param found: where the newest generation was published.
     """
-    directory = f"{identity.directory}/"
+
+    def is_own(path: str) -> bool:
+        return writer_directory(path) == identity.directory
+
     is_first = found.record.generation == 1
     since = found.version if is_first else _before_first_claim(log, identity, found.version)
     try:
@@ -256,13 +341,14 @@ def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, sna
             raise LogGapError(f"What became of the rows of {identity.key!r} in {log.table} is not followed.")
         commits = log.commits_between(since, snapshot.version)
     except LogGapError:
-        rows = total_rows(log.live_files(Below((directory,)), snapshot.version))
+        rows = total_rows(log.live_files(lambda add: is_own(add["path"]), snapshot.version))
         return not is_first or rows is None or rows != found.record.rows
     ever: set[str] = set()
     holding: set[str] = set()
     for commit in commits:
-        taken = [file for file in commit.removes if file["path"].startswith(directory) or object_path(file) in holding]
-        moved = {path for path in _moved(commit, taken, snapshot.partitioning) if not path.startswith(directory)}
+        taken = [file for file in commit.removes if is_own(file["path"]) or object_path(file) in holding]
+        into = map(object_path, _moved(commit, taken, snapshot.partitioning))
+        moved = {path for path in into if not is_own(path)}
         back = ever & {object_path(add) for add in commit.adds} if ever else set()
         holding = (holding - {object_path(file) for file in taken}) | moved | back
         ever |= moved

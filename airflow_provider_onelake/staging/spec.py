@@ -87,3 +87,15 @@ class WriteSpec:
         known["identity"] = WriterIdentity(key=who.pop("writer"), load=Load(**who))
         known["mode"] = mode_of(value["mode"], value)
         return cls(**known)
+
+
+def equal_terms(one: WriteSpec, other: WriteSpec) -> bool:
+    """Say whether two attempts have equal specs, apart from the attempt's id and the task.
+
+    Two unknown fingerprints are equal here.
+    """
+
+    def terms(spec: WriteSpec) -> Mapping[str, Any]:
+        return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in ("attempt", "task"))
+
+    return terms(one) == terms(other)

@@ -10,20 +10,46 @@ from typing import Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
+from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
+from airflow_provider_onelake.operators._sharing import is_branch, sharing
 from airflow_provider_onelake.operators._terms import check_choices, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
+from airflow_provider_onelake.staging.modes import Append
 from airflow_provider_onelake.work.terms import CHOICES, OF_GROUP
 
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"
 
+_FOR_SCAN = ("spark_conn_id", "spark_timeout", "deferrable", "target_file_size", "preflight")
+# Airflow runs the scan where it runs the writers, because both need the same Spark and the same store.
+_RUN_AS_WRITERS = (
+    *("pool", "pool_slots", "queue", "executor", "executor_config", "run_as_user", "priority_weight", "weight_rule"),
+    *("retry_delay", "retry_exponential_backoff", "max_retry_delay"),
+)
+# What the DAG's default_args mean for its own tasks. A scan that waits for another run, is left out, or fails for a
+# callback's error would take its writers with it; an outlet would say that the load has written.
+_OWN_OF_SCAN: Mapping[str, Any] = {
+    "trigger_rule": "all_success",
+    "depends_on_past": False,
+    "wait_for_downstream": False,
+    "inlets": None,
+    "outlets": None,
+    "pre_execute": None,
+    "post_execute": None,
+    "retry_policy": None,
+    **{f"on_{event}_callback": None for event in ("execute", "failure", "success", "retry", "skipped")},
+    "execution_timeout": None,
+    "do_xcom_push": True,
+    "multiple_outputs": False,
+}
 _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
 
 
@@ -44,6 +70,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
         Default: ``publish_others`` (templated).
+    :param shared_scan: whether to add the task ``scan`` before writers that share a source and differ in ``where``, if
+        there are two or more of them. It reads the source once, and the writers publish their rows without Spark; see
+        :class:`~airflow_provider_onelake.operators.scan.OneLakeScanOperator`. With ``False``, each writer scans for
+        itself. Default: yes. Not templated.
     :param pool: Airflow's pool for the writers that name no pool. Its slots limit how many of them run at once, over
         all runs, backfills and DAGs that use the pool. The pool must exist: else the writers wait for ever, and only
         their pages in the UI say why. Default: ``default_pool``. Not templated.
@@ -80,6 +110,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     deferrable: bool | None = None
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
+    shared_scan: bool = True
     pool: str | None = None
     outlets: Sequence[Asset] = ()
     committed: bool = True
@@ -89,6 +120,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     def __attrs_post_init__(self) -> None:
         check_choices(self, CHOICES)
+        if not isinstance(self.shared_scan, bool):
+            raise InvalidWriteError(
+                f"shared_scan={self.shared_scan!r}: True or False; Airflow renders no templates in it."
+            )
         if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
             raise InvalidWriteError(f"pool={self.pool!r}: a pool's name; Airflow renders no templates in it.")
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]
@@ -100,6 +135,20 @@ class OneLakeWriteTaskGroup(TaskGroup):
         They are not Airflow's ``default_args``, which would apply to every operator with a ``table`` or a ``mode``.
         """
         return {name: getattr(self, name) for name in OF_GROUP if getattr(self, name) is not None}
+
+    def update_relative(self, other: Any, upstream: bool = True, edge_modifier: Any = None) -> None:
+        """Note that tasks stand before or behind the group, as every task group does.
+
+        A branch before the group may choose some of the writers. It would skip the scan, and so the writers that it has
+        chosen. So behind a branch, each writer scans for itself.
+
+        :param other: the tasks.
+        :param upstream: whether they stand before the group.
+        :param edge_modifier: the label of the edges.
+        """
+        if upstream and any(is_branch(task) for task in other.leaves):
+            self._remove_scan()
+        super().update_relative(other, upstream, edge_modifier)
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
@@ -125,6 +174,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
                 if own is not None and own != getattr(self, name):
                     raise InvalidWriteError(f"{task.task_id}: {name}={own!r}; in a write group it is the group's.")
+        self._add_scan(writers)
         reconcile = OneLakeReconcileOperator(
             task_id="reconcile",
             task_group=self,
@@ -154,6 +204,57 @@ class OneLakeWriteTaskGroup(TaskGroup):
         if self.vacuum is not False:
             behind.append(OneLakeVacuumOperator(**self._upkeep("vacuum")))
         chain(writers, *behind)
+
+    def _add_scan(self, writers: Sequence[Any]) -> None:
+        """Add the scan that writers of one source share, if there are such writers."""
+        shares = sharing(writers, self.write_defaults) if self.shared_scan else []
+        # A DAG may have a task of that name in the group already.
+        if not shares or self.child_id("scan") in self.children:  # type: ignore[no-untyped-call]
+            return
+        tasks = [task for task in writers if task.task_id in {share["task_id"] for share in shares}]
+        given = getattr(tasks[0], "partial_kwargs", vars(tasks[0]))
+        own: dict[str, Any] = {name: given.get(name) or getattr(self, name) for name in _FOR_SCAN}
+        modes = {getattr(task, "partial_kwargs", vars(task)).get("mode") or self.mode for task in tasks}
+        reruns = {getattr(task, "partial_kwargs", vars(task)).get("on_rerun") or self.on_rerun for task in tasks}
+        # A writer's time limits the scan's Spark job, and after it the writers scan for themselves. As Airflow's limit
+        # of the task, it would fail the scan, and no writer would run.
+        limits = (own.pop("spark_timeout"), tasks[0].execution_timeout)
+        seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
+        scan = OneLakeScanOperator(
+            task_id="scan",
+            task_group=self,
+            table=self.table,
+            source=shares[0]["source"],
+            writers=[{name: share[name] for name in ("task_id", "equal", "items")} for share in shares],
+            partition_by=given.get("partition_by") or self.partition_by,
+            skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
+            preflight=own.pop("preflight") is not False,
+            onelake_conn_id=self.onelake_conn_id,
+            spark_timeout=min((limit for limit in seconds if limit is not None), default=None),
+            # A worker that dies must not fail writers that could do without the scan.
+            retries=tasks[0].retries + 1,
+            **_OWN_OF_SCAN,
+            **own,
+            **{name: getattr(tasks[0], name) for name in _RUN_AS_WRITERS},
+        )
+        for before in tasks[0].upstream_list:
+            before >> scan
+        chain(scan, tasks)
+
+    def _remove_scan(self) -> None:
+        """Remove the scan. Tasks that were set before the group since its end come before the writers instead."""
+        task_id = self.child_id("scan")  # type: ignore[no-untyped-call]
+        scan: Any = self.children.get(task_id)
+        if not isinstance(scan, OneLakeScanOperator):
+            return
+        for before in scan.upstream_list:
+            before.downstream_task_ids.discard(task_id)
+        for writer in scan.downstream_list:
+            writer.upstream_task_ids.discard(task_id)
+            for before in scan.upstream_list:
+                if before.task_id not in writer.upstream_task_ids:
+                    before >> writer
+        del self.children[task_id], self.dag.task_dict[task_id]
 
     def _upkeep(self, task_id: str, **more: Any) -> dict[str, Any]:
         own: dict[str, Any] = {name: getattr(self, name) for name in _FOR_UPKEEP}

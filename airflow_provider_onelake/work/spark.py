@@ -79,7 +79,9 @@ class SparkWork:
                 earlier = read_open_buffer(store, path).spec
             except BufferInvalidError:
                 continue  # It holds no spec of a writer, so it is never published.
-            if read_marker(store, path) is None and earlier.attempt != spec.attempt:
+            # A buffer that was adopted from a shared scan has no Spark job of its own.
+            is_own = path == earlier.buffer
+            if is_own and read_marker(store, path) is None and earlier.attempt != spec.attempt:
                 end = self.wait_for_job if same_work(earlier, spec) else self.kill_job
                 end(table, earlier.attempt, StageJob.doing)
 

@@ -135,15 +135,22 @@ class WriteTerms:
             on_unexpected_rows=self.on_unexpected_rows,
             allow_empty=self.allow_empty,
             publish=self.publish,
-            fingerprint=fingerprint(
-                self.source,
-                files,
-                steps=list(self.steps.items()),
-                where=self.where,
-                expected_partitions=self.expected_partitions,
-                into=self.replace_where,
-            ),
+            fingerprint=self.digest(files),
             **on_rerun,
+        )
+
+    def digest(self, files: Iterable[SourceFile]) -> str:
+        """Return the fingerprint of the work.
+
+        :param files: of the source, as far as they can be listed.
+        """
+        return fingerprint(
+            self.source,
+            files,
+            steps=list(self.steps.items()),
+            where=self.where,
+            expected_partitions=self.expected_partitions,
+            into=self.replace_where,
         )
 
 

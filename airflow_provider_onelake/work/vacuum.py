@@ -87,7 +87,7 @@ class Vacuum:
         result: dict[str, Any] = {"logs_deleted": len(clean_up(log, todo.abandoned_after))}
         if not todo.candidates:
             return result
-        outcome = carry_out(log.store, todo, self.run.attempt, self._spark_vacuum)
+        outcome = carry_out(log, todo, self.run.attempt, self._spark_vacuum)
         logger.info("%s: %d files of %d bytes went", log.table, len(outcome.deleted), outcome.bytes)
         if outcome.left:
             logger.warning("Spark left %d files, such as %s", len(outcome.left), outcome.left[0].path)

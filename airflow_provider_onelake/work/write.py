@@ -36,7 +36,13 @@ MOST_RERUNS = 3
 
 
 def write(
-    spec: WriteSpec, terms: WriteTerms, table: Table, spark: SparkWork, metrics: Metrics, policy: Policy | None
+    spec: WriteSpec,
+    terms: WriteTerms,
+    table: Table,
+    spark: SparkWork,
+    metrics: Metrics,
+    policy: Policy | None,
+    scan: str | None = None,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -45,22 +51,26 @@ def write(
     :param spec: of this attempt.
     :param terms: what was asked.
     :param policy: by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
+    :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
-    return _Writing(spec, terms, table, spark, metrics).run(policy)
+    return _Writing(spec, terms, table, spark, metrics, scan).run(policy)
 
 
 class _Writing:
     """One call of :func:`write`."""
 
-    def __init__(self, spec: WriteSpec, terms: WriteTerms, table: Table, spark: SparkWork, metrics: Metrics) -> None:
+    def __init__(
+        self, spec: WriteSpec, terms: WriteTerms, table: Table, spark: SparkWork, metrics: Metrics, scan: str | None
+    ) -> None:
         self._first = spec
         self._terms = terms
         self._table = table
         self._log = table.log
         self._spark = spark
         self._metrics = metrics
+        self._scan = scan
         self._key = spec.identity.key
         self._publications: list[Publication] = []
 
@@ -91,7 +101,7 @@ class _Writing:
         table, preflight = self._table, self._terms.preflight
         self._spark.settle_earlier(table, spec, prove=preflight)
         evolve = (lambda _: self._add_columns(spec)) if self._terms.adds_columns else None
-        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True)
+        decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=self._scan)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
             return Written(skipped=decision)
@@ -99,7 +109,7 @@ class _Writing:
         if isinstance(decision, Buffer):
             buffer = decision
             logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, self._key, buffer.path)
-            if buffer.spec.attempt == spec.attempt:
+            if buffer.path == spec.buffer:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:

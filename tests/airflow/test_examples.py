@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, and a vacuum that a person approves."""
+"""Example DAGs: a deadline, a vacuum that a person approves, a restore."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import pytest
 from airflow_provider_onelake.engines.base import Engine
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
+from tests.support.contexts import JANUARY
 from tests.support.spark import Server
-from tests.support.tables import foreign_append, foreign_commit, make_table
+from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
 
 pytestmark = pytest.mark.airflow
 
@@ -127,3 +128,22 @@ def test_a_vacuum_waits_for_a_person_who_sees_what_would_go(
     assert add["path"] in body
     assert Path(log.table, add["path"]).exists() is left
     assert len(spark.jobs) == (not left)
+
+
+def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:
+    log = make_table(lakehouse / "Tables" / "trips")
+    for number in range(1, 4):
+        foreign_append(log, {"x": [number]})
+    for number in range(4):
+        landed_at(log, number, JANUARY + timedelta(days=number))
+
+    def restore(**form: Any) -> Any:
+        # Load the DAG for every run: dag.test() renders the templates of the very tasks that it is given.
+        run = run_dag(load_dag(DAGS / "restore_table.py", "restore_table"), run_conf=form)
+        assert states(run) == {"restore": "success"}
+        return xcom(run, "restore")
+
+    assert restore(version=2)["restored_to"] == 2
+    assert ids(lakehouse / "Tables" / "trips") == [1, 2]
+    assert restore(timestamp=(JANUARY + timedelta(days=3)).isoformat())["restored_to"] == 3
+    assert ids(lakehouse / "Tables" / "trips") == [1, 2, 3]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pendulum
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, task
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import SparkQueryError, SparkUnavailableError
@@ -27,6 +27,7 @@ FEBRUARY = pendulum.datetime(2019, 2, 1, tz="UTC")
 VENDORS = [{"writer": "vendor-1", "where": "vendor_id = 1"}, {"writer": "vendor-2", "where": "vendor_id = 2"}]
 ALL = [1, 2, 3, 11, 12, 13]
 GREEN = {
+    "load.scan": "success",
     "load.write[0]": "success",
     "load.write[1]": "success",
     "load.reconcile": "success",
@@ -118,9 +119,47 @@ def test_two_months_of_one_dag_object_render_their_own_templates(lakehouse: Path
     run_dag(dag, logical_date=JANUARY)
     run_dag(dag, logical_date=FEBRUARY)
 
-    paths = [job.source["path"][0] for job in engine.staged]
-    assert paths == [*["/data/2019-01-01.json"] * 2, *["/data/2019-02-01.json"] * 2]
+    paths = [(job.source["path"][0], len(job.routes)) for job in engine.staged]
+    # The first load makes the table; of the second, one job reads for both writers.
+    assert paths == [*[("/data/2019-01-01.json", 0)] * 2, ("/data/2019-02-01.json", 2)]
     assert ids(trips(lakehouse)) == sorted(ALL * 2)
+
+
+def static(where: str = "") -> None:
+    for number in (1, 2):
+        OneLakeWriteOperator(
+            task_id=f"vendor-{number}",
+            writer=f"v{number}",
+            source=FileSource("/data/{{ ds }}.json", format="json"),
+            where=where or f"vendor_id = {number}",
+        )
+
+
+def test_filters_that_only_their_writers_can_render_fail_no_scan(lakehouse: Path, engine: FakeEngine) -> None:
+    make_table(trips(lakehouse))
+    with (
+        DAG("taxi", schedule=None, start_date=JANUARY) as dag,
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"),
+    ):
+        static("vendor_id = {{ task.writer[-1] }}")
+    run = run_dag(dag, logical_date=JANUARY)
+
+    assert set(states(run).values()) == {"success"}
+    assert "a template cannot be rendered" in xcom(run, "load.scan")["reason"]
+    assert ids(trips(lakehouse)) == ALL
+
+
+def test_a_branch_before_the_group_chooses_a_writer(lakehouse: Path, engine: FakeEngine) -> None:
+    make_table(trips(lakehouse))
+    with DAG("taxi", schedule=None, start_date=JANUARY) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="Tables/trips") as group:
+            static()
+        task.branch(lambda: "load.vendor-1", task_id="chosen")() >> group
+    run = run_dag(dag, logical_date=JANUARY)
+
+    assert "load.scan" not in states(run)
+    assert (states(run)["load.vendor-1"], states(run)["load.vendor-2"]) == ("success", "skipped")
+    assert ids(trips(lakehouse)) == [1, 2, 3]
 
 
 def test_a_run_that_is_deleted_and_made_again_repeats_nothing(lakehouse: Path, engine: FakeEngine) -> None:
@@ -261,7 +300,7 @@ def test_two_writers_with_one_key_are_refused(lakehouse: Path, engine: FakeEngin
 
     assert str(run.state) == "failed"
     # Whichever came second.
-    (failed,) = [task for task, state in states(run).items() if state == "failed" and "write" in task]
+    (failed,) = [name for name, state in states(run).items() if state == "failed" and "write" in name]
     report = xcom(run, "load.reconcile", "report")
     assert report["missing"] == [f"{failed} (failed: its key 'vendor-1' is another writer's)"]
     assert ids(trips(lakehouse)) == ([1, 2, 3] if failed == "load.write[1]" else [11, 12, 13])
@@ -278,7 +317,7 @@ def test_a_conflict_is_settled_by_reconcile_without_spark(lakehouse: Path, engin
     engine.before = another_appends
     run = run_dag(taxi(VENDORS[:1], mode="overwrite_partitions"), logical_date=JANUARY)
 
-    assert states(run) == {k: v for k, v in GREEN.items() if k != "load.write[1]"}
+    assert states(run) == {k: v for k, v in GREEN.items() if k not in ("load.scan", "load.write[1]")}
     written = xcom(run, "load.write", map_index=0)
     assert written["status"] == "conflicted"
     assert written["conflicts"]

@@ -441,7 +441,7 @@ BUGS = [
     Bug(
         "colleagues' files are replaced",
         "commit.publish",
-        'return [file for file in files if not file["path"].startswith(colleagues)]',
+        'return [file for file in files if writer_directory(file["path"]) not in colleagues]',
         "return list(files)",
         ("commit/test_publish.py::test_a_colleague_published_before_is_neither_a_rival_nor_replaced",),
     ),

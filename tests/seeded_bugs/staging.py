@@ -41,6 +41,162 @@ BUGS = [
         "if last is not None and last.run_id != deed.run_id and last.task != deed.task and is_rival(last):",
         ("staging/test_claims.py::test_the_second_task_with_a_key_is_refused_unless_the_first_has_lost_it",),
     ),
+    # -- shared scans --------------------------------------------------------------------------------------------------
+    Bug(
+        "a writer that was cleared adopts the rows of before",
+        "staging.scan",
+        '    if told.get("generation") != spec.generation:\n        raise _NotAdoptedError("the writer was cleared since")\n',
+        "",
+        ("staging/test_scan.py::test_other_work_is_staged_anew",),
+    ),
+    Bug(
+        "rows of another source are adopted",
+        "staging.scan",
+        'if not spec.fingerprint or told.get("fingerprint") != spec.fingerprint:',
+        "if not spec.fingerprint:",
+        ("staging/test_scan.py::test_other_work_is_staged_anew",),
+    ),
+    Bug(
+        "rows that a CHECK of today has not seen are adopted",
+        "staging.scan",
+        'if (scan.protocol, {**scan.metadata, "id": ""}) != _definition(snapshot) or scan.table_id != snapshot.table_id:',
+        "if scan.table_id != snapshot.table_id:",
+        ("staging/test_scan.py::test_a_table_that_changed_is_not_what_was_scanned_for",),
+    ),
+    Bug(
+        "rows of a shared scan replace what another load wrote while their writer waited",
+        "staging.scan",
+        "    _check_unchanged(log, scan, spec, snapshot, mine)\n",
+        "",
+        (
+            "staging/test_scan.py::test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older",
+            "staging/test_scan.py::test_a_writer_that_replaces_rows_does_not_adopt_where_the_log_does_not_say_what_came_since",
+        ),
+    ),
+    Bug(
+        "a range that another load emptied without a file counts as left alone since the shared scan",
+        "staging.scan",
+        "            _may_replace_more(commit)\n            or not all(",
+        "            not all(",
+        (
+            "staging/test_scan.py::test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older",
+        ),
+    ),
+    Bug(
+        "an adopted write makes a conflict of what its colleague has seen",
+        "staging.scan",
+        '"readVersion": snapshot.version, "tableId": scan.table_id}',
+        '"readVersion": scan.read_version, "tableId": scan.table_id}',
+        (
+            "staging/test_scan.py::test_the_read_version_is_that_at_which_the_writer_begins_and_what_came_since_is_a_conflict",
+        ),
+    ),
+    Bug(
+        "a writer's own params are not those of its shared scan",
+        "operators._sharing",
+        "        and task.params == task.get_dag().params\n",
+        "",
+        ("operators/test_scan.py::test_no_scan",),
+    ),
+    Bug(
+        "files come into the buffers of two generations, or of two modes",
+        "staging.scan",
+        "if not equal_terms(opened.spec, spec):",
+        "if opened.spec.fingerprint != spec.fingerprint:",
+        (
+            "staging/test_scan.py::test_files_come_into_one_buffer_only",
+            "staging/test_scan.py::test_a_buffer_that_a_try_on_other_terms_has_opened_is_closed",
+        ),
+    ),
+    Bug(
+        "the result of a driver that read an older source counts for a scan of the newer one",
+        "work.scan",
+        "if staged.buffer_uri != job.buffer_uri:",
+        "if False:",
+        (
+            "operators/test_scan.py::test_a_file_that_comes_while_the_driver_is_at_work_loses_no_rows",
+            "operators/test_scan.py::test_an_engine_that_does_not_say_what_it_wrote_shares_nothing",
+        ),
+    ),
+    Bug(
+        "a scan that nobody has written counts as one without rows",
+        "staging.scan",
+        "    adds = _read_complete(log, scan)[1]\n    by_writer",
+        "    complete(log, scan)\n    adds = _read_complete(log, scan)[1]\n    by_writer",
+        ("staging/test_scan.py::test_a_scan_that_nobody_has_written_is_offered_to_nobody",),
+    ),
+    Bug(
+        "a writer adopts what any scan has ever written for it",
+        "staging.prepare",
+        "    if scan is not None and evolve is None and (adopted",
+        "    for scan in WriterDirectory.read(log.store, spec.identity.directory).scans:\n      if evolve is None and (adopted",
+        (
+            "staging/test_scan.py::test_a_writer_to_which_its_run_names_no_scan_looks_for_none",
+            "operators/test_scan.py::test_a_scan_that_is_cleared_and_shares_nothing_takes_its_older_offer_back",
+        ),
+    ),
+    Bug(
+        "a scan that a person marked as successful after a clear offers the rows of before",
+        "operators._sharing",
+        "if run != life_of(context):",
+        "if False:",
+        (
+            "operators/test_scan.py::test_a_scan_that_did_not_run_since_the_clear_offers_nothing",
+            "operators/test_scan.py::test_a_zombie_scan_of_a_run_that_was_deleted_gives_its_rows_to_nobody",
+        ),
+    ),
+    Bug(
+        "a writer adopts files of a scan whose log is another one than was offered",
+        "staging.scan",
+        'if len(mine) != told.get("files"):',
+        "if False:",
+        ("staging/test_scan.py::test_a_scan_whose_log_is_another_one_than_was_offered_is_not_adopted",),
+    ),
+    Bug(
+        "a failure that may pass takes the last try of a shared scan, which is for a worker that dies",
+        "operators.scan",
+        'context["ti"].try_number < context["ti"].max_tries',
+        'context["ti"].try_number <= context["ti"].max_tries',
+        ("operators/test_scan.py::test_the_last_try_is_for_a_worker_that_dies",),
+    ),
+    Bug(
+        "a branch skips the scan of the writers that it has chosen",
+        "operators._sharing",
+        "and not any(before.inherits_from_skipmixin for before in task.upstream_list)",
+        "",
+        ("operators/test_scan.py::test_writers_among_which_a_branch_chooses_do_not_share",),
+    ),
+    Bug(
+        "a branch before the group skips the scan of the writers that it has chosen",
+        "task_groups.write",
+        "if upstream and any(is_branch(task) for task in other.leaves):",
+        "if False:",
+        ("operators/test_scan.py::test_behind_a_branch_each_writer_scans_for_itself",),
+    ),
+    Bug(
+        "rows of a stranger in a shared scan are nobody's",
+        "staging.scan",
+        "if sum(map(len, by_writer.values())) != len(adds):",
+        "if not by_writer:",
+        ("staging/test_scan.py::test_rows_of_a_stranger_are_offered_to_nobody",),
+    ),
+    Bug(
+        "files of a shared scan are a stranger's",
+        "staging.layout",
+        '        return f"{STAGED_DIRECTORY}/{parts[2].removeprefix(_SHARE)}"',
+        "        pass",
+        (
+            "staging/test_scan.py::test_a_colleague_that_overwrites_is_in_conflict_with_rows_that_were_adopted",
+            "staging/test_scan.py::test_paths_tell_whose_they_are",
+        ),
+    ),
+    Bug(
+        "a vacuum takes what a writer may still adopt",
+        "staging.clean_up",
+        "if is_share(attempt.path) and not attempt.marker and age < abandoned_after:",
+        "if False:",
+        ("staging/test_scan.py::test_a_vacuum_spares_what_may_be_adopted_and_what_was_published",),
+    ),
     # -- preparing -----------------------------------------------------------------------------------------------------
     Bug(
         "a clear is skipped though the source is another",
@@ -266,6 +422,20 @@ BUGS = [
         'UNDOING = ("RESTORE", *REPLACING_TABLE)',
         "UNDOING = REPLACING_TABLE",
         ("staging/test_prepare.py::test_skip_is_refused_where_the_commit_was_undone",),
+    ),
+    Bug(
+        "rows of which a RESTORE took a part count as there",
+        "staging.published",
+        "is_complete = any(keys <= holders.keys for keys in complete)",
+        "is_complete = any(keys & holders.keys for keys in complete)",
+        ("staging/test_prepare.py::test_rows_of_which_a_restore_took_a_part_are_not_called_there",),
+    ),
+    Bug(
+        "rows that a RESTORE left alone count as taken back",
+        "staging.published",
+        "elif taken and commit.operation in operations:",
+        "if commit.operation in operations:",
+        ("staging/test_prepare.py::test_a_restore_that_leaves_the_rows_or_brings_them_back_does_not_matter",),
     ),
     # -- cleaning up ---------------------------------------------------------------------------------------------------
     Bug(

@@ -87,7 +87,7 @@ BUGS = [
         id="path-both-added-and-removed-is-refused",
     ),
     pytest.param(
-        [Change(_Replaced, "files", {'if not file["path"].startswith(colleagues)': ""})],
+        [Change(_Replaced, "files", {'if writer_directory(file["path"]) not in colleagues': ""})],
         "of a colleague",
         id="colleagues-rows-replaced",
     ),
@@ -255,9 +255,7 @@ BUGS = [
             Change(
                 _Replaced,
                 "files",
-                {
-                    "startswith(colleagues)]": "startswith(colleagues) and not any(file in w.adds for w in view.winners)]"
-                },
+                {"not in colleagues]": "not in colleagues and not any(file in w.adds for w in view.winners)]"},
             )
         ],
         "serial order",

@@ -58,7 +58,9 @@ def _nothing_kept() -> Iterator[None]:
     _KEPT.clear()
 
 
-def context_of(task: Any, logical_date: datetime | None = JANUARY, *, clears: int = 0, **ti: Any) -> Any:
+def context_of(
+    task: Any, logical_date: datetime | None = JANUARY, *, clears: int = 0, began: datetime = JANUARY, **ti: Any
+) -> Any:
     """The context of a try of a task; what a task instance of a run keeps, its next try finds."""
     fake = FakeTaskInstance(task_id=task.task_id, **ti)
     return {
@@ -69,7 +71,7 @@ def context_of(task: Any, logical_date: datetime | None = JANUARY, *, clears: in
             run_id=fake.run_id,
             partition_date=None,
             partition_key=None,
-            start_date=JANUARY,
+            start_date=began,
             clear_number=clears,
         ),
         "task_state_store": _KEPT.setdefault((fake.dag_id, fake.task_id, fake.run_id, fake.map_index), Kept()),

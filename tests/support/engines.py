@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import pytest
@@ -21,7 +21,7 @@ _E = TypeVar("_E")
 
 @attrs.define
 class FakeEngine(Engine):
-    """Appends the rows that belong to a job's filter.
+    """Appends the rows that belong to a job's filter; for a shared scan, those of each filter.
 
     :param rows: by filter, and then by month.
     :param before: called with each job before its rows are appended: raises, or lets another in.
@@ -47,14 +47,31 @@ class FakeEngine(Engine):
         self.staged.append(job)
         self.before(job)
         assert job.buffer_uri is not None
+        said: dict[str, Any] = {"reads_target": self.reads_target, "engine": "fake", "log_stores": self.log_stores}
+        if job.routes and self.reads_target:
+            return StageResult(**said)
         path = Path(job.buffer_uri.removeprefix("file://"))
         store = ObjectStore(LocalStore(prefix=path), str(path))
-        rows = self.rows[job.where]
-        if rows:
-            said = of_attempt(job.attempt, reads_target=self.reads_target)
-            actions = append_files(store, "", rows, **said)
+        actions = list(self._routed(store, job)) if job.routes else self._appended(store, job)
+        if actions:
             store.create(version_path(1), dump_actions(actions))
-        return StageResult(reads_target=self.reads_target, engine="fake", log_stores=self.log_stores)
+        return StageResult(buffer_uri=job.buffer_uri, **said)
+
+    def _appended(self, store: ObjectStore, job: StageJob) -> list[dict[str, Any]]:
+        rows = self.rows[job.where]
+        return append_files(store, "", rows, **of_attempt(job.attempt, reads_target=self.reads_target)) if rows else []
+
+    def _routed(self, store: ObjectStore, job: StageJob) -> Iterator[dict[str, Any]]:
+        """Append the rows of each writer of a shared scan, and yield what its version 1 holds."""
+        found = {name: self.rows[where] for name, where in job.routes.items()}
+        for number, (name, rows) in enumerate((name, rows) for name, rows in found.items() if rows):
+            directory = f"onelake_writer={name}"
+            info, *adds = append_files(store, directory, rows, **of_attempt(job.attempt))
+            yield from () if number else (info,)
+            for action in adds:
+                add = action["add"]
+                values = {"onelake_writer": name, **add["partitionValues"]}
+                yield {"add": {**add, "path": f"{directory}/{add['path']}", "partitionValues": values}}
 
     def stop(self) -> None:
         self.stopped += 1

@@ -68,7 +68,7 @@ def job(log: DeltaLog, inventory: str, **more: Any) -> VacuumJob:
 
 
 def carried_out(log: DeltaLog, engine: ConnectEngine, todo: Plan, **more: Any) -> Outcome:
-    return carry_out(log.store, todo, str(uuid.uuid4()), lambda path: engine.vacuum(job(log, path, **more)))
+    return carry_out(log, todo, str(uuid.uuid4()), lambda path: engine.vacuum(job(log, path, **more)))
 
 
 def vacuum(log: DeltaLog, engine: ConnectEngine, terms: Terms = FULL) -> Outcome:

@@ -96,7 +96,7 @@ def test_whatever_the_package_deletes_goes(onelake: OneLake) -> None:
     publish(lake, "b", load=EARLIER_LOAD, mode=OverwritePartitions())
     log = later(lake.log(), days=8)
     todo = plan(log, Terms(abandoned_after=timedelta(days=7)))
-    carry_out(log.store, todo, "name", lambda path: None)
+    carry_out(log, todo, "name", lambda path: None)
     assert len(todo.candidates) == 1
     assert not any(INVENTORY in path for path in onelake.blobs)
     assert not any(asked.is_batch for asked in onelake.asked)

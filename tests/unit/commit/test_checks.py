@@ -77,4 +77,4 @@ def test_a_commit_that_moved_a_colleagues_rows_into_files_of_its_own_is_found(
     operation: str | None, actions: list[Any], found: bool
 ) -> None:
     commit = winner(*actions, operation=operation)
-    assert rewritten_file(commit, ("staged/w-1/", "staged/w-2/")) == ("staged/w-1/a/x" if found else None)
+    assert rewritten_file(commit, ("staged/w-1", "staged/w-2")) == ("staged/w-1/a/x" if found else None)

@@ -15,6 +15,7 @@ from airflow_provider_onelake.maintenance.pinned_versions import (
     pinned_versions,
     release_version,
 )
+from tests.support.stores import PassingOn, through
 from tests.support.tables import foreign_append, local_log
 
 
@@ -35,6 +36,33 @@ def test_of_two_that_ask_for_a_version_the_first_is_on_record(log: DeltaLog) -> 
     first = pin_version(log, 0, "dag.a")
     assert pin_version(log, 0, "dag.b") == first
     assert pinned_versions(log) == [first]
+
+
+def test_a_task_has_a_record_of_its_own(log: DeltaLog) -> None:
+    pin_version(log, 0, "dag.a", holder="a1")
+    pin_version(log, 0, "people")
+    assert {kept.by for kept in pinned_versions(log)} == {"dag.a", "people"}
+    release_version(log, 0, holder="a1")
+    assert [kept.by for kept in pinned_versions(log)] == ["people"]
+    pin_version(log, 0, "dag.a", holder="a1")
+    release_version(log, 0)
+    assert [(kept.by, kept.held) for kept in pinned_versions(log)] == [("dag.a", True)]
+    release_version(log, 0, holder="a1")
+    assert pinned_versions(log) == []
+
+
+def test_files_that_go_before_the_record_is_there_are_found(log: DeltaLog) -> None:
+    """A vacuum that planned before the record was there deletes a file while the record is put."""
+    version = foreign_append(log, {"a b": [1]})
+
+    class Deleting(PassingOn):
+        def create(self, path: str, data: bytes) -> None:
+            super().create(path, data)
+            self.delete(next(info.path for info in self.list("month=a b")))
+
+    with pytest.raises(VacuumRefusedError, match="1 of its files are gone"):
+        pin_version(through(Deleting(log.store), log), version, "dag.a")
+    assert pinned_versions(log) == []
 
 
 @pytest.mark.parametrize("version", [-1, 1, 99])

@@ -10,15 +10,21 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.exceptions import InvalidWriteError, TableNotFoundError, VacuumRefusedError
+from airflow_provider_onelake.exceptions import (
+    InvalidWriteError,
+    TableNotFoundError,
+    VacuumAtWorkError,
+    VacuumRefusedError,
+)
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, dump_actions, version_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions, release_version
 from airflow_provider_onelake.maintenance.vacuum import INVENTORY, Plan, Terms, carry_out, plan
 from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, write_marker
 from airflow_provider_onelake.staging.clean_up import clean_up
@@ -501,6 +507,22 @@ def test_a_kept_version_is_spared_by_every_vacuum_until_it_is_released(hasty: De
     assert names(plan(hasty, SHORT)) == paths(hasty, first) | paths(hasty, second)
 
 
+def test_a_version_that_a_task_holds_is_not_released(hasty: DeltaLog) -> None:
+    version = foreign_append(hasty, {"2019-01": [1]})
+    removal(hasty, version, days_ago=5)
+    grow_old(hasty, "month=2019-01", days=30)
+    pin_version(hasty, version, "people")
+    pin_version(hasty, version, "restore", holder="r1")
+    terms = attrs.evolve(SHORT, release_versions=(version,))
+    for _ in range(2):
+        todo = plan(hasty, terms)
+        assert names(todo) == set()
+        # A version with two records is spared once, and told once.
+        assert [(pinned.version, pinned.by) for pinned in todo.pinned] == [(version, "restore")]
+        release_version(hasty, version)
+    assert names(plan(hasty, SHORT)) == set()
+
+
 def test_a_dry_run_can_keep_and_release_without_a_record(hasty: DeltaLog) -> None:
     version = foreign_append(hasty, {"2019-01": [1]})
     removal(hasty, version, days_ago=5)
@@ -550,7 +572,7 @@ def test_the_inventory_holds_the_candidates_and_is_gone_afterwards(log: DeltaLog
         seen.extend(pq.read_table(io.BytesIO(log.store.get(path))).to_pylist())
         log.store.delete("a b/100%")
 
-    outcome = carry_out(log.store, todo, "attempt", spark)
+    outcome = carry_out(log, todo, "attempt", spark)
     assert [(row["path"], row["length"], row["isDir"]) for row in seen] == [("a b/100%", 3, False), ("left", 3, False)]
     assert [row["modificationTime"] for row in seen] == [milliseconds(info.modified) for info in todo.candidates]
     assert ([info.path for info in outcome.deleted], outcome.bytes) == (["a b/100%"], 3)
@@ -569,9 +591,48 @@ def test_the_inventory_goes_when_spark_fails_and_old_ones_with_it(log: DeltaLog)
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        carry_out(log.store, plan(log), "attempt", spark)
+        carry_out(log, plan(log), "attempt", spark)
     assert [info.path for info in log.store.list(INVENTORY)] == [f"{INVENTORY}/at-work.parquet"]
     assert names(plan(log)) == {"x"}
+
+
+def test_a_version_that_is_pinned_after_the_plan_is_spared(hasty: DeltaLog) -> None:
+    first, second = foreign_append(hasty, {"2019-01": [1]}), foreign_append(hasty, {"2019-01": [2]})
+    removal(hasty, first, days_ago=5)
+    removal(hasty, second, days_ago=5)
+    grow_old(hasty, "month=2019-01", days=30)
+    todo = plan(hasty, SHORT)
+    assert names(todo) == paths(hasty, first) | paths(hasty, second)
+    pin_version(hasty, first, "dag.task")
+
+    def spark(path: str) -> None:
+        for row in pq.read_table(io.BytesIO(hasty.store.get(path))).to_pylist():
+            hasty.store.delete(row["path"])
+
+    assert {info.path for info in carry_out(hasty, todo, "attempt", spark).deleted} == paths(hasty, second)
+    assert {info.path for info in hasty.store.list("month=2019-01")} == paths(hasty, first)
+    # Nothing is left to delete, so Spark is not asked.
+    pin_version(hasty, first, "dag.other", holder="other")
+    gone = attrs.evolve(todo, candidates=tuple(info for info in todo.candidates if info.path in paths(hasty, first)))
+    assert carry_out(hasty, gone, "attempt", lambda path: pytest.fail("Spark was asked")).deleted == ()
+
+
+def test_a_version_that_a_vacuum_is_deleting_cannot_be_pinned(hasty: DeltaLog) -> None:
+    first, second = foreign_append(hasty, {"2019-01": [1]}), foreign_append(hasty, {"2019-01": [2]})
+    third = removal(hasty, first, days_ago=5)
+    grow_old(hasty, "month=2019-01", days=30)
+    todo = plan(hasty, SHORT)
+
+    def spark(path: str) -> None:
+        with pytest.raises(
+            VacuumAtWorkError, match=f"Version {second} .* a vacuum is deleting 1 of its .* delete {path}"
+        ):
+            pin_version(hasty, second, "dag.task")
+        assert pinned_versions(hasty) == []
+        pin_version(hasty, third, "dag.task")
+
+    carry_out(hasty, todo, "attempt", spark)
+    assert [pinned.version for pinned in pinned_versions(hasty)] == [third]
 
 
 def test_time_is_the_clocks(tmp_path: Path) -> None:

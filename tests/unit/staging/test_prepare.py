@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from airflow_provider_onelake.exceptions import (
     UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, version_path
+from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, version_path
 from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -54,6 +55,7 @@ from tests.support.tables import (
     stage,
     writer_spec,
 )
+from tests.support.vectors import delete_rows
 
 WHERE = {"mode": ReplaceWhere("month = '2019-01'")}
 
@@ -296,9 +298,81 @@ def test_an_unknown_fingerprint_equals_no_other_unknown_one(log: DeltaLog) -> No
 )
 def test_skip_is_refused_where_the_commit_was_undone(log: DeltaLog, operation: str) -> None:
     published(log)
-    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}])
+    (add,) = log.live_files(lambda _: True, 1)
+    undo(log, operation, gone=[add])
     with pytest.raises(RerunRefusedError, match=f"{operation} in version 2 took its rows back"):
         prepare(log, writer_spec(generation=2))
+
+
+def undo(log: DeltaLog, operation: str = "RESTORE", *, gone: Sequence[Add] = (), back: Sequence[Add] = ()) -> None:
+    removes = [{"remove": {**file, "dataChange": True, "deletionTimestamp": 1}} for file in gone]
+    adds = [{"add": {**file, "dataChange": True}} for file in back]
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": operation}}, *removes, *adds])
+
+
+def of_version(log: DeltaLog, version: int) -> list[Add]:
+    return list(log.live_files(lambda _: True, version))
+
+
+def test_a_restore_that_leaves_the_rows_or_brings_them_back_does_not_matter(log: DeltaLog) -> None:
+    published(log)
+    foreign_append(log, {"2019-02": [9]})
+    mine, both = of_version(log, 1), of_version(newest_log(log), 2)
+    bad = [file for file in both if file not in mine]
+    undo(log, gone=bad)
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    undo(log, gone=mine)
+    with pytest.raises(RerunRefusedError, match="RESTORE in version 4 took its rows back"):
+        prepare(log, writer_spec(generation=2))
+    undo(log, back=both)
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+
+
+def test_a_restore_to_before_and_after_a_compaction_does_not_matter(log: DeltaLog) -> None:
+    published(log)
+    foreign_append(log, {"2019-01": [9]})
+    before = of_version(newest_log(log), 2)
+    DeltaTable(log.table).optimize.compact()
+    after = of_version(newest_log(log), 3)
+    assert len(after) == 1
+    for gone, back in ((after, before), (before, after)):
+        undo(log, gone=gone, back=back)
+        assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    DeltaTable(log.table).delete("id = 1")
+    less = of_version(newest_log(log), 6)
+    undo(log, gone=less, back=after)
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    undo(log, gone=after, back=less)
+    with pytest.raises(RerunRefusedError, match="RESTORE in version 8 took at least some of its rows back"):
+        prepare(log, writer_spec(generation=2))
+
+
+def test_rows_of_which_a_restore_took_a_part_are_not_called_there(log: DeltaLog) -> None:
+    published(log, rows={"2019-01": [1], "2019-02": [2]})
+    undo(log, gone=of_version(log, 1)[:1])
+    with pytest.raises(
+        RerunRefusedError, match="at least some of its rows back, and 'append' would repeat those that are left"
+    ):
+        prepare(log, writer_spec(generation=2))
+
+
+def test_a_deletion_vector_that_a_restore_brings_back_takes_rows(log: DeltaLog) -> None:
+    published(log, rows={"2019-01": [1, 2, 3]})
+    (whole,) = of_version(log, 1)
+    delete_rows(log, whole, [0])
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    less = of_version(newest_log(log), 2)
+    undo(log, gone=less, back=[whole])
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    undo(log, gone=[whole], back=less)
+    with pytest.raises(RerunRefusedError, match="RESTORE in version 4 took at least some of its rows back"):
+        prepare(log, writer_spec(generation=2))
+
+
+def newest_log(log: DeltaLog) -> DeltaLog:
+    fresh = local_log(Path(log.table))
+    fresh.snapshot()
+    return fresh
 
 
 def test_skip_is_refused_where_all_rows_were_taken_out(log: DeltaLog) -> None:

@@ -1,0 +1,174 @@
+"""The steps of a shared scan: see whether it may be shared, let Spark write the rows, tell the writers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    ConstraintViolatedError,
+    OneLakeError,
+    SchemaMismatchError,
+    SparkQueryError,
+)
+from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
+from airflow_provider_onelake.staging.buffers import write_checksum
+from airflow_provider_onelake.staging.layout import share_name
+from airflow_provider_onelake.staging.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
+from airflow_provider_onelake.storage.preflight import unsafe_log_stores
+from airflow_provider_onelake.work.disjoint import why_not_disjoint
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.sources import FileSource, SqlSource
+    from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.spark import SparkWork
+
+logger = logging.getLogger(__name__)
+
+
+class NotSharedError(Exception):
+    """Why writers scan for themselves. It is no failure: each of them does then what it does without a shared scan."""
+
+
+@attrs.frozen(kw_only=True)
+class SharedScan:
+    """One task's scan for several writers.
+
+    :param source: that they share, rendered.
+    :param shares: of the writers.
+    :param partition_columns: by which the writers want the table to be partitioned; ``None`` for any.
+    :param skips: whether writers whose rows are in the table have nothing to do.
+    :param target_file_size: of the staged files in bytes.
+    :param preflight: whether to check Spark first.
+    :param run: the try of the task.
+    :param deed: the id of the task's deed.
+    :param namespace: of the deployment.
+    """
+
+    table: Table
+    spark: SparkWork
+    source: FileSource | SqlSource
+    shares: Sequence[Share]
+    partition_columns: Sequence[str] | None
+    skips: bool
+    target_file_size: int | None
+    preflight: bool
+    run: TaskRun
+    deed: str
+    namespace: str
+
+    def scan(self) -> dict[str, Any]:
+        """Write the rows of the writers, unless an earlier try of this deed has done so.
+
+        :returns: the result for XCom.
+        :raises NotSharedError: the writers have to scan for themselves.
+        :raises OneLakeError: Spark failed for a reason that may pass.
+        """
+        snapshot = self.table.log.snapshot_or_none()
+        if snapshot is None:
+            raise NotSharedError(f"there is no table at {self.table} yet; the first writer makes it")
+        shares = self._shares(snapshot)
+        log = self.table.log
+        scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.deed}", self.run.label, shares, snapshot)
+        done_by = completed_by(log, scan)
+        if done_by is not None:
+            logger.info("%s: %s is complete already; Spark does not run", self.table, scan.path)
+            if done_by == self.run.attempt:
+                # The task is back from the triggerer, and its driver has ended: clear the driver's job files.
+                self.spark.wait_for_job(self.table, done_by, StageJob.doing)
+        else:
+            self._end_earlier()
+            write_checksum(log.store, scan.path)
+            self._stage(scan.path, shares, snapshot)
+            complete(log, scan)
+        try:
+            told = offer(log, scan, shares)
+        except (BufferIncompleteError, BufferInvalidError) as error:
+            raise NotSharedError(str(error)) from None
+        for key, (files, rows) in told.items():
+            logger.info("%s: %s rows in %d files for writer %s", self.table, rows, files, key)
+        counts = [rows for _, rows in told.values()]
+        return {
+            "status": "shared",
+            "scan": scan.path,
+            "read_version": scan.read_version,
+            "rows": None if None in counts else sum(rows for rows in counts if rows is not None),
+            "files": sum(files for files, _ in told.values()),
+            "writers": len(told),
+            "reused": done_by is not None,
+        }
+
+    def _shares(self, snapshot: Snapshot) -> list[Share]:
+        snapshot.check_supported(str(self.table))
+        if (why_not := why_not_shared(snapshot)) is not None:
+            raise NotSharedError(why_not)
+        if self.partition_columns is not None and list(self.partition_columns) != list(snapshot.partitioning.types):
+            raise NotSharedError("the table is partitioned otherwise than partition_by asks for")
+        keys = [share.identity.key for share in self.shares]
+        if len(set(keys)) < len(keys):
+            raise NotSharedError("two of the writers have the same key")
+        shares = [share for share in self.shares if not (self.skips and share.identity.app_id in snapshot.txns)]
+        if len(shares) < 2:
+            raise NotSharedError(f"{len(shares)} of {len(keys)} writers have rows to write")
+        if (why_not := why_not_disjoint({share.identity.key: share.where for share in shares})) is not None:
+            raise NotSharedError(why_not)
+        return shares
+
+    def _end_earlier(self) -> None:
+        """End drivers that earlier tries left at work, as the same rows are written twice else."""
+        if not self.spark.engine().outlives_the_task:
+            return
+        for attempt in self.spark.left_at_work(self.table, self._owner, StageJob.doing):
+            if attempt != self.run.attempt:
+                self.spark.kill_job(self.table, attempt, StageJob.doing)
+
+    def _stage(self, path: str, shares: Sequence[Share], snapshot: Snapshot) -> None:
+        address, other = self.table.address, self.table.other_address
+        job = StageJob(
+            source=self.source.job(),
+            # Spark pushes down what all rows satisfy, and reads no row group that no writer wants.
+            where=" OR ".join(f"(\n{share.where}\n)" for share in shares),
+            routes={share_name(share.identity.directory): share.where for share in shares},
+            table_uri=address.spark_uri,
+            buffer_uri=address.child(path).spark_uri,
+            metadata=snapshot.metadata,
+            other_uri=other.deltalake_uri if other else None,
+            attempt=self.run.attempt,
+            target_file_size=self.target_file_size,
+            label=f"{self.run.label} for {len(shares)} writers",
+            owner=self._owner,
+            fingerprint=path,
+            preflight=self.preflight,
+        )
+        try:
+            staged = self.spark.engine().stage(job)
+        except (ConstraintViolatedError, SchemaMismatchError, SparkQueryError) as error:
+            # The rows of one writer must not fail the others, so each finds out for itself.
+            raise NotSharedError(f"Spark refused it: {error}") from None
+        except OneLakeError as error:
+            if CLAIMED_TWICE in str(error):
+                raise NotSharedError(CLAIMED_TWICE) from None
+            raise
+        self.spark.check_not_stopped()
+        for problem in unsafe_log_stores(address.kind, staged.log_stores):
+            logger.warning("%s: this load is safe, others by Spark are not: %s", self.table, problem)
+        if staged.reads_target:
+            raise NotSharedError("the source reads the table itself")
+        if staged.buffer_uri != job.buffer_uri:
+            # A task that is back from the triggerer gets the result of the job that its first execution submitted, and
+            # the scan's directory is another one if the source or the table has changed since.
+            raise NotSharedError(
+                "the source or the table changed while Spark was at work, so what it read is out of date"
+            )
+
+    @property
+    def _owner(self) -> str:
+        return self.run.owner(self.namespace)

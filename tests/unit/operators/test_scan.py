@@ -1,0 +1,883 @@
+"""The task of a shared scan: what it gives to Spark, what the writers then do, and when it leaves them alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from airflow.sdk import DAG, Asset, Label, Param, chain
+from airflow.sdk.exceptions import AirflowException, TaskDeferralError, TaskDeferred
+
+from airflow_provider_onelake.engines.base import StageJob, StageResult
+from airflow_provider_onelake.exceptions import (
+    ConstraintViolatedError,
+    InvalidWriteError,
+    SparkJobError,
+    SparkJobTimeoutError,
+    SparkUnavailableError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.scan import OneLakeScanOperator
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import FileSource, SqlSource
+from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import JANUARY, connect, context_of, delete_runs
+from tests.support.engines import FakeEngine, use_engine
+from tests.support.tables import change_metadata, foreign_append, ids, make_table, newest
+
+SOURCE = SqlSource("SELECT * FROM trips")
+WRITERS = [{"writer": "a", "where": "id = 1"}, {"writer": "b", "where": "id = 2"}]
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    return use_engine(monkeypatch, FakeEngine({"id = 1": {"2019-01": [1]}, "id = 2": {"2019-02": [2, 3]}}))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "Tables" / "trips")
+
+
+def mapped(items: Any = None, **partial: Any) -> Callable[[], Any]:
+    def inside() -> Any:
+        task = OneLakeWriteOperator.partial(**{"task_id": "write", "source": SOURCE, **partial})
+        return task.expand_kwargs(WRITERS if items is None else items)
+
+    return inside
+
+
+def both(**each: Any) -> Callable[[], Any]:
+    def inside() -> Any:
+        for writer in WRITERS:
+            OneLakeWriteOperator(task_id=writer["writer"], **{"source": SOURCE, "where": writer["where"], **each})
+
+    return inside
+
+
+def build(inside: Callable[[], Any], **group: Any) -> DAG:
+    settings = {"group_id": "load", "table": "Tables/trips", **group}
+    with DAG("taxi", schedule=None) as dag, OneLakeWriteTaskGroup(**settings):
+        inside()
+    return dag
+
+
+def scan(dag: DAG, **context: Any) -> dict[str, Any]:
+    task: Any = dag.get_task("load.scan")
+    result: dict[str, Any] = task.execute(context_of(task, **context))
+    return result
+
+
+def write(dag: DAG, key: str, scanned: dict[str, Any] | None = None, **context: Any) -> dict[str, Any]:
+    """Run a writer in a run in which the scan has left a result, or none."""
+    task: Any = dag.get_task(f"load.{key}")
+    return task.execute(context_of(task, pulled={"return_value": [scanned] if scanned else []}, **context))
+
+
+def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(both())
+    done = scan(dag)
+    assert {name: done[name] for name in ("status", "rows", "files", "writers", "reused")} == {
+        "status": "shared",
+        "rows": 3,
+        "files": 2,
+        "writers": 2,
+        "reused": False,
+    }
+    for key in "ab":
+        written = write(dag, key, done)
+        assert (written["status"], written["buffer"].startswith(done["scan"])) == ("published", True)
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+    job, *others = engine.staged
+    assert others == []
+    assert (list(job.routes.values()), job.where) == (["id = 1", "id = 2"], "(\nid = 1\n) OR (\nid = 2\n)")
+
+
+def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both())
+    first = scan(dag)
+    again = scan(dag, try_number=2)
+    assert (again["reused"], again["scan"], len(engine.staged)) == (True, first["scan"], 1)
+    cleared = scan(dag, try_number=3, max_tries=2, clears=1)
+    assert (cleared["reused"], cleared["scan"] != first["scan"], len(engine.staged)) == (False, True, 2)
+
+
+def test_a_driver_that_an_earlier_try_left_at_work_is_ended(
+    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, killed = uuid.uuid4(), []
+    monkeypatch.setattr(FakeEngine, "outlives_the_task", True)
+    monkeypatch.setattr(FakeEngine, "left_at_work", lambda *_: ["earlier", str(own)])
+    monkeypatch.setattr(FakeEngine, "kill", lambda self, table_uri, attempt, doing: killed.append((attempt, doing)))
+    assert scan(build(both()), id=own)["status"] == "shared"
+    assert killed == [("earlier", StageJob.doing)]
+    assert engine.staged[0].attempt == str(own)
+
+
+def test_a_task_that_is_back_from_the_triggerer_takes_its_drivers_result(
+    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, waited = uuid.uuid4(), []
+    monkeypatch.setattr(FakeEngine, "wait_for", lambda self, table_uri, attempt, doing: waited.append(attempt))
+    dag = build(both())
+    scan(dag, id=own)
+    assert waited == []
+    assert scan(dag, id=own)["reused"]
+    assert waited == [str(own)]
+    assert scan(dag, try_number=2)["reused"]
+    assert waited == [str(own)]
+
+
+def test_a_mapped_writer_gives_the_scan_its_list(log: DeltaLog, engine: FakeEngine) -> None:
+    done = scan(build(mapped()))
+    assert (done["status"], done["writers"]) == ("shared", 2)
+
+
+def test_what_the_group_expects_counts_for_mapped_writers_too(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(mapped(), mode="replace_where", replace_where="month > '{{ ds }}'", expected_partitions="month > 'a'")
+    task: Any = dag.get_task("load.scan")
+    assert task.writers[0]["equal"] == {"replace_where": "month > '{{ ds }}'", "expected_partitions": "month > 'a'"}
+    assert not task.skips
+
+
+def test_what_a_writer_is_for_is_the_same_for_both(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both(expected_partitions="month > '2018-12'"), mode="overwrite_partitions")
+    done = scan(dag)
+    assert done["status"] == "shared"
+    assert [write(dag, key, done)["status"] for key in "ab"] == ["published", "published"]
+    assert len(engine.staged) == 1
+
+
+def test_a_load_whose_rows_are_all_in_the_table_is_not_read_again(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both())
+    done = scan(dag)
+    for key in "ab":
+        write(dag, key, done)
+    again = scan(dag, try_number=2, max_tries=1, clears=1)
+    assert (again["status"], len(engine.staged)) == ("not_shared", 1)
+
+
+@pytest.mark.parametrize(
+    ("items", "reason"),
+    [
+        pytest.param([{**WRITERS[0], "files": ["x"]}, WRITERS[1]], "differ in files", id="files"),
+        pytest.param([{"writer": "a"}, WRITERS[1]], "no filter", id="no-filter"),
+        pytest.param([WRITERS[0], WRITERS[0]], "same key", id="one-key"),
+        pytest.param([WRITERS[0]], "1 of 1", id="one-writer"),
+        pytest.param([WRITERS[0], {"writer": "b", "where": "id < 2"}], "rows in common", id="overlap"),
+    ],
+)
+def test_what_a_list_says_at_run_time_may_not_be_shared(
+    log: DeltaLog, engine: FakeEngine, items: list[Any], reason: str
+) -> None:
+    dag = build(mapped())
+    task: Any = dag.get_task("load.scan")
+    task.writers = [{"task_id": "load.write", "equal": {}, "items": items}]
+    done = scan(dag)
+    assert done["status"] == "not_shared"
+    assert reason in done["reason"]
+    assert engine.staged == []
+
+
+def test_without_a_table_the_first_writer_makes_it(engine: FakeEngine) -> None:
+    assert "no table" in scan(build(both()))["reason"]
+
+
+def test_a_table_that_is_partitioned_otherwise_is_not_read_for(log: DeltaLog, engine: FakeEngine) -> None:
+    assert "partitioned otherwise" in scan(build(both(), partition_by="day"))["reason"]
+    assert engine.staged == []
+    assert scan(build(both(), partition_by="month"))["status"] == "shared"
+
+
+def test_a_source_that_only_the_writers_wait_for_is_not_read(log: DeltaLog, engine: FakeEngine) -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    dag = build(both())
+    with dag:
+        EmptyOperator(task_id="extract") >> dag.get_task("load.b")
+    assert "waits for extract" in scan(dag)["reason"]
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def before(*_: Any) -> None:
+        raise error
+
+    return before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConstraintViolatedError("small"), id="a-bad-row"),
+        pytest.param(SparkJobError(f"USER_RAISED_EXCEPTION {CLAIMED_TWICE}"), id="a-row-of-two"),
+    ],
+)
+def test_what_a_retry_would_not_mend_is_left_to_the_writers(
+    log: DeltaLog, engine: FakeEngine, error: Exception
+) -> None:
+    engine.before = raising(error)
+    assert scan(build(both()))["status"] == "not_shared"
+
+
+def test_what_may_pass_is_retried_and_then_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
+    engine.before = raising(SparkUnavailableError("away"))
+    dag = build(both())
+    with pytest.raises(SparkUnavailableError):
+        scan(dag, max_tries=2)
+    assert scan(dag, max_tries=2, try_number=2)["reason"] == "away"
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_the_last_try_is_for_a_worker_that_dies(log: DeltaLog, engine: FakeEngine, retries: int) -> None:
+    dag = build(both(retries=retries))
+    tries = dag.get_task("load.scan").retries
+    assert tries == retries + 1
+    engine.before = raising(SparkUnavailableError("away"))
+    for attempt in range(1, retries + 1):
+        with pytest.raises(SparkUnavailableError):
+            scan(dag, max_tries=tries, try_number=attempt)
+    for attempt in (retries + 1, retries + 2):
+        assert scan(dag, max_tries=tries, try_number=attempt)["reason"] == "away"
+
+
+def test_a_scan_that_takes_longer_than_a_writer_may_is_not_tried_again(log: DeltaLog, engine: FakeEngine) -> None:
+    engine.before = raising(SparkJobTimeoutError("too long"))
+    assert scan(build(both()), max_tries=2)["reason"] == "too long"
+
+
+@pytest.mark.parametrize("where", ["id = {{ task.writer }}", "id = {{ [1][ti.map_index + 5] }}", "{% broken"])
+def test_a_template_that_only_a_writer_can_render_is_left_to_the_writers(
+    log: DeltaLog, engine: FakeEngine, where: str
+) -> None:
+    dag = build(both())
+    task: Any = dag.get_task("load.scan")
+    task.writers[1]["items"][0]["where"] = where
+    context = context_of(task)
+    task.render_template_fields(context)
+    done = task.execute(context)
+    assert (done["status"], done["table"], engine.staged) == ("not_shared", "Tables/trips", [])
+    assert "cannot be rendered" in done["reason"]
+
+
+@pytest.mark.parametrize("table", ["Tables/{{ trips", "ftp://nowhere"])
+def test_a_table_that_no_writer_finds_fails_the_writers_and_not_the_scan(engine: FakeEngine, table: str) -> None:
+    assert scan(build(both(), table=table))["status"] == "not_shared"
+
+
+def test_a_partition_key_that_one_writer_asks_for_is_no_matter_of_the_others(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both())
+    task: Any = dag.get_task("load.scan")
+    task._lacks_partition_key = "id = {{ partition_key }}"
+    assert "partition key" in scan(dag)["reason"]
+
+
+def test_an_error_that_nobody_thought_of_is_left_to_the_writers(
+    log: DeltaLog, engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    engine.before = raising(ZeroDivisionError("once"))
+    assert scan(build(both()), max_tries=2)["reason"] == "ZeroDivisionError: once"
+    assert "Traceback" in "".join(capfd.readouterr())
+
+
+def test_a_list_that_is_none_is_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(mapped())
+    task: Any = dag.get_task("load.scan")
+    task.writers = [{"task_id": "load.write", "equal": {}, "items": None}]
+    assert scan(dag)["status"] == "not_shared"
+
+
+def test_a_trigger_that_fails_is_retried_and_then_left_to_the_writers(log: DeltaLog, engine: FakeEngine) -> None:
+    task: Any = build(both()).get_task("load.scan")
+    failed = ("__fail__", {"error": "Trigger failure"})
+    with pytest.raises(TaskDeferralError):
+        task.resume_execution(*failed, context_of(task, max_tries=2))
+    assert task.resume_execution(*failed, context_of(task, max_tries=2, try_number=2))["status"] == "not_shared"
+
+
+@pytest.mark.parametrize("error", [SparkJobError("Stopped, as asked."), RuntimeError("closed")])
+def test_a_scan_that_is_stopped_does_not_succeed(log: DeltaLog, engine: FakeEngine, error: Exception) -> None:
+    dag = build(both())
+    task: Any = dag.get_task("load.scan")
+
+    def stopped(job: StageJob) -> None:
+        task.on_kill()
+        raise error
+
+    engine.before = stopped
+    with pytest.raises(AirflowException, match="was stopped"):
+        scan(dag)
+
+
+def test_a_source_that_reads_the_table_is_not_shared(log: DeltaLog, engine: FakeEngine) -> None:
+    engine.reads_target = True
+    assert "reads the table" in scan(build(both()))["reason"]
+    assert [info for info in log.store.list("staged") if info.path.endswith("_scan.json")] == []
+
+
+# -- which scan a writer takes its rows from ---------------------------------------------------------------------------
+
+RUN = {"began": JANUARY.isoformat(), "clears": 0}
+NEWER = {"id = 1": {"2019-01": [10]}, "id = 2": {"2019-02": [20, 30]}}
+# The run was cleared once: the second deed of a task without retries.
+CLEARED: dict[str, Any] = {"try_number": 2, "max_tries": 1, "clears": 1}
+
+
+@attrs.define
+class Cluster(FakeEngine):
+    """Leaves the wait for a job to the triggerer; asked again by the same attempt, it returns the job's result."""
+
+    results: dict[str, StageResult] = attrs.field(factory=dict)
+
+    def stage(self, job: StageJob) -> StageResult:
+        if job.attempt in self.results:
+            return self.results[job.attempt]
+        self.results[job.attempt] = super().stage(job)
+        raise TaskDeferred(trigger=None, method_name="resume")
+
+
+def not_shared(log: DeltaLog, dag: DAG, **context: Any) -> dict[str, Any]:
+    """The scan, after the table has got a column that one more partition column would meet."""
+    schema = json.loads(newest(log).metadata["schemaString"])
+    schema["fields"].append({"name": "onelake_writer", "type": "string", "nullable": True, "metadata": {}})
+    change_metadata(log, schemaString=json.dumps(schema))
+    done = scan(dag, **context)
+    assert done["status"] == "not_shared"
+    return done
+
+
+@pytest.mark.parametrize("rows", [pytest.param(1, id="rows"), pytest.param(0, id="no-rows")])
+def test_a_file_that_comes_while_the_driver_is_at_work_loses_no_rows(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: int, engine: FakeEngine
+) -> None:
+    before = engine.rows if rows else {key: {} for key in engine.rows}
+    cluster = use_engine(monkeypatch, Cluster(before))
+    (tmp_path / "first.json").touch()
+    dag, own = build(both(source=FileSource(str(tmp_path / "*.json"), format="json"))), uuid.uuid4()
+    with pytest.raises(TaskDeferred):
+        scan(dag, id=own)
+    (tmp_path / "second.json").touch()
+    done = scan(dag, id=own)
+    assert done["status"] == "not_shared"
+    assert "changed while Spark was at work" in done["reason"]
+    writing = use_engine(monkeypatch, FakeEngine(NEWER))
+    for key in "ab":
+        assert write(dag, key, done)["status"] == "published"
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert (len(cluster.staged), len(writing.staged)) == (1, 2)
+
+
+def test_a_driver_that_found_no_rows_has_its_result_taken(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch, engine: FakeEngine
+) -> None:
+    use_engine(monkeypatch, Cluster({key: {} for key in engine.rows}))
+    dag, own = build(both()), uuid.uuid4()
+    with pytest.raises(TaskDeferred):
+        scan(dag, id=own)
+    done = scan(dag, id=own)
+    assert (done["status"], done["rows"]) == ("shared", 0)
+    assert write(dag, "a", done)["rows"] == 0
+
+
+def test_an_engine_that_does_not_say_what_it_wrote_shares_nothing(
+    log: DeltaLog, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeEngine, "stage", lambda self, job: StageResult(reads_target=False, engine="another"))
+    assert scan(build(both()))["status"] == "not_shared"
+
+
+def test_a_scan_that_is_cleared_and_shares_nothing_takes_its_older_offer_back(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both())
+    scan(dag)
+    engine.rows = NEWER
+    done = not_shared(log, dag, **CLEARED)
+    for key in "ab":
+        # Writers that had not begun: their first deed.
+        assert "onelake_writer" not in write(dag, key, done, clears=1)["buffer"]
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+
+
+def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dag = build(both())
+    first = scan(dag)
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_provider_onelake.staging.scan.read_buffer", raising(StoreUnavailableError("away")))
+        with pytest.raises(StoreUnavailableError):
+            write(dag, "a", first, max_tries=1)
+    engine.rows = NEWER
+    done = not_shared(log, dag, **CLEARED)
+    write(dag, "a", done, max_tries=1, try_number=2, clears=1)
+    assert ids(tmp_path / "Tables" / "trips") == [10]
+
+
+def test_a_scan_that_is_cleared_alone_offers_the_newer_rows(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(both())
+    scan(dag)
+    engine.rows = NEWER
+    done = scan(dag, **CLEARED)
+    assert write(dag, "a", done, clears=1)["buffer"].startswith(done["scan"])
+    assert ids(tmp_path / "Tables" / "trips") == [10]
+
+
+def test_a_writer_that_is_cleared_alone_reads_the_source_again(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both(on_rerun="replace"))
+    done = scan(dag)
+    for key in "ab":
+        write(dag, key, done)
+    engine.rows = NEWER
+    assert "onelake_writer" not in write(dag, "a", done, **CLEARED)["buffer"]
+    assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
+
+
+def test_a_load_that_is_cleared_whole_is_read_again_by_one_job(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both(on_rerun="replace"))
+    done = scan(dag)
+    for key in "ab":
+        write(dag, key, done)
+    engine.rows = NEWER
+    again = scan(dag, **CLEARED)
+    for key in "ab":
+        assert write(dag, key, again, **CLEARED)["buffer"].startswith(again["scan"])
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+    assert len(engine.staged) == 2
+
+
+def test_a_run_that_is_deleted_and_made_again_is_read_again(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(both(on_rerun="replace"))
+    done = scan(dag)
+    write(dag, "a", done)
+    delete_runs()
+    engine.rows = NEWER
+    again = scan(dag)
+    assert again["scan"] != done["scan"]
+    for key in "ab":
+        assert write(dag, key, again)["buffer"].startswith(again["scan"])
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+
+
+def test_a_run_that_is_made_again_and_shares_nothing_takes_nothing_of_the_run_before(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both())
+    scan(dag)
+    delete_runs()
+    engine.rows = NEWER
+    done = not_shared(log, dag)
+    for key in "ab":
+        write(dag, key, done)
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+
+
+def test_a_scan_that_was_retried_offers_what_its_first_try_wrote(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both())
+    scan(dag, max_tries=1)
+    engine.rows = NEWER
+    done = scan(dag, max_tries=1, try_number=2)
+    for key in "ab":
+        write(dag, key, done)
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("keeps", "clears"), [pytest.param(False, 0, id="skipped"), pytest.param(True, 1, id="marked-by-hand")]
+)
+def test_a_scan_that_did_not_run_since_the_clear_offers_nothing(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path, keeps: bool, clears: int
+) -> None:
+    dag = build(both())
+    done = scan(dag)
+    engine.rows = NEWER
+    for key in "ab":
+        write(dag, key, done if keeps else None, clears=clears)
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+
+
+def test_a_zombie_scan_that_ends_last_gives_its_rows_to_nobody(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag, newer = build(both()), []
+
+    def overtaken(job: StageJob) -> None:
+        engine.before, engine.rows = (lambda job: None), NEWER
+        newer.append(scan(dag, **CLEARED))
+        engine.rows = {"id = 1": {"2019-01": [1]}, "id = 2": {"2019-02": [2, 3]}}
+
+    engine.before = overtaken
+    older = scan(dag)
+    assert older["scan"] != newer[0]["scan"]
+    for key in "ab":
+        assert write(dag, key, newer[0], clears=1)["buffer"].startswith(newer[0]["scan"])
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+
+
+def test_a_zombie_scan_of_a_run_that_was_deleted_gives_its_rows_to_nobody(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both())
+    older = scan(dag, began=JANUARY - timedelta(hours=1))
+    delete_runs()
+    engine.rows = NEWER
+    assert scan(dag)["status"] == "shared"
+    for key in "ab":
+        # What the zombie pushed last is what the new run's writers pull.
+        write(dag, key, older)
+    assert ids(tmp_path / "Tables" / "trips") == [10, 20, 30]
+
+
+def test_writers_of_a_mapped_task_adopt_each_its_own(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(mapped())
+    done = scan(dag)
+    task: Any = dag.get_task("load.write")
+    for index, item in enumerate(WRITERS):
+        context = context_of(task, map_index=index, pulled={"return_value": [done]})
+        context["task"] = task.unmap(item)
+        assert context["task"].execute(context)["buffer"].startswith(done["scan"])
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+    assert len(engine.staged) == 1
+
+
+def test_a_file_that_comes_after_the_scan_is_read_by_each_writer_itself(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "first.json").touch()
+    dag = build(both(source=FileSource(str(tmp_path / "*.json"), format="json")))
+    done = scan(dag)
+    write(dag, "a", done)
+    (tmp_path / "second.json").touch()
+    engine.rows = NEWER
+    write(dag, "b", done)
+    assert ids(tmp_path / "Tables" / "trips") == [1, 20, 30]
+
+
+def test_a_writer_that_waited_while_another_load_wrote_reads_the_source_again_and_has_no_conflict(
+    log: DeltaLog, engine: FakeEngine, tmp_path: Path
+) -> None:
+    dag = build(both(), mode="overwrite_partitions", on_conflict="fail")
+    done = scan(dag)
+    foreign_append(log, {"2019-01": [100]})
+    engine.rows = NEWER
+    first, other = write(dag, "a", done), write(dag, "b", done)
+    assert (first["status"], first["conflicts"]) == ("published", [])
+    assert "onelake_writer" not in first["buffer"]
+    assert (other["status"], other["buffer"].startswith(done["scan"])) == ("published", True)
+    assert ids(tmp_path / "Tables" / "trips") == [2, 3, 10]
+
+
+def test_rows_of_a_query_are_those_of_the_moment_of_the_scan(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(both())
+    done = scan(dag)
+    engine.rows = NEWER
+    for key in "ab":
+        write(dag, key, done)
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        pytest.param({"status": "shared", "run": RUN}, id="no-path"),
+        pytest.param({"status": "shared", "run": RUN, "scan": 7}, id="no-text"),
+        pytest.param({"status": "shared", "run": RUN, "scan": "staged/scan-0"}, id="nothing-there"),
+        pytest.param({"status": "shared", "run": RUN, "scan": "../trips"}, id="elsewhere"),
+    ],
+)
+def test_a_result_that_names_no_scan_of_ours_offers_nothing(
+    log: DeltaLog, engine: FakeEngine, result: dict[str, Any]
+) -> None:
+    dag = build(both())
+    scan(dag)
+    assert "onelake_writer" not in write(dag, "a", result)["buffer"]
+
+
+# -- which groups get the task ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inside", "group"),
+    [
+        pytest.param(mapped(), {"shared_scan": False}, id="switched-off"),
+        pytest.param(both(steps={"s": "SELECT * FROM source"}), {}, id="steps"),
+        pytest.param(both(where=None), {}, id="no-filters"),
+        pytest.param(both(trigger_rule="all_done"), {}, id="trigger-rule"),
+        pytest.param(both(max_bytes=5), {}, id="max-bytes"),
+        pytest.param(both(params={"country": "DE"}), {}, id="params"),
+        pytest.param(mapped(params={"country": "DE"}), {}, id="params-of-a-mapped-task"),
+        pytest.param(both(depends_on_past=True), {}, id="depends-on-past"),
+        pytest.param(both(), {"schema_evolution": "add_columns"}, id="evolution"),
+        pytest.param(mapped([WRITERS[0]]), {}, id="one-writer"),
+        pytest.param(mapped([{**WRITERS[0], "source": SOURCE}, WRITERS[1]]), {}, id="sources"),
+        pytest.param(
+            lambda: [OneLakeWriteOperator(task_id=name, source=FileSource(f"/{name}"), where="x = 1") for name in "ab"],
+            {},
+            id="other-sources",
+        ),
+    ],
+)
+def test_no_scan(inside: Callable[[], Any], group: dict[str, Any]) -> None:
+    assert "load.scan" not in build(inside, **group).task_ids
+
+
+def test_params_of_the_dag_are_the_scans_too() -> None:
+    with DAG("taxi", schedule=None, params={"country": Param("DE", type="string")}) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+            both()()
+        with OneLakeWriteTaskGroup(group_id="mapped", table="/t"):
+            mapped()()
+    assert {"load.scan", "mapped.scan"} <= set(dag.task_ids)
+
+
+def test_a_task_of_that_name_keeps_it() -> None:
+    def inside() -> None:
+        for number, name in enumerate(("scan", "other")):
+            OneLakeWriteOperator(task_id=name, source=SOURCE, where=f"id = {number}")
+
+    dag = build(inside)
+    assert isinstance(dag.get_task("load.scan"), OneLakeWriteOperator)
+
+
+def test_a_word_that_is_no_choice_is_refused() -> None:
+    with pytest.raises(InvalidWriteError, match="shared_scan"):
+        build(both(), shared_scan="off")
+
+
+def test_writers_among_which_a_branch_chooses_do_not_share() -> None:
+    from airflow.providers.standard.operators.python import BranchPythonOperator
+
+    with DAG("taxi", schedule=None) as dag:
+        branch = BranchPythonOperator(task_id="branch", python_callable=lambda: "load.a")
+        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+            for writer in WRITERS:
+                branch >> OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"])
+    assert "load.scan" not in dag.task_ids
+
+
+def before_the_group(kind: Callable[[Any], Any], before: Callable[[Any, Any], Any], inside: Any = both) -> DAG:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    with DAG("taxi", schedule=None) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
+            inside()()
+        EmptyOperator(task_id="extract") >> group
+        before(kind(lambda: ["load.a"]), group)
+        EmptyOperator(task_id="late") >> group
+    return dag
+
+
+def branch_operator(choose: Any) -> Any:
+    from airflow.providers.standard.operators.python import BranchPythonOperator
+
+    return BranchPythonOperator(task_id="chosen", python_callable=choose)
+
+
+def branch_function(choose: Any) -> Any:
+    from airflow.sdk import task
+
+    return task.branch(choose, task_id="chosen")()
+
+
+def branch_group(choose: Any) -> Any:
+    from airflow.sdk import TaskGroup
+
+    with TaskGroup("first", prefix_group_id=False) as group:
+        branch_operator(choose)
+    return group
+
+
+@pytest.mark.parametrize("kind", [branch_operator, branch_function, branch_group])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(lambda branch, group: branch >> group, id="downstream"),
+        pytest.param(lambda branch, group: group << branch, id="upstream"),
+        pytest.param(lambda branch, group: branch >> [group], id="list"),
+        pytest.param(lambda branch, group: branch >> Label("some") >> group, id="label"),
+        pytest.param(lambda branch, group: chain(branch, group), id="chain"),
+    ],
+)
+def test_behind_a_branch_each_writer_scans_for_itself(kind: Any, before: Any) -> None:
+    dag = before_the_group(kind, before)
+    assert "load.scan" not in dag.task_ids
+    for task in dag.tasks:
+        assert {*task.upstream_task_ids, *task.downstream_task_ids} <= set(dag.task_ids)
+    for name in "ab":
+        assert dag.get_task(f"load.{name}").upstream_task_ids == {"extract", "chosen", "late"}
+        assert f"load.{name}" in dag.get_task("chosen").downstream_task_ids
+    dag.check_cycle()
+
+
+def test_a_list_that_another_task_makes_still_comes_to_writers_behind_a_branch() -> None:
+    from airflow.sdk import task
+
+    with DAG("taxi", schedule=None) as dag:
+        listed = task(lambda: WRITERS, task_id="listed")()
+        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
+            mapped(listed)()
+        branch_operator(lambda: "load") >> group
+    assert dag.get_task("load.write").upstream_task_ids == {"listed", "chosen"}
+
+
+def test_a_short_circuit_skips_all_writers_or_none_so_they_share() -> None:
+    from airflow.providers.standard.operators.python import ShortCircuitOperator
+
+    def kind(choose: Any) -> Any:
+        return ShortCircuitOperator(task_id="chosen", python_callable=choose)
+
+    dag = before_the_group(kind, lambda task, group: task >> group)
+    assert dag.get_task("load.scan").upstream_task_ids == {"extract", "chosen", "late"}
+
+
+def test_a_branch_behind_the_group_leaves_the_scan() -> None:
+    dag = before_the_group(branch_operator, lambda branch, group: group >> branch)
+    assert dag.get_task("load.scan").upstream_task_ids == {"extract", "late"}
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_writers_in_a_mapped_task_group_do_not_share(outside: bool) -> None:
+    from airflow.sdk import task_group
+
+    def load(day: Any) -> None:
+        for writer in WRITERS:
+            OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=f"{writer['where']} AND day = '{day}'")
+
+    with DAG("taxi", schedule=None) as dag:
+        if outside:
+
+            @task_group(group_id="days")
+            def days(day: Any) -> None:
+                with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+                    load(day)
+
+            days.expand(day=["1", "2"])
+        else:
+            with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+                task_group(group_id="days")(load).expand(day=["1", "2"])
+    assert [name for name in dag.task_ids if name.endswith("scan")] == []
+    assert len([name for name in dag.task_ids if name.endswith((".a", ".b"))]) == 2
+
+
+@pytest.mark.parametrize(
+    ("spark_timeout", "execution_timeout", "longest"),
+    [
+        (None, None, None),
+        (60, None, 60),
+        (timedelta(minutes=2), timedelta(minutes=1), 60),
+        (None, timedelta(minutes=3), 180),
+    ],
+)
+def test_a_writers_time_limits_the_scans_spark_job_and_airflow_does_not_fail_it(
+    spark_timeout: Any, execution_timeout: Any, longest: float | None
+) -> None:
+    dag = build(both(execution_timeout=execution_timeout), spark_timeout=spark_timeout)
+    task: Any = dag.get_task("load.scan")
+    assert (task.spark_timeout, task.execution_timeout) == (longest, None)
+
+
+@pytest.mark.parametrize("inside", [both, mapped])
+def test_airflow_runs_the_scan_where_it_runs_the_writers(inside: Any) -> None:
+    given = {"queue": "spark", "pool_slots": 2, "retry_delay": timedelta(seconds=9), "run_as_user": "etl"}
+    task: Any = build(inside(**given, retries=4, executor_config={"x": 1})).get_task("load.scan")
+    assert {name: getattr(task, name) for name in given} == given
+    assert (task.executor_config, task.retries) == ({"x": 1}, 5)
+
+
+def test_the_scan_has_nothing_of_what_the_dags_default_args_say_of_its_tasks() -> None:
+    def call(*_: Any) -> None:
+        raise AssertionError
+
+    events = [f"on_{event}_callback" for event in ("execute", "failure", "success", "retry", "skipped")]
+    own: dict[str, Any] = {"trigger_rule": "all_success", "depends_on_past": False, "wait_for_downstream": False}
+    given = {
+        "trigger_rule": "all_done",
+        "depends_on_past": True,
+        "wait_for_downstream": True,
+        "outlets": [Asset("x")],
+        "do_xcom_push": False,
+        "multiple_outputs": True,
+        "pre_execute": call,
+        "post_execute": call,
+        **dict.fromkeys(events, call),
+    }
+    with DAG("taxi", schedule=None, default_args=given) as dag, OneLakeWriteTaskGroup(group_id="load", table="/t"):
+        both(**own)()
+    task: Any = dag.get_task("load.scan")
+    writer: Any = dag.get_task("load.a")
+    assert writer.outlets
+    assert {name: getattr(task, name) for name in own} == own
+    assert [task.outlets, task.do_xcom_push, task.multiple_outputs] == [[], True, False]
+    assert [getattr(task, name) for name in events] == [[]] * len(events)
+    assert (task._pre_execute_hook, task._post_execute_hook) == (None, None)
+
+
+def test_the_scan_stands_where_its_writers_stood() -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    with DAG("taxi", schedule=None) as dag:
+        extract = EmptyOperator(task_id="extract")
+        with OneLakeWriteTaskGroup(group_id="load", table="/t", pool="spark", spark_timeout=60, target_file_size=9):
+            for writer in WRITERS:
+                extract >> OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"])
+            OneLakeWriteOperator(task_id="other", source=SqlSource("SELECT 1"))
+    task: Any = dag.get_task("load.scan")
+    assert isinstance(task, OneLakeScanOperator)
+    assert (task.upstream_task_ids, task.downstream_task_ids) == ({"extract"}, {"load.a", "load.b"})
+    assert (task.pool, task.spark_timeout, task.target_file_size, task.skips) == ("spark", 60, 9, True)
+    assert dag.get_task("load.other").upstream_task_ids == set()
+
+
+def test_a_group_behind_another_task_reads_after_it() -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    with DAG("taxi", schedule=None) as dag:
+        with OneLakeWriteTaskGroup(group_id="load", table="/t") as group:
+            both()()
+        EmptyOperator(task_id="extract") >> group
+    assert dag.get_task("load.scan").upstream_task_ids == {"extract"}
+
+
+def test_a_list_that_another_task_makes_comes_to_both() -> None:
+    from airflow.sdk import task
+
+    with DAG("taxi", schedule=None) as dag:
+        listed = task(lambda: WRITERS, task_id="listed")()
+        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+            mapped(listed)()
+    assert dag.get_task("load.scan").upstream_task_ids == {"listed"}
+    assert dag.get_task("load.write").upstream_task_ids == {"listed", "load.scan"}
+
+
+def test_a_list_of_which_another_task_makes_an_item_is_left_alone() -> None:
+    from airflow.sdk import task
+
+    with DAG("taxi", schedule=None) as dag:
+        made = task(lambda: WRITERS[0], task_id="made")()
+        with OneLakeWriteTaskGroup(group_id="load", table="/t"):
+            mapped([made, WRITERS[1]])()
+    assert "load.scan" not in dag.task_ids
+
+
+def test_it_says_why_in_its_log(log: DeltaLog, engine: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
+    dag = build(mapped())
+    task: Any = dag.get_task("load.scan")
+    task.writers = []
+    with caplog.at_level(logging.WARNING):
+        assert scan(dag)["status"] == "not_shared"

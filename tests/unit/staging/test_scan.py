@@ -1,0 +1,534 @@
+"""A shared scan: what it writes for each writer, and when a writer adopts it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.choices import Policy
+from airflow_provider_onelake.commit.publish import Committer, Status
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    BufferInvalidError,
+    LogGapError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.maintenance.vacuum import Terms, plan
+from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
+from airflow_provider_onelake.staging.clean_up import State, clean_up, survey
+from airflow_provider_onelake.staging.identity import Load
+from airflow_provider_onelake.staging.layout import (
+    WriterDirectory,
+    attempt_directory,
+    pointer_path,
+    share_name,
+    share_path,
+    writer_directory,
+)
+from airflow_provider_onelake.staging.modes import Overwrite, ReplaceWhere
+from airflow_provider_onelake.staging.prepare import Skip, Stage, prepare
+from airflow_provider_onelake.staging.scan import (
+    ADOPTABLE,
+    Scan,
+    Share,
+    adopt,
+    complete,
+    completed_by,
+    offer,
+    open_scan,
+    why_not_shared,
+)
+from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
+from tests.support.clocks import HeldClock
+from tests.support.stores import PassingOn
+from tests.support.tables import (
+    EARLIER_LOAD,
+    LOAD,
+    OVERWRITE,
+    append_files,
+    change_metadata,
+    finish,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    newest,
+    stage,
+    writer_spec,
+)
+
+ROWS: Mapping[str, Mapping[str | None, list[int]]] = {"a": {"2019-01": [1, 2], "2019-02": [3]}, "b": {"2019-01": [4]}}
+SHARES = [Share(identity=LOAD.writer(key), where=f"id = '{key}'", fingerprint=f"of {key}") for key in ("a", "b", "c")]
+
+
+def spec(key: str, **terms: Any) -> Any:
+    return writer_spec(key, **{"fingerprint": f"of {key}", **terms})
+
+
+def append(log: DeltaLog, scan: Scan, rows: Mapping[str, Mapping[str | None, list[int]]] = ROWS) -> None:
+    """What Spark's append leaves behind."""
+    actions: list[Any] = []
+    for key, months in rows.items():
+        name = share_name(LOAD.writer(key).directory)
+        info, *adds = append_files(log.store, f"{scan.path}/onelake_writer={name}", months, userMetadata="{}")
+        for each in adds:
+            add = each["add"]
+            add["path"] = f"onelake_writer={name}/{add['path']}"
+            add["partitionValues"] = {"onelake_writer": name, **add["partitionValues"]}
+        actions += [info, *adds] if not actions else adds
+    if actions:
+        log.store.create(f"{scan.path}/{version_path(1)}", dump_actions(actions))
+
+
+def scanned(log: DeltaLog, name: str = "deed", **rows: Any) -> Scan:
+    scan = open_scan(log, name, "load.scan", SHARES, newest(log))
+    append(log, scan, rows or ROWS)
+    offer(log, scan, SHARES)
+    return scan
+
+
+def take(log: DeltaLog, spec: Any, scan: Scan) -> Skip | Buffer | Stage:
+    """What a writer does to which its run names a scan."""
+    return prepare(log, spec, footers=True, scan=scan.path)
+
+
+class Dying(PassingOn):
+    """The worker dies once it has put one object."""
+
+    def __init__(self, store: Any, last: str) -> None:
+        super().__init__(store)
+        self._last = last
+
+    def create(self, path: str, data: bytes) -> None:
+        super().create(path, data)
+        if path == self._last:
+            raise StoreUnavailableError("The worker died.")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def test_each_writer_adopts_its_own_rows_and_publishes_them(log: DeltaLog, tmp_path: Path) -> None:
+    scan = scanned(log)
+    for key in ("a", "b", "c"):
+        buffer = take(log, spec(key), scan)
+        assert isinstance(buffer, Buffer)
+        assert buffer.path == share_path(scan.path, LOAD.writer(key).directory)
+        assert buffer.rows == sum(map(len, ROWS.get(key, {}).values()))
+        assert all(set(add["partitionValues"]) == {"month"} for add in buffer.adds)
+        assert Committer(log).publish([buffer]).status is Status.PUBLISHED
+    assert ids(tmp_path / "t") == [1, 2, 3, 4]
+
+
+def test_a_buffer_that_was_adopted_has_the_definition_of_one_that_spark_gets(log: DeltaLog) -> None:
+    scan = scanned(log)
+    adopted = take(log, spec("a"), scan)
+    staged = prepare(log, spec("z"), footers=True)
+    assert isinstance(adopted, Buffer)
+    assert isinstance(staged, Stage)
+    assert {**adopted.metadata, "id": ""} == {**staged.metadata, "id": ""}
+    opened = [json.loads(line) for line in log.store.get(f"{adopted.path}/{version_path(0)}").splitlines()]
+    other = [json.loads(line) for line in log.store.get(f"{staged.path}/{version_path(0)}").splitlines()]
+    assert opened[1] == other[1]
+    assert opened[0]["commitInfo"]["staged"].keys() == other[0]["commitInfo"]["staged"].keys()
+
+
+def test_the_twin_of_a_scan_has_one_more_partition_column_and_a_place_of_its_own(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    assert scan.metadata["partitionColumns"] == ["onelake_writer", "month"]
+    assert [field["name"] for field in json.loads(scan.metadata["schemaString"])["fields"]][-1] == "onelake_writer"
+    assert scan.metadata["id"]
+
+
+def test_the_read_version_is_that_at_which_the_writer_begins_and_what_came_since_is_a_conflict(log: DeltaLog) -> None:
+    scan = scanned(log)
+    foreign_append(log, {"2019-03": [100]})
+    buffer = take(log, spec("a", **OVERWRITE), scan)
+    assert isinstance(buffer, Buffer)
+    assert buffer.read_version == newest(log).version == scan.read_version + 1
+    foreign_append(log, {"2019-01": [100]})
+    assert Committer(log).publish([buffer]).conflicts == ("version 2 (WRITE) changed month=2019-01",)
+
+
+def removing(log: DeltaLog, month: str | None, **info: Any) -> None:
+    """Another engine's commit that removes a file; without a month, one that has no files."""
+    remove = {"path": f"month={month}/x", "dataChange": True, "partitionValues": {"month": month}}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, **info}}, *([{"remove": remove}] if month else [])])
+
+
+DYNAMIC = {"mode": "Overwrite", "isDynamicPartitionOverwrite": "true"}
+PARTITION = {"mode": ReplaceWhere("month = '2019-01'")}
+# What another load commits while a writer waits for its slot. Rows of "a" are of 2019-01 and 2019-02.
+COMMITS: dict[str, Callable[[DeltaLog], object]] = {
+    "appended": lambda log: foreign_append(log, {"2019-02": [9]}),
+    "appended-elsewhere": lambda log: foreign_append(log, {"2019-03": [9]}),
+    "deleted": lambda log: removing(log, "2019-01", operation="DELETE"),
+    "deleted-elsewhere": lambda log: removing(log, "2019-03", operation="DELETE"),
+    "overwrote": lambda log: removing(log, "2019-01", operation="WRITE", operationParameters=DYNAMIC),
+    "overwrote-elsewhere": lambda log: removing(log, "2019-03", operation="WRITE", operationParameters=DYNAMIC),
+    "overwrote-all": lambda log: removing(log, "2019-03", operation="WRITE", operationParameters={"mode": "Overwrite"}),
+    "emptied": lambda log: removing(log, None, operation="TRUNCATE"),
+    "nothing": lambda log: removing(log, None, operation="SET TBLPROPERTIES"),
+    "another-load": lambda log: publish_of(log, EARLIER_LOAD, OVERWRITE, {"2019-01": [9]}),
+    "another-load-elsewhere": lambda log: publish_of(log, EARLIER_LOAD, OVERWRITE, {"2019-03": [9]}),
+    "another-load-replaced": lambda log: publish_of(log, EARLIER_LOAD, {"mode": Overwrite()}, {"2019-03": [9]}),
+    "a-colleague": lambda log: publish_of(log, LOAD, OVERWRITE, {"2019-01": [9]}),
+}
+
+
+def publish_of(log: DeltaLog, load: Load, terms: Mapping[str, Any], rows: Mapping[str | None, list[int]]) -> None:
+    assert Committer(log).publish([stage(log, writer_spec("z", load, **terms), rows)]).status is Status.PUBLISHED
+
+
+@pytest.mark.parametrize("landed", COMMITS)
+@pytest.mark.parametrize(
+    ("terms", "harmless"),
+    [
+        pytest.param({}, set(COMMITS), id="append"),
+        pytest.param({"mode": Overwrite()}, {"nothing", "a-colleague"}, id="overwrite"),
+        pytest.param(
+            OVERWRITE,
+            {name for name in COMMITS if name.endswith("elsewhere")} | {"nothing", "a-colleague"},
+            id="overwrite-partitions",
+        ),
+        pytest.param(
+            PARTITION,
+            {name for name in COMMITS if name.endswith("elsewhere")} | {"nothing", "a-colleague", "appended"},
+            id="replace-where",
+        ),
+    ],
+)
+def test_a_writer_that_waited_does_not_replace_what_came_before_it_by_rows_that_are_older(
+    log: DeltaLog, terms: dict[str, Any], harmless: set[str], landed: str
+) -> None:
+    foreign_append(log, {"2019-01": [100], "2019-03": [100]})
+    scan = scanned(log)
+    COMMITS[landed](log)
+    taken = take(log, spec("a", **terms), scan)
+    assert isinstance(taken, Buffer if landed in harmless else Stage)
+    if isinstance(taken, Stage):
+        assert taken.read_version == newest(log).version
+        assert read_marker(log.store, share_path(scan.path, LOAD.writer("a").directory)) is None
+    elif landed != "a-colleague":
+        assert Committer(log).publish([taken]).conflicts == ()
+
+
+def test_a_colleague_that_adopts_does_not_make_a_conflict_of_what_the_other_has_seen(log: DeltaLog) -> None:
+    scan = scanned(log, a={"2019-01": [1]}, b={"2019-02": [2]})
+    foreign_append(log, {"2019-02": [9]})
+    terms = {**OVERWRITE, "publish": "together"}
+    own = spec("b", **terms)
+    adopted, other = take(log, spec("a", **terms), scan), take(log, own, scan)
+    assert isinstance(adopted, Buffer)
+    assert isinstance(other, Stage)
+    staged = finish(log, other, own, {"2019-02": [3]})
+    assert Committer(log).publish([adopted, staged], Policy.FAIL).status is Status.PUBLISHED
+
+
+def test_a_writer_that_replaces_rows_does_not_adopt_where_the_log_does_not_say_what_came_since(log: DeltaLog) -> None:
+    scan = scanned(log)
+    for month in ("2019-03", "2019-04"):
+        foreign_append(log, {month: [9]})
+    snapshot = newest(log)
+    log.store.delete(version_path(scan.read_version + 1))
+    fresh = DeltaLog(log.store, log.table)
+    with pytest.raises(LogGapError):
+        fresh.commits_between(scan.read_version, snapshot.version)
+    assert adopt(fresh, spec("a", **OVERWRITE), snapshot, scan.path) is None
+    assert adopt(fresh, spec("a"), snapshot, scan.path) is not None
+
+
+def test_a_retry_of_a_scan_finds_it(log: DeltaLog) -> None:
+    first = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    assert completed_by(log, first) is None
+    append(log, first)
+    foreign_append(log, {"2019-03": [9]})
+    again = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    assert again == first
+    assert completed_by(log, again) is not None
+    assert open_scan(log, "cleared", "load.scan", SHARES, newest(log)).path != first.path
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"fingerprint": "a file came"}, id="source"),
+        pytest.param({"fingerprint": ""}, id="no-fingerprint"),
+        pytest.param({"generation": 2}, id="cleared"),
+    ],
+)
+def test_other_work_is_staged_anew(log: DeltaLog, changed: dict[str, Any]) -> None:
+    scan = scanned(log)
+    assert isinstance(take(log, spec("a", **changed), scan), Stage)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"configuration": {"delta.constraints.small": "id < 3"}}, id="check"),
+        pytest.param({"id": "another"}, id="replaced"),
+    ],
+)
+def test_a_table_that_changed_is_not_what_was_scanned_for(log: DeltaLog, change: dict[str, Any]) -> None:
+    scan = scanned(log)
+    change_metadata(log, **change)
+    assert isinstance(take(log, spec("a"), scan), Stage)
+
+
+def test_an_old_scan_is_not_adopted(log: DeltaLog, tmp_path: Path) -> None:
+    scan = scanned(log)
+    later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + ADOPTABLE))
+    assert isinstance(take(later, spec("a"), scan), Stage)
+
+
+def test_rows_that_were_taken_out_of_a_scan_are_staged_anew(log: DeltaLog) -> None:
+    scan = scanned(log)
+    lost = next(info for info in log.store.list(share_path(scan.path, LOAD.writer("a").directory)))
+    log.store.delete(lost.path)
+    assert isinstance(take(log, spec("a"), scan), Stage)
+    assert isinstance(take(log, spec("b"), scan), Buffer)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_writer_that_died_while_it_adopted_goes_on_in_its_retry(log: DeltaLog, version: int) -> None:
+    scan = scanned(log)
+    share = share_path(scan.path, LOAD.writer("a").directory)
+
+    first = spec("a")
+    with pytest.raises(StoreUnavailableError):
+        take(DeltaLog(Dying(log.store, f"{share}/{version_path(version)}"), log.table), first, scan)
+    retried = take(log, spec("a"), scan)
+    assert isinstance(retried, Buffer)
+    assert retried.path == share
+    assert retried.spec.attempt == first.attempt
+    assert retried.rows == 3
+
+
+def test_files_come_into_one_buffer_only(log: DeltaLog) -> None:
+    scan = scanned(log)
+    first = take(log, spec("a"), scan)
+    assert isinstance(first, Buffer)
+    pointer = json.loads(log.store.get(pointer_path(LOAD.writer("a").directory, scan.path)))
+    # Even if the note says that the rerun may have them.
+    log.store.put(
+        pointer_path(LOAD.writer("a").directory, scan.path), json.dumps({**pointer, "generation": 2}).encode()
+    )
+    assert isinstance(take(log, spec("a", generation=2, on_rerun="append"), scan), Stage)
+    assert read_buffer(log.store, first.path).spec.generation == 1
+
+
+def test_a_buffer_that_was_set_aside_is_not_taken_again(log: DeltaLog) -> None:
+    scan = scanned(log)
+    first = take(log, spec("a"), scan)
+    assert isinstance(first, Buffer)
+    set_aside(log.store, first.path, "a person said so")
+    assert isinstance(take(log, spec("a"), scan), Stage)
+
+
+def test_a_rerun_takes_back_what_was_adopted(log: DeltaLog, tmp_path: Path) -> None:
+    scan = scanned(log)
+    for key in ("a", "b"):
+        buffer = take(log, spec(key), scan)
+        assert isinstance(buffer, Buffer)
+        Committer(log).publish([buffer])
+    again = spec("a", generation=2, on_rerun="replace")
+    task = prepare(log, again)
+    assert isinstance(task, Stage)
+    Committer(log).publish([finish(log, task, again, {"2019-01": [7]})])
+    assert ids(tmp_path / "t") == [4, 7]
+
+
+def test_a_colleague_that_overwrites_is_in_conflict_with_rows_that_were_adopted(log: DeltaLog) -> None:
+    scan = scanned(log)
+    for key in ("a", "b"):
+        buffer = take(log, spec(key, **OVERWRITE), scan)
+        assert isinstance(buffer, Buffer)
+        published = Committer(log).publish([buffer])
+    assert published.conflicts == ("version 1 (a) changed month=2019-01",)
+
+
+def test_a_load_that_is_cleared_whole_scans_again_and_adopts_that(log: DeltaLog) -> None:
+    scan = scanned(log)
+    assert isinstance(take(log, spec("a"), scan), Buffer)
+    again = scanned(log, "cleared", a={"2019-01": [5]})
+    buffer = take(log, spec("a", generation=2, on_rerun="append"), again)
+    assert isinstance(buffer, Buffer)
+    assert buffer.path.startswith(again.path)
+    assert buffer.rows == 1
+
+
+def test_a_scan_without_any_rows_is_complete(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    complete(log, scan)
+    assert offer(log, scan, SHARES) == {"a": (0, 0), "b": (0, 0), "c": (0, 0)}
+    buffer = take(log, spec("a"), scan)
+    assert isinstance(buffer, Buffer)
+    assert buffer.files == 0
+
+
+def test_a_scan_that_nobody_has_written_is_offered_to_nobody(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    with pytest.raises(BufferIncompleteError, match="Spark has not written it"):
+        offer(log, scan, SHARES)
+    assert isinstance(take(log, spec("a"), scan), Stage)
+
+
+def test_a_writer_to_which_its_run_names_no_scan_looks_for_none(log: DeltaLog) -> None:
+    scanned(log)
+    assert isinstance(prepare(log, spec("a")), Stage)
+
+
+def test_an_older_scan_is_adopted_by_nobody_once_the_run_names_another(log: DeltaLog) -> None:
+    scanned(log)
+    again = open_scan(log, "cleared", "load.scan", SHARES, newest(log))
+    assert isinstance(take(log, spec("a"), again), Stage)
+
+
+def test_a_scan_whose_log_is_another_one_than_was_offered_is_not_adopted(log: DeltaLog) -> None:
+    scan = scanned(log)
+    entry = f"{scan.path}/{version_path(1)}"
+    log.store.put(entry, b"\n".join(log.store.get(entry).splitlines()[:2]))
+    assert isinstance(take(log, spec("a"), scan), Stage)
+
+
+@pytest.mark.parametrize("terms", [OVERWRITE, {"on_rerun": "append"}, {"publish": "together"}])
+def test_a_buffer_that_a_try_on_other_terms_has_opened_is_closed(log: DeltaLog, terms: dict[str, Any]) -> None:
+    scan = scanned(log)
+    share = share_path(scan.path, LOAD.writer("a").directory)
+    opened: list[Any] = []
+
+    class Zombie(PassingOn):
+        """Lets a try on other terms open its buffer just before ours is opened, and go on after it."""
+
+        def create(self, path: str, data: bytes) -> None:
+            if path == f"{share}/{version_path(0)}" and not opened:
+                opened.append(path)
+                with pytest.raises(StoreUnavailableError):
+                    take(DeltaLog(Dying(log.store, f"{share}/{version_path(0)}"), log.table), spec("a", **terms), scan)
+            super().create(path, data)
+
+    assert isinstance(take(DeltaLog(Zombie(log.store), log.table), spec("a"), scan), Stage)
+    assert read_marker(log.store, share) is not None
+    assert isinstance(take(log, spec("a", **terms), scan), Stage)
+
+
+def test_rows_of_a_stranger_are_offered_to_nobody(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    append(log, scan, {**ROWS, "stranger": {"2019-01": [9]}})
+    with pytest.raises(BufferInvalidError, match="other writers"):
+        offer(log, scan, SHARES)
+    assert isinstance(take(log, spec("a"), scan), Stage)
+
+
+def test_a_file_in_the_directory_of_another_writer_is_offered_to_nobody(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    append(log, scan)
+    entry = f"{scan.path}/{version_path(1)}"
+    a, b = (share_name(LOAD.writer(key).directory) for key in "ab")
+    log.store.put(
+        entry, log.store.get(entry).replace(f'"onelake_writer":"{a}"'.encode(), f'"onelake_writer":"{b}"'.encode())
+    )
+    with pytest.raises(BufferInvalidError, match="another directory"):
+        offer(log, scan, SHARES)
+
+
+def test_paths_tell_whose_they_are() -> None:
+    share = share_path("staged/scan-0f", "staged/w-1")
+    assert writer_directory(f"{share}/month=1/x.parquet") == "staged/w-1"
+    assert attempt_directory(f"{share}/month=1/x.parquet") == share
+    assert attempt_directory("staged/scan-0f/_delta_log/0.json") == "staged/scan-0f"
+    assert writer_directory("staged/w-1/a/onelake_writer=x/y") == "staged/w-1"
+    assert writer_directory("data/x/onelake_writer=w-2/y") == "data/x"
+
+
+def test_one_listing_and_a_look_at_one_writer_see_the_same(log: DeltaLog) -> None:
+    scan = scanned(log)
+    take(log, spec("a"), scan)
+    seen = {each.path: each for each in WriterDirectory.all_in(log.store.list(STAGED_DIRECTORY))}
+    for key in ("a", "b"):
+        path = LOAD.writer(key).directory
+        alone = WriterDirectory.read(log.store, path)
+        assert alone.objects.keys() == seen[path].objects.keys()
+        assert alone.buffers == seen[path].buffers
+        assert alone.generation == seen[path].generation == (1 if key == "a" else 0)
+
+
+def test_what_may_be_adopted_is_in_flight_and_is_nobodys_after_that(log: DeltaLog) -> None:
+    scan = scanned(log)
+    take(log, spec("a"), scan)
+
+    def states(silence: timedelta) -> dict[str, State]:
+        found = survey(log, newest(log), log.store.list(STAGED_DIRECTORY), silence)
+        return {staged.path: staged.state for staged in found}
+
+    shares = {key: share_path(scan.path, LOAD.writer(key).directory) for key in "ab"}
+    young = states(timedelta(days=7))
+    assert young == {shares["a"]: State.IN_FLIGHT, shares["b"]: State.IN_FLIGHT, scan.path: State.CLOSED}
+    assert states(timedelta(microseconds=1)) == {shares["a"]: State.ABANDONED, scan.path: State.CLOSED}
+    assert LOAD.id in writers_in_flight(log, newest(log)).loads
+
+
+def test_a_scan_that_died_is_abandoned(log: DeltaLog) -> None:
+    scan = open_scan(log, "deed", "load.scan", SHARES, newest(log))
+    staged = survey(log, newest(log), log.store.list(STAGED_DIRECTORY), timedelta(microseconds=1))
+    assert [(each.path, each.state, each.owner) for each in staged] == [
+        (scan.path, State.ABANDONED, "shared scan load.scan")
+    ]
+    later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + timedelta(days=30)))
+    assert [each.path for each in clean_up(later, timedelta(days=7))] == [scan.path]
+    assert list(log.store.list(scan.path)) == []
+
+
+def test_a_vacuum_spares_what_may_be_adopted_and_what_was_published(log: DeltaLog, tmp_path: Path) -> None:
+    scan = scanned(log)
+    buffer = take(log, spec("a"), scan)
+    assert isinstance(buffer, Buffer)
+    Committer(log).publish([buffer])
+    files = {info.path for info in log.store.list(STAGED_DIRECTORY) if info.path.endswith(".parquet")}
+    later = DeltaLog(log.store, log.table, clock=HeldClock(log.clock.now() + timedelta(days=8)))
+
+    def candidates(**terms: Any) -> set[str]:
+        return {info.path for info in plan(later, Terms(**terms)).candidates} & files
+
+    assert candidates(abandoned_after=timedelta(days=20)) == set()
+    mine = {path for path in files if writer_directory(path) == LOAD.writer("a").directory}
+    assert candidates() == files - mine
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        pytest.param({"delta.columnMapping.mode": "name"}, "column mapping", id="mapping"),
+        pytest.param({"delta.randomizeFilePrefixes": "true"}, "randomizeFilePrefixes", id="prefixes"),
+    ],
+)
+def test_tables_whose_files_would_be_others_are_not_shared(
+    tmp_path: Path, properties: dict[str, str], why: str
+) -> None:
+    log = make_table(tmp_path / "t")
+    assert why_not_shared(newest(log)) is None
+    change_metadata(log, configuration=properties)
+    assert why in str(why_not_shared(newest(local_log(tmp_path / "t"))))
+
+
+def test_a_table_with_a_column_of_that_name_is_not_shared(log: DeltaLog) -> None:
+    schema = json.loads(newest(log).metadata["schemaString"])
+    schema["fields"].append({"name": "OneLake_Writer", "type": "string", "nullable": True, "metadata": {}})
+    change_metadata(log, schemaString=json.dumps(schema))
+    assert "a column" in str(why_not_shared(newest(log)))
+
+
+def test_a_scan_claims_nothing(log: DeltaLog) -> None:
+    scanned(log)
+    assert WriterDirectory.read(log.store, LOAD.writer("a").directory).claims == {}
