@@ -205,6 +205,10 @@ class ReconciliationMismatchError(TerminalError):
 # -- maintenance ---------------------------------------------------------------------------------------------------
 
 
+class UnhealthyTableError(TerminalError):
+    """A look at a table found what its author asked to be told of by a red task. Nothing was changed."""
+
+
 class VacuumRefusedError(TerminalError):
     """A VACUUM is refused: it could delete what is still needed, or was asked to keep what is gone."""
 

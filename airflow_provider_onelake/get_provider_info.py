@@ -29,7 +29,9 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "hooks": _modules("hooks", "onelake"),
-        "operators": _modules("operators", "write", "scan", "reconcile", "optimize", "vacuum", "plan", "restore"),
+        "operators": _modules(
+            "operators", "write", "scan", "reconcile", "optimize", "vacuum", "restore", "health", "plan"
+        ),
         "sensors": _modules("sensors", "delta_log"),
         "triggers": _modules("triggers", "delta_log", "wait", "driver"),
         "asset-uris": [

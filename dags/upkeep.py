@@ -7,15 +7,16 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, Param, task, task_group
 
+from airflow_provider_onelake.operators.health import OneLakeHealthOperator
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 
 DOC = """
 ### Upkeep
 
-Every Sunday night each of `tables` is compacted, and vacuumed afterwards; a table that is refused does not stop the
-others. Loads may run all the while: compaction never makes a writer in flight wait or fail, and a vacuum spares what
-writers have staged.
+Every Sunday night each of `tables` is compacted, then vacuumed; `health` is red where files of the table are lost. A
+table that is refused does not stop the others. Loads may run all the while: compaction never makes a writer in flight
+wait or fail, and a vacuum spares what writers have staged.
 
 **Parameters**
 
@@ -72,7 +73,8 @@ with DAG(
         vacuum = OneLakeVacuumOperator(
             task_id="vacuum", table=table, keep_versions=keep_versions, max_active_tis_per_dagrun=1
         )
-        optimize >> what_would_go >> vacuum
+        health = OneLakeHealthOperator(task_id="health", table=table)
+        optimize >> what_would_go >> vacuum >> health
 
     upkeep.expand(table=tables())
     # [END howto_upkeep]

@@ -129,7 +129,7 @@ def show(
 
 
 def buffers(table: _Name, connection: _Connection = None, as_json: _Json = False) -> None:
-    """Say which buffers and compactions stand below the table, whose they are, and how far they have come."""
+    """Say which buffers, shared scans and compactions stand below the table, whose they are, and how far they have come."""
     with told(errors):
         log = open_table(table, connection).log
         listing = list(log.store.list(STAGED_DIRECTORY))
@@ -195,7 +195,7 @@ def _print_health(found: Health) -> None:
     console.print(f"  {found.log_entries:,} log entries{since}")
     if found.to_vacuum is not None and found.bytes_to_vacuum is not None:
         console.print(f"  {found.to_vacuum:,} objects of {_size(found.bytes_to_vacuum)} that a vacuum would delete")
-    console.print(f"  {len(found.waiting)} buffers and compactions in flight, {len(found.abandoned)} abandoned")
+    console.print(f"  {len(found.waiting)} buffers, scans and compactions in flight, {len(found.abandoned)} abandoned")
     if not found.findings:
         console.print("[green]Nothing to do.[/]")
     for finding in found.findings:

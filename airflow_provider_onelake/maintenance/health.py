@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from enum import StrEnum
 from statistics import median
@@ -39,6 +40,11 @@ class Severity(StrEnum):
     WARNING = "warning"
     NOTE = "note"
 
+    @property
+    def level(self) -> int:
+        """The level of a log's line that tells such a finding."""
+        return {"error": logging.ERROR, "warning": logging.WARNING, "note": logging.INFO}[self.value]
+
 
 @attrs.frozen
 class Finding:
@@ -51,6 +57,10 @@ class Finding:
     severity: Severity
     what: str
     todo: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return it for programs."""
+        return {"severity": self.severity.value, "what": self.what, "todo": self.todo}
 
 
 @attrs.frozen
@@ -95,7 +105,9 @@ class Health:
 
     def to_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        return attrs.asdict(self)
+        found = attrs.asdict(self, recurse=False)
+        listed = {name: list(value) for name, value in found.items() if isinstance(value, tuple)}
+        return {**found, **listed, "findings": [finding.to_json() for finding in self.findings]}
 
 
 def examine(log: DeltaLog) -> Health:

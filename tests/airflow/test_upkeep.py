@@ -29,12 +29,15 @@ def test_a_table_that_is_refused_does_not_stop_the_others(lakehouse: Path, monke
         "upkeep.optimize[0]": "success",
         "upkeep.what_would_go[0]": "failed",
         "upkeep.vacuum[0]": "upstream_failed",
+        "upkeep.health[0]": "upstream_failed",
         "upkeep.optimize[1]": "success",
         "upkeep.what_would_go[1]": "success",
         "upkeep.vacuum[1]": "success",
+        "upkeep.health[1]": "success",
     }
     assert xcom(run, "upkeep.optimize", map_index=1)["files_before"] == 4
     assert xcom(run, "upkeep.vacuum", map_index=1)["files"] == 0
+    assert xcom(run, "upkeep.health", map_index=1)["findings"] == []
     assert ids(Path(log.table)) == [0, 1, 2, 3]
 
 
