@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from deltalake import DeltaTable
@@ -53,6 +54,17 @@ def test_a_file_is_analysed_and_staged(local: NewEngine, new_target: Callable[..
     # A second append of the same attempt does nothing (protocol: exactly version 1).
     engine.stage(job)
     assert target.versions == [0, 1]
+
+
+def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: Callable[..., Target]) -> None:
+    """Writers take rows of no scan whose driver does not name its directory."""
+    target = new_target([field("id", "long"), field("onelake_writer", "string")], ["onelake_writer"])
+    job = sql_job(target, "SELECT id FROM range(4)", where="id < 3", routes={"w-a": "id = 0", "w-b": "id IN (1, 2)"})
+    schema = json.dumps({"type": "struct", "fields": [field("id", "long")]})
+    metadata = {**job.metadata, "schemaString": schema, "partitionColumns": []}
+    assert local().stage(attrs.evolve(job, metadata=metadata)).buffer_uri == job.buffer_uri
+    rows = DeltaTable(str(target.buffer)).to_pyarrow_table(columns=["onelake_writer", "id"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [("w-a", 0), ("w-b", 1), ("w-b", 2)]
 
 
 @pytest.mark.parametrize(
