@@ -129,7 +129,7 @@ def show(
 
 
 def buffers(table: _Name, connection: _Connection = None, as_json: _Json = False) -> None:
-    """Say which buffers, shared scans and compactions stand below the table, whose they are, and how far they have come."""
+    """Say which buffers, shared scans and compactions stand below a table, whose they are, how far they have come."""
     with told(errors):
         log = open_table(table, connection).log
         listing = list(log.store.list(STAGED_DIRECTORY))
