@@ -60,16 +60,16 @@ def test_a_job_says_how_far_it_is_and_how_far_it_came(
 
 def test_a_job_that_ends_says_what_it_did(engine: ConnectEngine, target: Target, lines: list[str]) -> None:
     def slowly(spark: Any) -> Any:
-        # A line is said while the function works, so that there are totals.
-        spark.range(0, 10, 1, 2).collect()
-        until(lambda: lines)
+        # Spark tells of a query every two seconds or so, and nothing of a shorter one: ask for longer ones until it has.
+        for seconds in (3, 10, 30):
+            if not any("stage" in line for line in lines):
+                spark.sql(f"SELECT reflect('java.lang.Thread', 'sleep', {seconds}000L) FROM range(1)").collect()
         return spark.range(0, 10, 1, 3)
 
     engine.stage(attrs.evolve(sql_job(target, "SELECT 1"), source={"kind": "function"}, rows=slowly))
     assert target.rows == 10
     assert "ended after " in lines[-1]
     stages, tasks = map(int, re.findall(r"(\d+) (?:stage|task)", lines[-1]))
-    # Spark tells of a query every two seconds, so that it may tell nothing of short ones.
     assert stages >= 1
     assert tasks >= 1
 
