@@ -34,6 +34,11 @@ from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.published import UNDOING
 
+_SPARED_SOME = (
+    ", after they had finished and would have left the rows of only some of them alone, as it knew the others for no "
+    "colleagues"
+)
+
 
 class Outcome(StrEnum):
     """How one conflict was settled."""
@@ -171,11 +176,11 @@ class Contest:
     def _seen(self) -> frozenset[int]:
         """Versions of the winners that count before one on top of which the batch was formed."""
         ordered = serial_order(self.commits)
-        read_version = self.batch.read_version
-        last = max(
-            (i for i, commit in enumerate(ordered) if commit.staged.get("before", commit.version) <= read_version),
-            default=-1,
-        )
+        last = -1
+        for place, commit in enumerate(ordered):
+            before = commit.staged.get("before")
+            if (commit.version if before is None else before) <= self.batch.read_version:
+                last = place
         return frozenset(commit.version for commit in ordered[: last + 1])
 
     def is_earlier(self, conflict: Conflict) -> bool:
@@ -279,11 +284,10 @@ def _by_completion(contest: Contest) -> Settled:
         elif conflict.effect is Effect.REPLACED and contest.spared(conflict):
             outcome = Outcome.SPARED
         else:
-            unknown = ": what it would have done to their rows, the log does not say"
-            some = " and would have left the rows of only some of them alone, as it knew the others for no colleagues"
+            unknown = ", after they had finished: what it would have done to their rows, the log does not say"
             raise contest.error(
                 conflict,
-                ", after they had finished" + (some if conflict.effect is Effect.REPLACED else unknown),
+                _SPARED_SOME if conflict.effect is Effect.REPLACED else unknown,
                 ", or reconcile with on_conflict='first_writer_wins' to leave their rows out",
             )
         settled.settlements.append(contest.settlement(conflict, outcome))
@@ -298,15 +302,24 @@ def _yield_to_superseded(contest: Contest, settled: Settled, later: set[int]) ->
     """Yield the partitions that a later winner would have replaced, had it not been superseded there itself.
 
     A colleague may have superseded it, so that nobody else is in conflict with the batch there. The batch counts before
-    the winner all the same, and would have lost its rows to it.
+    the winner all the same, and would have lost its rows to it, unless the winner took their writers for colleagues.
+
+    :raises ConflictError: a winner would have left only some of the batch's rows in a partition alone.
     """
     for commit in contest.commits:
-        gone = left_to_others(commit, (Outcome.SUPERSEDED,)) if commit.version in later else ()
+        if commit.version not in later or not (commit.data_change or commit.staged.get("replaces")):
+            # Nothing was ever seen of a write that was superseded whole: it counts nowhere.
+            continue
+        gone = left_to_others(commit, (Outcome.SUPERSEDED,))
         for partition in sorted(contest.writers.keys() - settled.yielded, key=str):
-            if as_text(partition) in gone:
-                settled.yielded.add(partition)
-                conflict = Conflict(partition, commit, Effect.REPLACED)
-                settled.settlements.append(contest.settlement(conflict, Outcome.SUPERSEDED))
+            conflict = Conflict(partition, commit, Effect.REPLACED)
+            spared = contest.spared(conflict)
+            if as_text(partition) not in gone or spared:
+                continue
+            if spared is None:
+                raise contest.error(conflict, _SPARED_SOME, "")
+            settled.yielded.add(partition)
+            settled.settlements.append(contest.settlement(conflict, Outcome.SUPERSEDED))
 
 
 def _check_nobody_undid(contest: Contest, first: Conflict, later: set[int], left: Collection[Partition]) -> None:
@@ -336,7 +349,8 @@ def _replaced_as_strangers(contest: Contest, commit: Commit, left: Collection[Pa
         return False
     known = contest.known[commit.version]
     unknown = [partition for partition in left if not contest.writers[partition] <= known]
-    return may_replace(commit, unknown, contest.partitioning)
+    gone = left_to_others(commit, (Outcome.SUPERSEDED,)) if commit.data_change else ()
+    return may_replace(commit, unknown, contest.partitioning) or any(as_text(p) in gone for p in unknown)
 
 
 def _tell_files_apart(contest: Contest, settled: Settled, first: Conflict, later: set[int]) -> None:

@@ -216,8 +216,8 @@ BUGS = [
     Bug(
         "a write is placed before colleagues who took its writer for a stranger",
         "commit.policy",
-        "    return may_replace(commit, unknown, contest.partitioning)",
-        "    return False",
+        "    return may_replace(commit, unknown, contest.partitioning) or",
+        "    return",
         (
             "commit/test_reconcile.py::test_together_a_writer_that_a_shorter_list_left_out_does_not_come_before_an_append",
         ),
@@ -246,6 +246,29 @@ BUGS = [
         "",
         (
             "commit/test_colleagues.py::test_rows_do_not_outlive_a_write_that_counts_later_and_was_superseded_by_a_colleague",
+        ),
+    ),
+    Bug(
+        "rows are yielded to a superseded write that would have left them alone",
+        "commit.policy",
+        "            if as_text(partition) not in gone or spared:",
+        "            if as_text(partition) not in gone:",
+        ("commit/test_colleagues.py::test_rows_stay_where_the_superseded_write_that_counts_later_knew_their_writer",),
+    ),
+    Bug(
+        "a write that was superseded whole counts in some partitions",
+        "commit.policy",
+        ' or not (commit.data_change or commit.staged.get("replaces")):',
+        ":",
+        ("commit/test_colleagues.py::test_a_write_that_was_superseded_whole_counts_nowhere",),
+    ),
+    Bug(
+        "rows outlive a colleague that did not know their writer and was superseded",
+        "commit.policy",
+        " or any(as_text(p) in gone for p in unknown)",
+        "",
+        (
+            "commit/test_colleagues.py::test_rows_do_not_outlive_a_colleague_that_did_not_know_their_writer_and_was_superseded",
         ),
     ),
     Bug(

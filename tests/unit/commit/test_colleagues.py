@@ -19,10 +19,11 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
 from airflow_provider_onelake.exceptions import ConflictError
 from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.commits import FORMAT
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
-from airflow_provider_onelake.staging.modes import OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
 from tests.support.stores import through
 from tests.support.tables import (
@@ -128,6 +129,71 @@ def test_a_write_counts_after_whoever_counts_before_what_it_was_formed_on(log: D
     publish(log, theirs({"01": [40], "03": [41]}, 1))
     publish(log, ours({"03": [20]}, 0))
     assert by_month(log) == {"01": [30], "03": [20]}
+
+
+def test_rows_stay_where_the_superseded_write_that_counts_later_knew_their_writer(log: DeltaLog) -> None:
+    """The order is a, b, c, and both of the others knew a."""
+    a, b, c = begun(log, "a"), begun(log, "b"), begun(log, "c")
+    c({"01": [30]}, 5)
+    together(log, "a", "c")
+    b({"01": [40], "02": [41]}, 3)
+    together(log, "a", "b")
+    a({"01": [10], "02": [11]}, 1)
+    together(log, "a", "c")
+    assert by_month(log) == {"01": [10, 30], "02": [11, 41]}
+
+
+def test_rows_of_which_a_superseded_write_knew_only_one_writer_are_refused(log: DeltaLog) -> None:
+    a, b, c, d = (begun(log, key) for key in "abcd")
+    c({"01": [30]}, 5)
+    together(log, "a", "c", "d")
+    b({"01": [40], "02": [41]}, 3)
+    together(log, "a", "b")
+    a({"01": [10], "02": [11]}, 1)
+    d({"01": [12]}, 1)
+    report = together(log, "a", "c", "d")
+    with pytest.raises(ConflictError, match="would have left the rows of only some of them alone"):
+        report.raise_for_failures()
+    assert by_month(log) == {"01": [30], "02": [41]}
+
+
+@pytest.mark.parametrize("mode", [Overwrite(), OverwritePartitions()])
+@pytest.mark.parametrize("range_", [Overwrite(), ReplaceWhere("month in ('01','02')")])
+def test_a_write_that_was_superseded_whole_counts_nowhere(log: DeltaLog, mode: Mode, range_: Mode) -> None:
+    """Nothing of theirs was ever seen. If it counted, a would have neither month."""
+    a, c = begun(log, "a", mode=mode), begun(log, "c", mode=range_)
+    theirs = begun(log, "theirs", OTHERS, mode=range_)
+    appended(log, "01", 1, 2)
+    c({"01": [30]}, 5)
+    together(log, "a", "c")
+    publish(log, theirs({"01": [40]}, 3))
+    a({"01": [10], "02": [11]}, 1)
+    together(log, "a", "c")
+    assert by_month(log) in ({"01": [30]}, {"01": [10, 30], "02": [11]})
+
+
+def test_rows_do_not_outlive_a_colleague_that_did_not_know_their_writer_and_was_superseded(log: DeltaLog) -> None:
+    """The order a, append, c, z is forced, and c would have taken the rows of a."""
+    a, z = begun(log, "a"), begun(log, "z")
+    appended(log, "02", 1, 2)
+    c = begun(log, "c")
+    z({"01": [30]}, 6)
+    together(log, "a", "z")
+    c({"01": [40], "03": [41]}, 4)
+    together(log, "c")
+    a({"01": [10], "02": [11]}, 1)
+    together(log, "a", "c", "z")
+    assert by_month(log) == {"01": [30], "02": [1], "03": [41]}
+
+
+def test_a_null_for_the_version_that_a_write_counts_before_is_none(log: DeltaLog) -> None:
+    a = begun(log, "a")
+    appended(log, "01", 1, 2)
+    staged = {"format": FORMAT, "load": LOAD.id, "mode": "overwrite_partitions", "writers": [], "before": None}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "WRITE", "staged": staged}}])
+    a({"01": [10]}, 1)
+    together(log, "a")
+    assert by_month(log) == {"01": [1, 10]}
 
 
 # -- lists that do not agree ---------------------------------------------------------------------------------------
