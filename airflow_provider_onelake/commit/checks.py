@@ -2,7 +2,7 @@
 
 In the order in which :mod:`~airflow_provider_onelake.commit.publish` runs them on every new snapshot, with the rule
 that each one keeps. What cannot have changed since the last attempt is not asked again: markers after the first put, 5
-and 6 under the same definition of the table, 10 where the live files are known.
+and 6 under the same definition of the table, 9 where the live files are known.
 
 1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
 2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
@@ -14,9 +14,9 @@ and 6 under the same definition of the table, 10 where the live files are known.
    values)
 7. :func:`check_winners_known`: does the log still have every winner? (known winners)
 8. :func:`stale_reads`: is the table still what the writer read? (reads its target)
-9. :func:`check_others_rows_apart`, :func:`check_colleagues_apart`: can the rows of the load's other writers be told
-   from the rows that the batch replaces? (whole writes)
-10. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
+9. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
+10. :meth:`Colleagues.check_apart <airflow_provider_onelake.commit.colleagues.Colleagues.check_apart>`: can the rows of
+    the load's other writers be told from the rows that the batch replaces? (whole writes)
 11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to
     the rows that the batch replaces? The policy settles the conflicts that it finds (whole writes)
 """
@@ -42,13 +42,8 @@ from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import writer_directory
 from airflow_provider_onelake.staging.published import (
-    AFRESH,
     WAYS,
-    find_published,
-    is_scattered,
     record_of,
     restored_away,
 )
@@ -188,69 +183,6 @@ def check_winners_known(batch: Batch, view: View, table: str) -> None:
             f"version {view.snapshot.version} was cleaned up, so nobody knows what they would replace. Nothing was "
             "published: clear the writers to run them on the newest version."
         )
-
-
-def check_others_rows_apart(batch: Batch, colleagues: tuple[str, ...], winners: Iterable[Commit], table: str) -> None:
-    """Refuse to replace rows if files no longer tell which of them are of the load's other writers.
-
-    :param batch: to publish; it replaces rows.
-    :param colleagues: directories of writers of the load that were published before.
-    :param winners: every commit since the batch's read version.
-    :param table: what messages call the table.
-    :raises ConflictError: a winner moved rows of a colleague into another file.
-    """
-    for winner in winners:
-        rewritten = rewritten_file(winner, colleagues)
-        if rewritten is not None:
-            raise ConflictError(
-                f"Version {winner.version} of {table} wrote the rows of {rewritten}, of a colleague of "
-                f"writers {batch.names}, into another file, so they cannot be told from those that they replace. "
-                "Nothing was published: clear all writers of the load."
-            )
-
-
-def check_colleagues_apart(log: DeltaLog, colleagues: Iterable[WriterIdentity], names: str, snapshot: Snapshot) -> None:
-    """Refuse to replace rows if the files of colleagues were rewritten since they were published, in any version.
-
-    :param colleagues: writers of the load whose rows are to stay.
-    :param names: of the writers that replace rows, as messages list them.
-    :raises ConflictError: rows of a colleague are mixed with others.
-    """
-    for identity in colleagues:
-        stored = snapshot.txns.get(identity.app_id)
-        if stored is None:
-            continue
-        found = find_published(log, identity, stored, snapshot)
-        if found is None or is_scattered(log, identity, found, snapshot):
-            raise ConflictError(
-                f"Writer {identity.key!r} of load {identity.load.id} was published before, and its files were "
-                f"rewritten since, so they cannot be told from the rows that {names} replace. Nothing was published: "
-                "clear all writers of the load."
-            )
-
-
-def rewritten_file(commit: Commit, directories: tuple[str, ...]) -> str | None:
-    """Return a file of some writers whose rows a commit moved into new files, or ``None``.
-
-    A compaction does, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. Whose rows are
-    in the new files can no longer be told by their paths.
-
-    :param directories: of the writers.
-    """
-    removed = [file for file in commit.removes if writer_directory(file["path"]) in directories]
-    if not removed:
-        return None
-    added = {add["path"] for add in commit.adds}
-    moves = bool(added) and not commit.writers and commit.operation not in AFRESH
-    return next(
-        (
-            file["path"]
-            for file in removed
-            # A file that the commit adds again is the same file, with another deletion vector.
-            if not file.get("dataChange", True) or (moves and file["path"] not in added)
-        ),
-        None,
-    )
 
 
 def check_paths_relative(files: Iterable[DataFile], table: str) -> None:

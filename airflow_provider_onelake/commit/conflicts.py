@@ -7,7 +7,6 @@ batch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -206,8 +205,8 @@ def replaced_all(winner: Commit, predicates: Collection[str], partitioning: Part
     """
     if not winner.staged:
         return not winner.parameters.get("predicate") and _foreign_range(winner, set(), partitioning) is _everything
-    theirs, said = set(winner.staged.get("replaces", ())), winner.parameters.get("partitionBy")
-    same_names = said is not None and json.loads(said) == list(partitioning.types)
+    theirs = set(winner.staged.get("replaces", ()))
+    same_names = winner.partitioned_by == list(partitioning.types)
     return same_names and not left_to_others(winner) and (EVERYTHING in theirs or theirs.issuperset(predicates))
 
 
@@ -249,9 +248,13 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
 
 
 def _named_then(winner: Commit, partitioning: Partitioning) -> Partitioning:
-    """Return the partitioning with the columns' names of a winner's version: column mapping lets them change."""
-    said = winner.parameters.get("partitionBy")
-    names = json.loads(said) if said else partitioning.types
+    """Return the partitioning with the columns' names of a winner's version: column mapping lets them change.
+
+    :raises InvalidWriteError: the table had other partition columns then; a RESTORE has brought these back since.
+    """
+    names = winner.partitioned_by or list(partitioning.types)
+    if len(names) != len(partitioning.types):
+        raise InvalidWriteError(f"Version {winner.version} is of a table that was partitioned by {', '.join(names)}.")
     return Partitioning(dict(zip(names, partitioning.types.values(), strict=True)))
 
 
@@ -269,13 +272,10 @@ def left_to_others(winner: Commit, outcomes: Collection[str] = _LEFT_TO_OTHERS) 
 
     :param outcomes: of the settlements that count, as the commit records them.
     """
-    settlements = winner.staged.get("settlements")
     return {
         tuple(settlement["values"])
-        for settlement in (settlements if isinstance(settlements, list) else ())
-        if isinstance(settlement, dict)
-        and settlement.get("outcome") in outcomes
-        and isinstance(settlement.get("values"), list)
+        for settlement in winner.staged.get("settlements", ())
+        if settlement.get("outcome") in outcomes and settlement.get("values") is not None
     }
 
 

@@ -87,9 +87,8 @@ class Settlement:
     @classmethod
     def of(cls, commit: Commit) -> tuple[Settlement, ...]:
         """Return what a commit of ours records of how its conflicts were settled; empty for every other commit."""
-        recorded = commit.staged.get("settlements")
         found = []
-        for record in recorded if isinstance(recorded, list) else ():
+        for record in commit.staged.get("settlements", ()):
             with suppress(KeyError, TypeError, ValueError):
                 found.append(
                     cls(record["partition"], record["winner_version"], record["winner"], Outcome(record["outcome"]))
@@ -277,12 +276,12 @@ def _by_completion(contest: Contest) -> Settled:
         known = conflict.effect is not Effect.CHANGED or (no_rows_left and conflict.winner.operation not in UNDOING)
         if conflict.winner.version not in later:
             outcome = Outcome.REPLACED
-        elif conflict.partition in settled.yielded and known:
-            outcome = Outcome.SUPERSEDED
         elif conflict.effect is Effect.APPENDED:
             outcome = Outcome.KEPT
         elif conflict.effect is Effect.REPLACED and contest.spared(conflict):
             outcome = Outcome.SPARED
+        elif conflict.partition in settled.yielded and known:
+            outcome = Outcome.SUPERSEDED
         else:
             unknown = ", after they had finished: what it would have done to their rows, the log does not say"
             raise contest.error(

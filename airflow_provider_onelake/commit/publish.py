@@ -13,16 +13,15 @@ import attrs
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place, read_partition
 from airflow_provider_onelake.commit.checks import (
-    check_colleagues_apart,
     check_definition,
     check_no_path_twice,
-    check_others_rows_apart,
     check_paths_relative,
     check_winners_known,
     is_done,
     is_in_table,
     stale_reads,
 )
+from airflow_provider_onelake.commit.colleagues import Colleagues
 from airflow_provider_onelake.commit.conflicts import UNLOGGED, KnownConflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
@@ -128,6 +127,7 @@ class _Publishing(Proposal[Publication]):
         self._replaced = _Replaced(self._committer)
         self._same_load = _SameLoad(self._log)
         self._conflicts = KnownConflicts()
+        self._apart = Colleagues(self._log)
         self._marker_of: Callable[[str], Mapping[str, Any] | None] = self._read_marker
         self.name = f"writers {self._names}"
         self.read_version = min(buffer.read_version for buffer in self._buffers)
@@ -165,11 +165,9 @@ class _Publishing(Proposal[Publication]):
         )
         if stale:
             return self._leave_or_refuse(batch, stale, view)
-        if batch.replaces_anything:
-            check_others_rows_apart(batch, self._colleagues, view.winners, table)
-            # Whoever gave us the colleagues has looked at them, but not at those whose buffers are closed only now.
-            check_colleagues_apart(self._log, dropped, batch.names, snapshot)
         removable = self._replaced.files(batch, view, self._colleagues)
+        if batch.replaces_anything:
+            self._apart.check_apart(others, removable, batch.names, view)
         # An append replaces nothing, so nobody is its rival, and it does not look at every winner again.
         rivals = self._rivals(batch, view, removable) if batch.replaces_anything else []
         conflicts = self._conflicts.find(batch, rivals, snapshot)

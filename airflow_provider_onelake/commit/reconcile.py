@@ -13,7 +13,6 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
-from airflow_provider_onelake.commit.checks import check_colleagues_apart
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
@@ -56,7 +55,7 @@ class WriterOutcome:
     :param lost_races: how many puts met another's commit.
     :param decisions: how its conflicts were settled, a sentence each.
     :param aftermath: what became of its rows since they were published, a sentence each.
-    :param error: why it was refused.
+    :param error: why it was refused, or how what was committed differs from what it staged.
     """
 
     writer: str
@@ -259,7 +258,8 @@ class _Reconciliation:
             for state in ready:
                 self._record(state, WriterOutcome(writer=state.identity.key, status="held_back"))
         elif self._publish is PublishMode.TOGETHER:
-            self._publish_together(ready, states, snapshot)
+            # A writer whose rerun is missing is a colleague too: the rows that it published before stay.
+            self._publish_batch(ready, [state.identity for state in states if state.buffer is None])
         else:
             for state in ready:
                 self._publish_batch([state], ())
@@ -382,38 +382,24 @@ class _Reconciliation:
         version = before.version if before else None
         return WriterOutcome(writer=state.identity.key, status="missing", version=version)
 
-    def _publish_together(self, ready: list[_Staged], states: list[_Staged], snapshot: Snapshot) -> None:
-        if not ready:
-            return
-        # A writer whose rerun is missing is a colleague too: the rows that it published before stay.
-        colleagues = [state.identity for state in states if state.buffer is None]
-        try:
-            if ready[0].buffer is not None and ready[0].buffer.spec.mode.replaces:
-                names = ", ".join(repr(state.identity.key) for state in ready)
-                check_colleagues_apart(self._log, colleagues, names, snapshot)
-        except TerminalError as error:
-            # Another reconciliation may have published these buffers since this one read them.
-            newest = self._log.snapshot()
-            left = [s for s in ready if newest.txns.get(s.identity.app_id) != s.generation]
-            for state in ready:
-                if state not in left:
-                    self._record(state, self._already(state, newest))
-            if left:
-                self._refuse(left, error)
-            return
-        self._publish_batch(ready, colleagues)
-
     def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]
+        if not buffers:
+            return
         try:
             publication = self._committer.publish(buffers, self._policy, colleagues)
-            if publication.entry is not None:
-                check_committed(self._log, publication)
         except TerminalError as error:
             self._refuse(states, error)
             return
         for state in states:
             self._record(state, self._outcome(state, publication))
+        try:
+            check_committed(self._log, publication)
+        except ReconciliationMismatchError as error:
+            self._failures.append(error)
+            for state in states:
+                outcome = self._outcomes[state.identity.key]
+                self._outcomes[outcome.writer] = attrs.evolve(outcome, error=str(error))
 
     def _outcome(self, state: _Staged, publication: Publication) -> WriterOutcome:
         key, app_id = state.identity.key, state.identity.app_id
@@ -421,11 +407,7 @@ class _Reconciliation:
         record = next((w for w in written if w.app_id == app_id), None)
         if record is None or publication.batch is None:
             # Another process published or closed this buffer first, though perhaps not the others of its batch.
-            assert state.buffer is not None
-            marker = read_marker(self._log.store, state.buffer.path)
-            if marker is not None and "version" not in marker:
-                return WriterOutcome(writer=key, status=Status.SET_ASIDE.value)
-            return self._already(state, self._log.snapshot())
+            return self._settled_by_others(state, self._log.snapshot()) or self._already(state, self._log.snapshot())
         assert publication.version is not None
         assert state.buffer is not None
         self._publishings[key] = Publishing(publication.version, record)
@@ -447,18 +429,37 @@ class _Reconciliation:
         assert state.buffer is not None
         self._outcomes[outcome.writer] = attrs.evolve(outcome, rows_staged=state.buffer.rows, buffer=state.buffer.path)
 
+    def _settled_by_others(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome | None:
+        """Return what became of a buffer that another process published or set aside; ``None`` if nobody did."""
+        assert state.buffer is not None
+        if snapshot.txns.get(state.identity.app_id) == state.generation:
+            return self._already(state, snapshot)
+        marker = read_marker(self._log.store, state.buffer.path)
+        if marker is not None and "version" not in marker:
+            return WriterOutcome(writer=state.identity.key, status=Status.SET_ASIDE.value)
+        return None
+
     def _refuse(self, states: list[_Staged], error: TerminalError) -> None:
-        self._failures.append(error)
+        """Record that an error refuses a batch, but not the writers that others have published or set aside since."""
+        snapshot = self._log.snapshot()
+        open_ = 0
         for state in states:
-            self._record(state, WriterOutcome(writer=state.identity.key, status="refused", error=str(error)))
+            outcome = self._settled_by_others(state, snapshot)
+            open_ += outcome is None
+            refused = WriterOutcome(writer=state.identity.key, status="refused", error=str(error))
+            self._record(state, outcome or refused)
+        if open_:
+            self._failures.append(error)
 
 
 def check_committed(log: DeltaLog, publication: Publication) -> None:
     """Read a commit back, and compare it with what was staged.
 
+    :param publication: one that put nothing has nothing to compare.
     :raises ReconciliationMismatchError: rows or files differ, or a file is in twice.
     """
-    assert publication.entry is not None
+    if publication.entry is None:
+        return
     assert publication.version is not None
     commit = log.commit(publication.version)
     if commit is None:

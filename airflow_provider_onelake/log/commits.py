@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, cast
 
 import attrs
 from attrs.validators import instance_of, optional
@@ -263,12 +265,20 @@ class Commit:
     def _record(self) -> tuple[StagedRecord, tuple[PublishedWriter, ...]]:
         record = self.info.get(STAGED)
         if isinstance(record, dict) and record.get("format") == FORMAT and isinstance(record.get("writers"), list):
-            texts = [record.get("replaces", []), record.get("colleagues", [])]
-            readable = all(isinstance(found, list) and all(isinstance(text, str) for text in found) for found in texts)
-            if readable and isinstance(record.get("before"), int | None):
-                with suppress(ValueError):
+            with suppress(ValueError):
+                if _is_readable(record) and _are_texts(self.partitioned_by):
                     return record, tuple(PublishedWriter.from_json(value) for value in record["writers"])
         return {}, ()
+
+    @property
+    def partitioned_by(self) -> list[str] | None:
+        """The names of the partition columns as the commit spells them; ``None`` where it does not name them.
+
+        :raises ValueError: a text that is no JSON.
+        """
+        said = self.parameters.get("partitionBy")
+        found = json.loads(said) if isinstance(said, str) else said
+        return cast("list[str] | None", found)
 
     @property
     def author(self) -> str:
@@ -296,6 +306,21 @@ class Commit:
         if said is not None:
             return said is True
         return self.operation == "WRITE" and self.parameters.get("mode") == "Append"
+
+
+def _is_readable(record: Mapping[str, Any]) -> bool:
+    """Say whether the parts of our record on which decisions rest are what this release writes."""
+    settlements = record.get("settlements", [])
+    return (
+        all(record.get(name, []) is not None and _are_texts(record.get(name)) for name in ("replaces", "colleagues"))
+        and isinstance(record.get("before"), int | None)
+        and isinstance(settlements, list)
+        and all(isinstance(settled, dict) and _are_texts(settled.get("values"), str | None) for settled in settlements)
+    )
+
+
+def _are_texts(found: object, kind: type | UnionType = str) -> bool:
+    return found is None or (isinstance(found, list) and all(isinstance(text, kind) for text in found))
 
 
 def _partition(file: Add | Remove) -> tuple[tuple[str, str | None], ...]:

@@ -6,20 +6,18 @@ Protocol: skip only what is there, take back whole.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
-from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, FileKey, Remove, file_key, object_path, total_rows
+from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
-from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.staging.buffers import markers
-from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -51,8 +49,8 @@ AFRESH = ("WRITE", *UNDOING)
 _BRINGING_BACK = ("RESTORE", "CLONE")
 """Of these operations, the ones that may bring back rows that an older commit had."""
 
-# Each commit costs a request to the store, so a load is not followed through all commits of many months.
-_MOST_FOLLOWED = 1000
+MOST_FOLLOWED = 1000
+"""Each commit costs a request to the store, so a load is not followed through all commits of many months."""
 
 
 @attrs.frozen
@@ -79,13 +77,20 @@ class Publishing:
         return {"version": self.version, "table": table_id, "writer": self.record.to_json()}
 
 
-def find_published(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> Publishing | None:
+def find_published(
+    log: DeltaLog,
+    identity: WriterIdentity,
+    generation: int,
+    snapshot: Snapshot,
+    known: Iterable[Mapping[str, Any]] | None = None,
+) -> Publishing | None:
     """Return where a writer's rows were published, or ``None`` where neither a marker nor the log says.
 
     :param generation: to look for.
     :param snapshot: the newest of the table.
+    :param known: the markers of the writer's buffers. Default: they are read.
     """
-    for marker in markers(log.store, identity.directory):
+    for marker in markers(log.store, identity.directory) if known is None else known:
         if marker.get("version") is None or "writer" not in marker:
             continue
         record = PublishedWriter.from_json(marker["writer"])
@@ -231,7 +236,7 @@ class _Holders:
         :returns: the files that the commit took.
         """
         taken = [file for file in commit.removes if object_path(file) in self.now]
-        self._moved_into.update(map(file_key, _moved(commit, taken, self._partitioning)))
+        self._moved_into.update(map(file_key, moved(commit, taken, self._partitioning)))
         for file in taken:
             self.now.pop(object_path(file), None)
         for add in commit.adds:
@@ -277,8 +282,8 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
     :param found: where the rows were published.
     """
     try:
-        if snapshot.version - found.version > _MOST_FOLLOWED:
-            raise LogGapError(f"More than {_MOST_FOLLOWED} versions of {log.table} are not followed.")
+        if snapshot.version - found.version > MOST_FOLLOWED:
+            raise LogGapError(f"More than {MOST_FOLLOWED} versions of {log.table} are not followed.")
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
         live = total_rows(log.live_files(found.has, snapshot.version))
@@ -310,8 +315,11 @@ def _taken_by(commit: Commit) -> tuple[Fate, str]:
     return Fate.DELETED, "changed or deleted"
 
 
-def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> list[Add]:
-    """Return the files into which a commit wrote rows of the files that it took."""
+def moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -> list[Add]:
+    """Return the files into which a commit wrote rows of the files that it took.
+
+    :param taken: files that the commit removes.
+    """
     rewrites = not commit.writers and commit.operation not in AFRESH
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
         return []
@@ -319,60 +327,6 @@ def _moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) 
         return list(commit.adds)
     partitions = {partitioning.partition(file["partitionValues"]) for file in taken}
     return [add for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions]
-
-
-def is_scattered(log: DeltaLog, identity: WriterIdentity, found: Publishing, snapshot: Snapshot) -> bool:
-    """Say whether rows of a writer may be in live files outside of its directory, mixed with rows of others.
-
-    A compaction moves them there, and so does an UPDATE, a MERGE or a DELETE of some rows without deletion vectors. The
-    writer's older generations count too: where a newer one was set aside, their rows are still in the table. If the log
-    does not reach back to the first of them, nobody knows, and the answer is yes.
-
-    :param found: where the newest generation was published.
-    """
-
-    def is_own(path: str) -> bool:
-        return writer_directory(path) == identity.directory
-
-    is_first = found.record.generation == 1
-    since = found.version if is_first else _before_first_claim(log, identity, found.version)
-    try:
-        if since is None or snapshot.version - since > _MOST_FOLLOWED:
-            raise LogGapError(f"What became of the rows of {identity.key!r} in {log.table} is not followed.")
-        commits = log.commits_between(since, snapshot.version)
-    except LogGapError:
-        rows = total_rows(log.live_files(lambda add: is_own(add["path"]), snapshot.version))
-        return not is_first or rows is None or rows != found.record.rows
-    ever: set[str] = set()
-    holding: set[str] = set()
-    for commit in commits:
-        taken = [file for file in commit.removes if is_own(file["path"]) or object_path(file) in holding]
-        into = map(object_path, _moved(commit, taken, snapshot.partitioning))
-        moved = {path for path in into if not is_own(path)}
-        back = ever & {object_path(add) for add in commit.adds} if ever else set()
-        holding = (holding - {object_path(file) for file in taken}) | moved | back
-        ever |= moved
-    return bool(holding)
-
-
-def _before_first_claim(log: DeltaLog, identity: WriterIdentity, version: int) -> int | None:
-    """Return a version that is older than all that a writer published, by the store's clock.
-
-    :param version: in which the writer published something.
-    :returns: ``None`` where the claim is gone, the log does not reach back to it, or the times do not say.
-    """
-    directory = WriterDirectory.read(log.store, identity.directory)
-    if 1 not in directory.claims:
-        return None
-    claimed = directory.objects[directory.claims[1]].modified
-    landed = {
-        int(entry[1]): info.modified for info in log.store.list(LOG_DIRECTORY) if (entry := ENTRY.match(info.path))
-    }
-    if version not in landed or landed[version] < claimed:
-        # The times do not fit, as in a table that was copied.
-        return None
-    earlier = [number for number, modified in landed.items() if modified < claimed]
-    return max(earlier, default=-1 if 0 in landed else None)
 
 
 def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> list[Add]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_onelake.commit import checks, conflicts, entry, policy, publish, reconcile, transaction
+from airflow_provider_onelake.commit.colleagues import Colleagues
 from airflow_provider_onelake.commit.publish import _Replaced
 from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import compatibility, partitions, replay
@@ -100,7 +101,7 @@ BUGS = [
         [
             Change(
                 _Reconciliation,
-                "_publish_together",
+                "run",
                 {"for state in states if state.buffer is None]": "for state in states if state.published]"},
             )
         ],
@@ -108,17 +109,17 @@ BUGS = [
         id="rows-of-a-colleague-whose-rerun-is-missing-replaced",
     ),
     pytest.param(
-        [Change(published, "is_scattered", {"return bool(holding)": "return False and bool(holding)"})],
+        [Change(Colleagues, "check_apart", {"if rows is None or mixed is not None": "if rows is None"})],
         "of a colleague",
         id="colleagues-rows-in-a-compacted-file-replaced",
     ),
     pytest.param(
-        [Change(published, "_moved", {"rewrites = not": "rewrites = False and not"})],
+        [Change(published, "moved", {"rewrites = not": "rewrites = False and not"})],
         "of a colleague",
         id="colleagues-rows-in-an-updated-file-replaced",
     ),
     pytest.param(
-        [Change(published, "is_scattered", {"if is_first else": "if True else"})],
+        [Change(Colleagues, "_begin", {"if found.record.generation > 1:": "if False:"})],
         "of a colleague",
         id="colleagues-older-rows-in-a-compacted-file-replaced",
     ),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
 import pytest
 
-from airflow_provider_onelake.commit.checks import check_definition, check_no_path_twice, rewritten_file
+from airflow_provider_onelake.commit.checks import check_definition, check_no_path_twice
 from airflow_provider_onelake.exceptions import BufferDoesNotFitError, TerminalError, UnsupportedFeatureError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.modes import OverwritePartitions
@@ -54,27 +52,3 @@ def test_a_file_that_was_ever_in_the_table_is_not_added_again(log: DeltaLog) -> 
         check_no_path_twice([buffer], [came], "trips")
     namesake = winner({"add": file("2019-01", f"{buffer.path}-1/{buffer.adds[0]['path']}")})
     check_no_path_twice([buffer], [namesake], "trips")
-
-
-GONE = {"remove": file("2019-01", "staged/w-1/a/x")}
-AGAIN = {"add": file("2019-01", "staged/w-1/a/x", deletionVector={"storageType": "u"})}
-NEW = {"add": file("2019-01", "new")}
-
-
-@pytest.mark.parametrize(
-    ("operation", "actions", "found"),
-    [
-        pytest.param("OPTIMIZE", [{"remove": file("2019-01", "staged/w-1/a/x", dataChange=False)}], True, id="merged"),
-        pytest.param("UPDATE", [GONE, NEW], True, id="updated"),
-        pytest.param(None, [GONE, NEW], True, id="by nobody knows what"),
-        pytest.param("DELETE", [GONE], False, id="all rows deleted"),
-        pytest.param("DELETE", [GONE, AGAIN], False, id="rows deleted by a vector"),
-        pytest.param("WRITE", [GONE, NEW], False, id="overwritten"),
-        pytest.param("UPDATE", [{"remove": file("2019-01", "staged/v-1/a/x")}, NEW], False, id="another's"),
-    ],
-)
-def test_a_commit_that_moved_a_colleagues_rows_into_files_of_its_own_is_found(
-    operation: str | None, actions: list[Any], found: bool
-) -> None:
-    commit = winner(*actions, operation=operation)
-    assert rewritten_file(commit, ("staged/w-1", "staged/w-2")) == ("staged/w-1/a/x" if found else None)

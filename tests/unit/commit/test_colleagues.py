@@ -25,7 +25,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.modes import Mode, Overwrite, OverwritePartitions, ReplaceWhere
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
-from tests.support.stores import through
+from tests.support.stores import LoserHeld, through
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
@@ -186,6 +186,31 @@ def test_rows_do_not_outlive_a_colleague_that_did_not_know_their_writer_and_was_
     assert by_month(log) == {"01": [30], "02": [1], "03": [41]}
 
 
+@pytest.mark.parametrize(
+    ("staged", "parameters"),
+    [
+        pytest.param({"settlements": [{"outcome": "superseded", "values": [["01"]]}]}, {}, id="values in values"),
+        pytest.param({"settlements": ["superseded"]}, {}, id="settlements"),
+        pytest.param({"replaces": ["month = '01'"]}, {"partitionBy": "month"}, id="no JSON"),
+        pytest.param({"replaces": ["month = '01'"]}, {"partitionBy": '{"month": 1}'}, id="no list"),
+        pytest.param({"replaces": ["month = '01'"]}, {"partitionBy": '["day", "month"]'}, id="other columns"),
+    ],
+)
+@pytest.mark.parametrize("policy", [Policy.LAST_WRITER_WINS, Policy.LAST_WRITER_WINS_PER_PARTITION])
+def test_an_odd_record_of_a_commit_is_no_error(
+    log: DeltaLog, staged: dict[str, Any], parameters: dict[str, str], policy: Policy
+) -> None:
+    """Nobody knows what such a commit replaced, but it touched no file of the batch."""
+    a = begun(log, "a")
+    said = {"format": FORMAT, "load": "other", "mode": "replace_where", "writers": [], **staged}
+    info = {"timestamp": 1, "operation": "WRITE", "operationParameters": parameters, "staged": said}
+    foreign_commit(log, [{"commitInfo": info}])
+    a({"02": [10]}, 1)
+    report = together(log, "a", on_conflict=policy)
+    assert statuses(report) == {"a": "published"}
+    assert by_month(log) == {"02": [10]}
+
+
 def test_a_null_for_the_version_that_a_write_counts_before_is_none(log: DeltaLog) -> None:
     a = begun(log, "a")
     appended(log, "01", 1, 2)
@@ -302,3 +327,67 @@ def test_rows_of_a_rerun_that_a_person_sets_aside_at_the_last_moment_are_looked_
     with pytest.raises(ConflictError, match="its files were rewritten since"):
         report.raise_for_failures()
     assert by_month(log) == {"01": [111]}
+
+
+# -- colleagues' rows in other files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("month", "status"), [("01", "refused"), ("02", "published")])
+def test_a_late_writer_is_refused_only_where_it_replaces_the_files_into_which_its_colleagues_rows_were_moved(
+    log: DeltaLog, month: str, status: str
+) -> None:
+    begun(log, "b")({"01": [11], "02": [12]}, 0)
+    together(log, "a", "b")
+    DeltaTable(log.table).update({"id": "id + 100"}, predicate="month = '01'")
+    begun(log, "a")({month: [10]}, 1)
+    assert statuses(together(log, "a", "b"))["a"] == status
+    assert by_month(log) == ({"01": [111], "02": [12]} if status == "refused" else {"01": [111], "02": [10, 12]})
+
+
+def test_rows_that_a_winner_moves_while_a_late_writer_publishes_are_looked_for(log: DeltaLog) -> None:
+    """The compaction comes between its first look and its put."""
+    begun(log, "b")({"01": [11]}, 0)
+    together(log, "a", "b")
+    appended(log, "01", 13, 0)
+    begun(log, "a")({"01": [10]}, 1)
+    store = LoserHeld(log.store, lambda: DeltaTable(log.table).optimize.compact())
+    committer = Committer(through(store, log), cross_check=deltalake_cross_check(log.table))
+    report = reconcile(committer, LOAD, ["a", "b"], publish=PublishMode.TOGETHER)
+    assert statuses(report)["a"] == "refused"
+    assert by_month(log) == {"01": [11, 13]}
+
+
+def test_an_error_refuses_only_the_writers_that_nobody_else_has_published_or_set_aside(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(log, "a")({"01": [10]}, 0)
+    b = begun(log, "b")({"02": [11]}, 1)
+    begun(log, "c")({"03": [12]}, 2)
+
+    def held(*arguments: Any) -> None:
+        monkeypatch.undo()
+        together(log, "a")
+        set_aside(log.store, b.path, "a person did")
+        raise ConflictError("cannot be settled")
+
+    monkeypatch.setattr(Committer, "publish", held)
+    report = together(log, "a", "b", "c")
+    assert statuses(report) == {"a": "already_published", "b": "set_aside", "c": "refused"}
+    with pytest.raises(ConflictError, match="cannot be settled"):
+        report.raise_for_failures()
+    assert by_month(log) == {"01": [10]}
+
+
+def test_an_append_in_a_partition_that_another_replaced_later_is_said_to_be_kept(log: DeltaLog) -> None:
+    a, b = begun(log, "a"), begun(log, "b", OTHERS)
+    appended(log, "01", 1, 2)
+    publish(log, b({"01": [30]}, 3))
+    appended(log, "01", 2, 4)
+    a({"01": [10], "02": [11]}, 1)
+    (outcome,) = together(log, "a").outcomes
+    assert outcome.decisions == (
+        "month=01: version 1 (WRITE) is kept: it appended later",
+        "month=01: version 2 (b) replaced the partition later, so this writer's rows there are not published",
+        "month=01: version 3 (WRITE) is kept: it appended later",
+    )
+    assert by_month(log) == {"01": [2, 30], "02": [11]}

@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
+from airflow_provider_onelake.commit.colleagues import Colleagues
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import Report, check_committed, reconcile
 from airflow_provider_onelake.exceptions import (
@@ -530,12 +531,12 @@ def test_together_what_another_reconciliation_published_meanwhile_is_not_refused
     staged(log, "b", 11, **OVERWRITE)
 
     def held(*arguments: Any) -> None:
-        # Another is first, and a compaction rewrites what it published before this one looks.
+        # Another is first, and this one is refused by what it has seen before.
         monkeypatch.undo()
         settle(log, "a", "b", publish=PublishMode.TOGETHER)
         raise ConflictError("cannot be told")
 
-    monkeypatch.setattr("airflow_provider_onelake.commit.reconcile.check_colleagues_apart", held)
+    monkeypatch.setattr(Colleagues, "check_apart", held)
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
     assert statuses(report) == {"a": "already_published", "b": "already_published"}
     report.raise_for_failures()
@@ -737,7 +738,8 @@ def test_reconcile_reads_back_what_it_committed(log: DeltaLog) -> None:
 
     staged(log, "a", 1)
     report = settle(log, "a", store=Drops(log.store))
-    assert statuses(report) == {"a": "refused"}
+    assert statuses(report) == {"a": "published"}
+    assert "is not what was staged" in str(report.outcomes[0].error)
     with pytest.raises(ReconciliationMismatchError, match=r"Version 1 .* is not what was staged"):
         report.raise_for_failures()
 
