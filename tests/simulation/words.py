@@ -26,7 +26,7 @@ from airflow_provider_onelake.staging.modes import Append
 from airflow_provider_onelake.staging.prepare import Skip
 from tests.simulation.actors import Said
 from tests.simulation.compactor import Compacted
-from tests.simulation.versions import Published, Versions, fail
+from tests.simulation.versions import Published, Versions, fail, original
 
 _TAKEN_BACK = re.compile(r"What writer '([^']*)' appended to .* in generation (\d+) cannot be taken back")
 _REFUSED_FOR = re.compile(r"In sim, version (\d+) \(.* on the ground of version (\d+)")
@@ -123,10 +123,24 @@ class Words:
         """What a RESTORE took back is not skipped as if it were there (a retry without a fingerprint cannot tell)."""
         if skip.version is None or not skip.reason.startswith("already in"):
             return
-        for commit in self._versions.commits[skip.version + 1 :]:
+        assert said.spec is not None
+        files = self._files(skip.version, said.spec.identity.directory)
+        rows = {name for add in files for name, _ in self._versions.read_file(add)}
+        for commit in self._versions.commits[skip.version + 1 : said.newest + 1]:
             landed = self._store.entries[commit.version].step
-            if commit.info.get("operation") == "RESTORE" and landed < said.began:
-                fail(f"{said.actor} skips version {skip.version}, before the RESTORE of version {commit.version}")
+            if commit.info.get("operation") != "RESTORE" or landed >= said.began:
+                continue
+            taken = (rows & self._there(commit.version - 1)) - self._there(commit.version)
+            later = range(commit.version + 1, said.newest + 1)
+            if taken and not any(taken <= self._there(version) for version in later):
+                fail(
+                    f"{said.actor} skips version {skip.version}, though the RESTORE of version {commit.version} took "
+                    f"{sorted(taken)} of it back"
+                )
+
+    def _there(self, version: int) -> set[str]:
+        """Return the rows that a version has, by their names before anybody changed them."""
+        return {original(row) for rows in self._versions.states[version] for row in rows}
 
     # -- reconciliations ---------------------------------------------------------------------------------------------------
 
