@@ -14,7 +14,7 @@ from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import compatibility, partitions, replay
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
-from airflow_provider_onelake.staging import buffers, published
+from airflow_provider_onelake.staging import buffers, prepare, published
 from tests.simulation import actors, versions
 from tests.simulation.mutants import Change
 from tests.simulation.runner import simulate
@@ -122,6 +122,23 @@ BUGS = [
         [Change(Colleagues, "_begin", {"if found.record.generation > 1:": "if False:"})],
         "of a colleague",
         id="colleagues-older-rows-in-a-compacted-file-replaced",
+    ),
+    pytest.param(
+        # That nothing of a writer is left is asked besides.
+        [
+            Change(
+                published,
+                "restored_away",
+                {
+                    "undoing = next((commit for commit in since if commit.operation in operations), None)": (
+                        "undoing = None"
+                    )
+                },
+            ),
+            Change(prepare, "_why_not_skipped", {"if since.gone else None": "if False else None"}),
+        ],
+        "of it back",
+        id="writer-skipped-though-a-restore-took-its-rows",
     ),
     pytest.param(
         [Change(entry, "_published", {"if not settled.yields(partition):": "if True:"})],
@@ -335,6 +352,7 @@ BUGS = [
 # Histories that show them. Where production or scenarios have changed, the search goes on from there; where it takes long,
 # write down what it finds.
 SHOWN_BY = {
+    "writer-skipped-though-a-restore-took-its-rows": 1126,
     "winners-remove-ignored": 194,
     "closed-buffer-published-again": 46,
     "zombies-generation-ignored": 265,
