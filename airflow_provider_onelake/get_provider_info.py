@@ -30,7 +30,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": _modules("hooks", "onelake"),
         "operators": _modules(
-            "operators", "write", "scan", "reconcile", "optimize", "vacuum", "restore", "health", "plan"
+            "operators", "write", "scan", "reconcile", "optimize", "vacuum", "restore", "manifests", "health", "plan"
         ),
         "sensors": _modules("sensors", "delta_log"),
         "triggers": _modules("triggers", "delta_log", "wait", "driver"),

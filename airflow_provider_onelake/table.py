@@ -11,6 +11,7 @@ import attrs
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Committer, Publication
     from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.spark import SparkAccess
@@ -58,13 +59,15 @@ class Table:
     def committer(self, observer: Callable[[Publication], None] | None = None) -> Committer:
         """Return what commits to the table.
 
-        It checks removes against deltalake, and writes checkpoints to keep the log short (protocol: verbatim remove).
+        It checks removes against deltalake (protocol: verbatim remove). After a commit it writes a checkpoint where one
+        is due, and symlink manifests where the table's property asks for them.
 
         :param observer: called with every publication that did not fail. Default: no call.
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
         from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+        from airflow_provider_onelake.maintenance.manifests import follow_commits
         from airflow_provider_onelake.maintenance.pinned_versions import oldest_pinned
         from airflow_provider_onelake.storage.stores import deltalake_options
 
@@ -73,10 +76,17 @@ class Table:
             return deltalake_options(self.address, self.credentials, self.patience)
 
         uri = self.address.deltalake_uri
+        write_manifests = follow_commits(self.log, lambda: self.address.manifest_uri)
+        write_checkpoint = checkpointer(uri, options, log=self.log, keep_from=oldest_pinned)
+
+        def after_commit(snapshot: Snapshot, version: int) -> None:
+            write_manifests(snapshot, version)
+            write_checkpoint(snapshot, version)
+
         return Committer(
             self.log,
             cross_check=deltalake_cross_check(uri, options),
-            after_commit=checkpointer(uri, options, log=self.log, keep_from=oldest_pinned),
+            after_commit=after_commit,
             observer=observer,
         )
 

@@ -70,6 +70,8 @@ _NOT_TWINNED = (
     "delta.autoOptimize.optimizeWrite",
     "delta.autoOptimize",
     "delta.universalFormat.enabledFormats",
+    # Spark would write manifests of the twin into the twin.
+    "delta.compatibility.symlinkFormatManifest.enabled",
     # A twin has in-commit timestamps from its first version on, so it needs no record of when they began.
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",

@@ -92,6 +92,14 @@ class TableAddress:
         return self.kind.spark_uri(self)
 
     @property
+    def manifest_uri(self) -> str:
+        """The address as symlink manifests have it. It is not percent-encoded.
+
+        :raises AddressError: no engine that reads manifests can reach the table by this address.
+        """
+        return self.kind.manifest_uri(self)
+
+    @property
     def deltalake_uri(self) -> str:
         """The address as the deltalake library takes it."""
         return self.kind.deltalake_uri(self)

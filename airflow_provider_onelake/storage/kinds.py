@@ -95,6 +95,13 @@ class StoreKind(ABC):
         """
         return f"{self.spark_scheme or self.schemes[0]}://{address.authority}/{address.path}".rstrip("/")
 
+    def manifest_uri(self, address: TableAddress) -> str:
+        """Return the address as symlink manifests have it, for engines that read Hive tables. It is not encoded.
+
+        :raises AddressError: no such engine can reach the table by this address.
+        """
+        return self.spark_uri(address)
+
     def deltalake_uri(self, address: TableAddress) -> str:
         """Return the address as the deltalake library takes it."""
         return f"{self.schemes[0]}://{address.authority}/{quote(address.path)}".rstrip("/")

@@ -56,6 +56,11 @@ class Local(StoreKind):
         """See :meth:`StoreKind.spark_uri`."""
         return f"file://{address.path}"
 
+    def manifest_uri(self, address: TableAddress) -> str:
+        """See :meth:`StoreKind.manifest_uri`."""
+        # As Delta's own GENERATE spells it.
+        return f"file:{address.path}"
+
     def deltalake_uri(self, address: TableAddress) -> str:
         """See :meth:`StoreKind.deltalake_uri`."""
         return address.path

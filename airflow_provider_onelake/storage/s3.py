@@ -116,6 +116,11 @@ class S3(StoreKind):
             refuse(spelled.text, "a bucket is not addressed by its web address here", "write s3://bucket/path")
         return None
 
+    def manifest_uri(self, address: TableAddress) -> str:
+        """See :meth:`StoreKind.manifest_uri`."""
+        # Athena and Redshift Spectrum do not know Hadoop's s3a.
+        return f"s3://{address.authority}/{address.path}"
+
     def credentials_of(self, fields: Fields) -> S3Credentials:
         """See :meth:`StoreKind.credentials_of`. Login and password are a key with its secret."""
         if sign_in := fields.text("sign_in"):

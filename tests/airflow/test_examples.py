@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, a vacuum that a person approves, a restore."""
+"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests."""
 
 from __future__ import annotations
 
@@ -147,3 +147,13 @@ def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:
     assert ids(lakehouse / "Tables" / "trips") == [1, 2]
     assert restore(timestamp=(JANUARY + timedelta(days=3)).isoformat())["restored_to"] == 3
     assert ids(lakehouse / "Tables" / "trips") == [1, 2, 3]
+
+
+def test_manifests_after_a_load(lakehouse: Path) -> None:
+    foreign_append(make_table(lakehouse / "Tables" / "trips"), {"01": [1], "02": [2]})
+    run = run_dag(load_dag(DAGS / "athena_manifests.py", "trips_for_athena"))
+    assert states(run) == {"manifests": "success"}
+    directory = Path(xcom(run, "manifests")["directory"].removeprefix("file:"))
+    lines = [line for path in directory.rglob("manifest") for line in path.read_text().splitlines()]
+    assert len(lines) == 2
+    assert all(Path(line.removeprefix("file:")).is_file() for line in lines)

@@ -332,4 +332,32 @@ BUGS = [
             "operators/test_restore.py::test_a_retry_leaves_a_table_that_was_made_again_alone",
         ),
     ),
+    Bug(
+        "a manifest of a partition that is gone stays",
+        "maintenance.manifests",
+        "        for _ in each(log.store, log.store.delete, gone):",
+        "        for _ in each(log.store, log.store.delete, gone[:0]):",
+        ("maintenance/test_manifests.py::test_the_manifest_of_a_partition_that_is_gone_is_deleted",),
+    ),
+    Bug(
+        "an older manifest that was put over a newer one stays",
+        "maintenance.manifests",
+        "        if newest.version == snapshot.version:",
+        "        if True:",
+        ("maintenance/test_manifests.py::test_who_puts_an_older_manifest_over_a_newer_one_puts_the_newer_again",),
+    ),
+    Bug(
+        "the first commit lists its own partitions only",
+        "maintenance.manifests",
+        "None if is_first else",
+        "None if False else",
+        ("maintenance/test_manifests.py::test_the_first_commit_writes_all_manifests",),
+    ),
+    Bug(
+        "files with deletion vectors are listed",
+        "maintenance.manifests",
+        'if file.get("deletionVector"):',
+        "if False:",
+        ("maintenance/test_manifests.py::test_a_file_with_a_deletion_vector_is_refused_and_nothing_is_written",),
+    ),
 ]
