@@ -488,8 +488,8 @@ BUGS = [
     Bug(
         "a colleague whose rerun is missing is not spared",
         "commit.reconcile",
-        "colleagues = [state.identity for state in states if state.buffer is None]",
-        "colleagues = [state.identity for state in states if state.published]",
+        "[state.identity for state in states if state.buffer is None]",
+        "[state.identity for state in states if state.published]",
         ("commit/test_corner_cases.py::test_together_a_colleague_keeps_its_rows_of_before_while_its_rerun_is_missing",),
     ),
     Bug(
@@ -557,5 +557,66 @@ BUGS = [
         '        if problems:\n            raise SchemaMismatchError(\n                f"{table} cannot take',
         '        if len(problems) > 1:\n            raise SchemaMismatchError(\n                f"{table} cannot take',
         ("commit/test_evolve.py::test_a_column_that_cannot_be_added_is_refused",),
+    ),
+    Bug(
+        "a colleague of which one file is left is thought to be whole, where the log is gone",
+        "commit.colleagues",
+        "found.record.rows is None or total_rows(own) != found.record.rows",
+        "not total_rows(own)",
+        (
+            "commit/test_corner_cases.py::test_together_the_late_one_is_refused_where_it_replaces_what_may_be_of_a_colleague_whose_file_went_unseen",
+        ),
+    ),
+    Bug(
+        "what a colleague published before its last rerun is forgotten",
+        "commit.colleagues",
+        "            if found.record.generation > 1:",
+        "            if False:",
+        (
+            "commit/test_reconcile.py::test_together_the_rows_of_a_colleagues_older_generation_stay_where_its_rerun_was_set_aside",
+        ),
+    ),
+    Bug(
+        "a merged file that a RESTORE brings back is taken for a new one",
+        "commit.colleagues",
+        "self._ever & {",
+        "frozenset() & {",
+        (
+            "commit/test_reconcile.py::test_together_merged_rows_of_a_colleague_that_a_restore_brought_back_are_in_the_way_again",
+        ),
+    ),
+    Bug(
+        "a colleague's older rows count as apart where the log does not reach back to them",
+        "commit.colleagues",
+        "if found.record.generation > 1 or found",
+        "if found",
+        (
+            "commit/test_reconcile.py::test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_late_one_is_refused",
+        ),
+    ),
+    Bug(
+        "a commit that moves a colleague's rows between two attempts is passed over",
+        "commit.colleagues",
+        "                rows.follow(view.winners)",
+        "                pass",
+        ("commit/test_colleagues.py::test_rows_that_a_winner_moves_while_a_late_writer_publishes_are_looked_for",),
+    ),
+    Bug(
+        "a late writer is refused wherever a colleague's rows were moved",
+        "commit.colleagues",
+        "mixed = min(paths & rows.elsewhere, default=None)",
+        "mixed = min(rows.elsewhere, default=None)",
+        (
+            "commit/test_colleagues.py::test_a_late_writer_is_refused_only_where_it_replaces_the_files_into_which_its_colleagues_rows_were_moved",
+        ),
+    ),
+    Bug(
+        "an error refuses writers that others have published",
+        "commit.reconcile",
+        "            outcome = self._settled_by_others(state, snapshot)\n",
+        "            outcome = None\n",
+        (
+            "commit/test_colleagues.py::test_an_error_refuses_only_the_writers_that_nobody_else_has_published_or_set_aside",
+        ),
     ),
 ]

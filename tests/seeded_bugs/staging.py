@@ -493,40 +493,4 @@ BUGS = [
         ("staging/test_identity.py::test_keys_that_look_alike_have_directories_of_their_own",),
     ),
     # -- rows of colleagues that are mixed with others ---------------------------------------------------------------
-    Bug(
-        "a colleague of which one file is left is thought to be whole, where the log is gone",
-        "staging.published",
-        "rows is None or rows != found.record.rows",
-        "not rows",
-        (
-            "commit/test_corner_cases.py::test_together_a_colleague_of_which_a_file_went_where_the_log_is_gone_makes_the_late_one_refused",
-        ),
-    ),
-    Bug(
-        "what a colleague published before its last rerun is forgotten",
-        "staging.published",
-        "since = found.version if is_first else _before_first_claim(log, identity, found.version)",
-        "since = found.version",
-        (
-            "commit/test_reconcile.py::test_together_the_rows_of_a_colleagues_older_generation_stay_where_its_rerun_was_set_aside",
-        ),
-    ),
-    Bug(
-        "a merged file that a RESTORE brings back is taken for a new one",
-        "staging.published",
-        "back = ever & {",
-        "back = set() & {",
-        (
-            "commit/test_reconcile.py::test_together_merged_rows_of_a_colleague_that_a_restore_brought_back_are_in_the_way_again",
-        ),
-    ),
-    Bug(
-        "a colleague's older rows count as apart where the log does not reach back to them",
-        "staging.published",
-        "return not is_first or rows is None",
-        "return rows is None",
-        (
-            "commit/test_reconcile.py::test_together_where_nobody_knows_what_became_of_a_colleagues_older_rows_the_late_one_is_refused",
-        ),
-    ),
 ]
