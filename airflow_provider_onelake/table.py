@@ -55,12 +55,13 @@ class Table:
 
         return DeltaLog(open_store(self.address, self.credentials, self.patience), str(self))
 
-    def committer(self, observer: Callable[[Publication], None] | None = None) -> Committer:
+    def committer(self, observer: Callable[[Publication], None] | None = None, message: str | None = None) -> Committer:
         """Return what commits to the table.
 
         It checks removes against deltalake, and writes checkpoints to keep the log short (protocol: verbatim remove).
 
         :param observer: called with every publication that did not fail. Default: no call.
+        :param message: of the task's author, for people who read the table's history. Default: none.
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
@@ -78,6 +79,7 @@ class Table:
             cross_check=deltalake_cross_check(uri, options),
             after_commit=checkpointer(uri, options, log=self.log, keep_from=oldest_pinned),
             observer=observer,
+            message=message,
         )
 
     def spark_access(self) -> SparkAccess:

@@ -558,4 +558,12 @@ BUGS = [
         '        if len(problems) > 1:\n            raise SchemaMismatchError(\n                f"{table} cannot take',
         ("commit/test_evolve.py::test_a_column_that_cannot_be_added_is_refused",),
     ),
+    # -- what people read ----------------------------------------------------------------------------------------------
+    Bug(
+        "the message of the last writer stands for all",
+        "commit.words",
+        '        said += f". Message{whose}: {message}"\n    if own',
+        '        pass\n    said += f". Message{whose}: {message}" if writers else ""\n    if own',
+        ("commit/test_entry.py::test_the_messages_of_authors_stand_beside_it_each_with_its_writers",),
+    ),
 ]
