@@ -56,13 +56,14 @@ class Table:
 
         return DeltaLog(open_store(self.address, self.credentials, self.patience), str(self))
 
-    def committer(self, observer: Callable[[Publication], None] | None = None) -> Committer:
+    def committer(self, observer: Callable[[Publication], None] | None = None, message: str | None = None) -> Committer:
         """Return what commits to the table.
 
         It checks removes against deltalake (protocol: verbatim remove). After a commit it writes a checkpoint where one
         is due, and symlink manifests where the table's property asks for them.
 
         :param observer: called with every publication that did not fail. Default: no call.
+        :param message: of the task's author, for people who read the table's history. Default: none.
         """
         from airflow_provider_onelake.commit.publish import Committer
         from airflow_provider_onelake.log.checkpoints import checkpointer
@@ -88,6 +89,7 @@ class Table:
             cross_check=deltalake_cross_check(uri, options),
             after_commit=after_commit,
             observer=observer,
+            message=message,
         )
 
     def spark_access(self) -> SparkAccess:

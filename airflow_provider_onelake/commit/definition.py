@@ -55,6 +55,7 @@ def create_table(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     random: Random | None = None,
+    told: str | None = None,
 ) -> Snapshot:
     """Create a table unless there is one, and return its newest snapshot.
 
@@ -62,6 +63,7 @@ def create_table(
     :param partition_by: names of the partition columns.
     :param properties: of the table, such as ``delta.deletedFileRetentionDuration``.
     :param random: for ids.
+    :param told: what people read of the commit in the table's history. Default: nothing.
     :returns: the newest snapshot, also where another writer made the table.
     :raises InvalidWriteError: a partition column does not exist or is nested, or there is no other column.
     :raises UnsupportedFeatureError: a property switches a feature on that this version does not write to.
@@ -69,7 +71,7 @@ def create_table(
     :raises CommitContentionError: others keep creating and dropping the table; calling again carries on.
     """
     transactions = Transactions(log, random or Random())  # noqa: S311 - ids, not secrets
-    new = _NewTable(log, transactions.random, schema_json, partition_by, properties or {})
+    new = _NewTable(log, transactions.random, schema_json, partition_by, properties or {}, told)
     return transactions.commit(new)
 
 
@@ -85,6 +87,7 @@ class _NewTable(Proposal[Snapshot]):
     _schema_json: str
     _partition_by: Sequence[str]
     _properties: Mapping[str, str]
+    _told: str | None = None
 
     def decide(self, view: View) -> Put | Snapshot:
         """Put version 0 where there is no table."""
@@ -98,7 +101,7 @@ class _NewTable(Proposal[Snapshot]):
             "partitionBy": json.dumps(metadata["partitionColumns"]),
             "properties": json.dumps(metadata["configuration"]),
         }
-        info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True)
+        info = commit_info("CREATE TABLE", parameters, view.snapshot, view.txn_id, now, blind=True, told=self._told)
         stamp(info, [], Snapshot(-1, protocol, metadata, {}), now)
         return Put([{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
 
@@ -170,7 +173,12 @@ def _check_partitioning(fields: list[dict[str, Any]], partition_by: Sequence[str
 
 
 def add_columns(
-    transactions: Transactions, rows_schema_json: str, fit: Fit, *, generated: Collection[str] = ()
+    transactions: Transactions,
+    rows_schema_json: str,
+    fit: Fit,
+    *,
+    generated: Collection[str] = (),
+    told: str | None = None,
 ) -> Snapshot:
     """Add the columns of some rows that a table lacks, nullable and behind the others.
 
@@ -180,6 +188,7 @@ def add_columns(
     :param rows_schema_json: the rows' columns, as Spark writes a schema in JSON.
     :param fit: asked whether Spark will append the rows to the table with the new columns.
     :param generated: columns that the writer wants to be generated; none of them can be added.
+    :param told: what people read of the commit in the table's history. Default: nothing.
     :returns: the newest snapshot, which has all the columns.
     :raises SchemaMismatchError: the rows would not fit the table all the same, or a column cannot be added; nothing was
         changed.
@@ -189,7 +198,7 @@ def add_columns(
     :raises StoreUnavailableError: the store did not answer until the budget was used up; calling again settles it.
     """
     rows = json.loads(rows_schema_json)
-    return transactions.commit(_NewColumns(transactions.log, rows, fit, generated, transactions.random))
+    return transactions.commit(_NewColumns(transactions.log, rows, fit, generated, transactions.random, told))
 
 
 @attrs.define(eq=False)
@@ -203,6 +212,7 @@ class _NewColumns(Proposal[Snapshot]):
     _fit: Fit
     _generated: Collection[str]
     _random: Random
+    _told: str | None = None
     _names: str = ""
 
     def decide(self, view: View) -> Put | Snapshot:
@@ -215,7 +225,7 @@ class _NewColumns(Proposal[Snapshot]):
         snapshot.check_supported(table)
         self._check(new, snapshot)
         self._names = ", ".join(field["name"] for field in new)
-        return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now()))
+        return Put(_entry(new, snapshot, self._random, view.txn_id, self._log.clock.now(), self._told))
 
     def committed(self, version: int, tally: Tally) -> None:
         """Look once more: another engine may have dropped a column since.
@@ -316,7 +326,9 @@ def _plain(field: Field) -> Field:
     return found
 
 
-def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, now: datetime) -> list[Action]:
+def _entry(
+    new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, now: datetime, told: str | None
+) -> list[Action]:
     fields = [_plain(field) for field in new]
     added = encode([{"column": field} for field in fields])
     schema = _schema(snapshot)
@@ -331,7 +343,7 @@ def _entry(new: list[Field], snapshot: Snapshot, random: Random, txn_id: str, no
         "schemaString": encode(schema),
         "configuration": configuration,
     }
-    info = commit_info("ADD COLUMNS", {"columns": added}, snapshot, txn_id, now, blind=True)
+    info = commit_info("ADD COLUMNS", {"columns": added}, snapshot, txn_id, now, blind=True, told=told)
     return [{"commitInfo": info}, *stamp(info, [], snapshot, now), {"metaData": metadata}]
 
 

@@ -7,7 +7,7 @@ so they are decided anew at every rebase (protocol: rising timestamps, fresh row
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import cast
 
@@ -16,6 +16,7 @@ import attrs
 from airflow_provider_onelake import __version__
 from airflow_provider_onelake.commit.batch import Batch, Placed
 from airflow_provider_onelake.commit.policy import Settled
+from airflow_provider_onelake.commit.words import of_write
 from airflow_provider_onelake.exceptions import CorruptLogError, UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, Remove, Txn, total_rows
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
@@ -24,9 +25,6 @@ from airflow_provider_onelake.storage.clock import milliseconds
 
 # The keys that a remove copies from the live add, unchanged (protocol: verbatim remove).
 _COPIED = ("path", "partitionValues", "size", "stats", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
-
-# A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
-_MOST_TOLD = 10
 
 
 @attrs.frozen
@@ -55,6 +53,7 @@ def build_entry(
     txn_id: str,
     now: datetime,
     colleagues: Iterable[str] = (),
+    message: str | None = None,
 ) -> Entry:
     """Return the entry that publishes a batch on a snapshot.
 
@@ -63,6 +62,7 @@ def build_entry(
     :param settled: how the batch's conflicts were settled.
     :param txn_id: the id by which the committer recognises its own commit.
     :param colleagues: keys of the load's other writers, whose rows the batch leaves alone.
+    :param message: of the task that commits; those of the writers are in their specs. Default: none.
     :raises CorruptLogError: a file would be both added and removed.
     """
     written = milliseconds(now)
@@ -83,8 +83,8 @@ def build_entry(
         # Decided here, never copied: a staged job that reads the table says true, too (protocol: reads its target).
         blind=not batch.mode.replaces and not removes and not any(buffer.reads_target for buffer in batch.buffers),
         metrics=_metrics(flat, removes, rows),
+        told=of_write([buffer.spec for buffer in batch.buffers], writers, settled, message),
     )
-    info["userMetadata"] = _told(batch, writers, settled)
     info[STAGED] = {
         "format": FORMAT,
         "load": batch.buffers[0].spec.identity.load.id,
@@ -108,24 +108,6 @@ def build_entry(
     return Entry(actions, writers, len(flat), rows, len(removes))
 
 
-def _told(batch: Batch, writers: Sequence[PublishedWriter], settled: Settled) -> str:
-    """Return what people read of the commit in DESCRIBE HISTORY: whose it is, and what was settled."""
-    load = batch.buffers[0].spec.identity.load
-    each = [f"{w.writer} {'set aside' if w.set_aside else _rows(w.rows)}" for w in writers]
-    parts = [f"{load.dag}.{load.group}, run {load.run} ({load.namespace}): {_listed(each, ', ')}"]
-    parts += [_listed([str(settlement) for settlement in settled.settlements], "; ")] if settled.settlements else []
-    return ". ".join(parts)
-
-
-def _rows(count: int | None) -> str:
-    return "an unknown number of rows" if count is None else f"{count} row{'' if count == 1 else 's'}"
-
-
-def _listed(texts: Sequence[str], between: str) -> str:
-    left_out = f" and {len(texts) - _MOST_TOLD} more" if len(texts) > _MOST_TOLD else ""
-    return between.join(texts[:_MOST_TOLD]) + left_out
-
-
 def commit_info(
     operation: str,
     parameters: Mapping[str, str],
@@ -136,6 +118,7 @@ def commit_info(
     blind: bool,
     metrics: Mapping[str, str] | None = None,
     isolation: str = "Serializable",
+    told: str | None = None,
 ) -> CommitInfo:
     """Return the ``commitInfo`` of a commit of ours.
 
@@ -146,6 +129,7 @@ def commit_info(
     :param blind: whether the commit only appends, and was not computed from the table.
     :param metrics: of the operation; texts.
     :param isolation: its level, as Delta calls it.
+    :param told: what people read of the commit. Default: nothing.
     """
     return {
         "timestamp": milliseconds(now),
@@ -157,6 +141,7 @@ def commit_info(
         "operationMetrics": dict(metrics or {}),
         "engineInfo": f"airflow-provider-onelake/{__version__}",
         "txnId": txn_id,
+        **({"userMetadata": told} if told else {}),
     }
 
 

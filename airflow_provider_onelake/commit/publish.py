@@ -77,9 +77,11 @@ class Committer(Transactions):
     """Publishes buffers into one table.
 
     :param observer: called with the result of every publishing that did not fail.
+    :param message: of the author of the task that commits, for people who read the table's history.
     """
 
     observer: Callable[[Publication], None] | None = None
+    message: str | None = None
 
     def publish(
         self, buffers: Sequence[Buffer], policy: Policy | None = None, colleagues: Iterable[WriterIdentity] = ()
@@ -192,7 +194,8 @@ class _Publishing(Proposal[Publication]):
         settled = settle(contest, self._policy or Policy.FAIL)
         removed = settled.still_removed(removable, snapshot.partitioning)
         known = {identity.key for identity in others}
-        entry = build_entry(batch, snapshot, removed, settled, view.txn_id, self._log.clock.now(), known)
+        now, message = self._log.clock.now(), self._committer.message
+        entry = build_entry(batch, snapshot, removed, settled, view.txn_id, now, known, message)
         self._put = (batch, entry, tuple(settled.settlements))
         return Put(entry.actions)
 

@@ -16,6 +16,7 @@ import attrs
 
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
@@ -76,6 +77,8 @@ def publish_rewrite(
     *,
     abandoned_after: timedelta | None = None,
     backoff: Backoff = POLITE,
+    by: str = "",
+    message: str | None = None,
 ) -> Publication:
     """Publish, in one version, the partitions of a rewrite whose files have not changed since.
 
@@ -83,6 +86,8 @@ def publish_rewrite(
     :param rewrite: what Spark left in it.
     :param abandoned_after: see :func:`~airflow_provider_onelake.maintenance.in_flight.writers_in_flight`.
     :param backoff: between attempts.
+    :param by: who compacts, for people who read the table's history. Default: nothing is said.
+    :param message: of the author, for the same people. Default: none.
     :returns: how it ended. If all of it was dropped, that is a result, not an error.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list.
     :raises CorruptLogError: deltalake sees other live files than we do.
@@ -90,7 +95,7 @@ def publish_rewrite(
         compaction was published; the table is right in both cases.
     """
     polite = attrs.evolve(transactions, backoff=backoff)
-    return polite.commit(_Compaction(polite, shadow, rewrite, abandoned_after))
+    return polite.commit(_Compaction(polite, shadow, rewrite, abandoned_after, by, message))
 
 
 @attrs.define(eq=False)
@@ -101,6 +106,8 @@ class _Compaction(Proposal[Publication]):
     _shadow: Shadow
     _rewrite: Rewrite
     _abandoned_after: timedelta | None
+    _by: str = ""
+    _message: str | None = None
     _dropped: list[Dropped] = attrs.field(factory=list)
     _live: LiveFiles | None = None
     _put: tuple[Rewritten, ...] = ()
@@ -211,6 +218,7 @@ class _Compaction(Proposal[Publication]):
                 "numAddedBytes": str(sum(int(file["size"]) for file in adds)),
             },
             isolation="SnapshotIsolation",
+            told=of_task(self._by, f"{len(removes)} files became {len(adds)}", self._message) if self._by else None,
         )
         info[STAGED] = {
             "format": FORMAT,

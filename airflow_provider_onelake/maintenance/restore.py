@@ -21,6 +21,7 @@ from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,
     LogGapError,
@@ -98,6 +99,7 @@ def restore(
     by: str,
     on_newer_commit: OnNewerCommit,
     decided_on: Anchor | None = None,
+    message: str | None = None,
 ) -> Restored:
     """Take a table back to a version.
 
@@ -109,6 +111,7 @@ def restore(
     :param by: who asks; shown to people.
     :param on_newer_commit: what happens if commits came after that: they are undone too, or the restore is refused.
     :param decided_on: what an earlier try saw when it decided to go back. Default: ``seen``.
+    :param message: of the author, for people who read the table's history. Default: none.
     :raises RestoreRefusedError: the table is not taken back; the message says why.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
     :raises CorruptLogError: deltalake sees other live files than we do.
@@ -138,7 +141,7 @@ def restore(
     try:
         files = log.live_files(lambda add: True, version)
         anchors = decided_on, anchor
-        return transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit))
+        return transactions.commit(_Restore(transactions, before, files, anchors, app_id, on_newer_commit, by, message))
     finally:
         _release(log, version, holder)
 
@@ -172,6 +175,8 @@ class _Restore(Proposal[Restored]):
     _anchors: tuple[Anchor, ...]
     _app_id: str
     _on_newer_commit: OnNewerCommit
+    _by: str
+    _message: str | None
     _live: LiveFiles | None = None
     _put: Restored | None = None
 
@@ -318,6 +323,7 @@ class _Restore(Proposal[Restored]):
                 "numRemovedFiles": str(len(gone)),
                 "removedFilesSize": str(_bytes(gone)),
             },
+            told=of_task(self._by, f"back to version {self._before.version}", self._message),
         )
         returned: list[Add] = [{**file, "dataChange": True} for file in back]
         # Files that come back keep their row ids. Those from before the table tracked rows get some.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MOST_MESSAGE = 1000
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
 
@@ -58,6 +59,32 @@ def check_choices(given: object, names: Iterable[str]) -> None:
         value = getattr(given, name)
         if value is not None and is_final(value) and value not in list(CHOICES[name]):
             raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(CHOICES[name])}.")
+
+
+def check_message(message: object) -> None:
+    """Refuse a ``commit_message`` that no commit can carry, as far as it is known now.
+
+    :raises InvalidWriteError: it is no text, or has more than 1,000 characters.
+    """
+    if message is None or not is_final(message):
+        return
+    if not isinstance(message, str):
+        raise InvalidWriteError(f"commit_message={message!r}: a text. Nothing was changed.")
+    if len(message) > _MOST_MESSAGE:
+        raise InvalidWriteError(
+            f"commit_message has {len(message)} characters, and at most {_MOST_MESSAGE:,} are taken, because every "
+            "reader of the table's log fetches them. Nothing was changed: shorten it."
+        )
+
+
+def rendered_message(message: Any) -> str | None:
+    """Return a ``commit_message`` as a commit carries it; ``None`` where it is blank.
+
+    :raises InvalidWriteError: it still holds a template, is no text, or is too long.
+    """
+    check_rendered("commit_message", message)
+    check_message(message)
+    return (message or "").strip() or None
 
 
 def check_rendered(name: str, value: object) -> None:

@@ -12,7 +12,13 @@ from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import (
+    check_message,
+    check_rendered,
+    is_final,
+    rendered_message,
+    terminal_errors_fail,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -57,12 +63,14 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
     :param abandoned_after: a ``timedelta``. A writer that wrote nothing for this long no longer protects files from a
         compaction. Default: half of the table's ``delta.deletedFileRetentionDuration``, after which its buffer cannot
         be published. Not templated.
+    :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
+        in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
         operator. ``deferrable`` has no effect here.
     """
 
-    template_fields: Collection[str] = ("table", "where", "partitions", "zorder_by")
+    template_fields: Collection[str] = ("table", "where", "partitions", "zorder_by", "commit_message")
     ui_color = "#e6e3f4"
 
     def __init__(
@@ -76,6 +84,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         min_files: int = 4,
         min_deleted: float = 0.1,
         abandoned_after: timedelta | None = None,
+        commit_message: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -87,6 +96,8 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
         self.min_files = min_files
         self.min_deleted = min_deleted
         self.abandoned_after = abandoned_after
+        self.commit_message = commit_message
+        check_message(commit_message)
         if is_final(zorder_by):
             self._terms()
 
@@ -105,6 +116,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 # Do not check a list of partitions: its values come from the table and may look like templates.
                 if name != "partitions" or isinstance(value, str):
                     check_rendered(name, value)
+            message = rendered_message(self.commit_message)
             table = self.begin(context)
             snapshot, result = Compaction(
                 table=table,
@@ -115,6 +127,7 @@ class OneLakeOptimizeOperator(SparkTaskOperator):
                 abandoned_after=self.abandoned_after,
                 run=TaskRun.of(context),
                 namespace=self.hook.namespace,
+                message=message,
             ).compact()
             Metrics.of(context["ti"], table.address).compacted(result)
             self.show_commit(result["version"])

@@ -17,7 +17,12 @@ from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._outlets import check_outlets, tell_outlets
 from airflow_provider_onelake.operators._roll import Names, Roll, is_writer, names_of, take_roll
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_choices, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import (
+    check_choices,
+    check_message,
+    rendered_message,
+    terminal_errors_fail,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,6 +78,9 @@ class OneLakeReconcileOperator(TableTaskOperator):
         partitions. Default: ``last_writer_wins`` (templated).
     :param on_missing_writer: whether the other writers are published when one is missing: ``publish_others`` or
         ``publish_nothing``. Default: ``publish_others`` (templated).
+    :param commit_message: a text of at most 1,000 characters for people who read the table's history. The commits that
+        this task makes carry it in their ``userMetadata``, beside the messages of the writers. Default: none
+        (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     :param outlets: assets that the load updates, made by :func:`~airflow_provider_onelake.assets.tables.table_asset`.
         Their events name the load's commits, version and rows. An asset with ``partitioned_by`` gets one event for each
@@ -83,7 +91,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
     """
 
     operator_extra_links = (TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table", "publish", "on_conflict", "on_missing_writer")
+    template_fields: Collection[str] = ("table", "publish", "on_conflict", "on_missing_writer", "commit_message")
     ui_color = "#f3ead9"
 
     def __init__(
@@ -94,6 +102,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         publish: str = "each",
         on_conflict: str = "last_writer_wins",
         on_missing_writer: str = "publish_others",
+        commit_message: str | None = None,
         onelake_conn_id: str = OneLakeHook.default_conn_name,
         trigger_rule: str = TriggerRule.ALL_DONE,
         **kwargs: Any,
@@ -105,7 +114,9 @@ class OneLakeReconcileOperator(TableTaskOperator):
         self.on_conflict = on_conflict
         self.on_missing_writer = on_missing_writer
         self.onelake_conn_id = onelake_conn_id
+        self.commit_message = commit_message
         check_choices(self, _CHOOSING)
+        check_message(commit_message)
         check_outlets(self.task_id, self.outlets)
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -117,6 +128,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         """
         with terminal_errors_fail():
             check_choices(self, _CHOOSING)
+            rendered_message(self.commit_message)
             tasks = self._writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])
             if not roll.named and not roll.unnamed:
@@ -163,7 +175,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
             metrics.published(publication)
 
         report = reconcile(
-            table.committer(observe),
+            table.committer(observe, rendered_message(self.commit_message)),
             load,
             roll.named,
             publish=PublishMode(self.publish),

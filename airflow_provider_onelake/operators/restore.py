@@ -12,7 +12,13 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
-from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import (
+    check_message,
+    check_rendered,
+    is_final,
+    rendered_message,
+    terminal_errors_fail,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -50,11 +56,13 @@ class OneLakeRestoreOperator(TableTaskOperator):
         ``{{ data_interval_start }}``. Without a time zone it is in UTC. Give either this or ``version`` (templated).
     :param on_newer_commit: what happens if others commit after the task has looked at the table: ``fail`` changes
         nothing, ``undo`` takes their commits back as well. Compactions do not count. Default: ``fail`` (templated).
+    :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
+        in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     """
 
     operator_extra_links = (TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table", "version", "timestamp", "on_newer_commit")
+    template_fields: Collection[str] = ("table", "version", "timestamp", "on_newer_commit", "commit_message")
     ui_color = "#f4ece3"
 
     def __init__(
@@ -64,6 +72,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         version: int | str | None = None,
         timestamp: datetime | str | None = None,
         on_newer_commit: str = OnNewerCommit.FAIL.value,
+        commit_message: str | None = None,
         onelake_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -72,6 +81,8 @@ class OneLakeRestoreOperator(TableTaskOperator):
         self.version = version
         self.timestamp = timestamp
         self.on_newer_commit = on_newer_commit
+        self.commit_message = commit_message
+        check_message(commit_message)
         self.onelake_conn_id = onelake_conn_id or OneLakeHook.default_conn_name
         if is_final(version) and (is_final(timestamp) or isinstance(timestamp, datetime)) and is_final(on_newer_commit):
             self._asked()
@@ -90,6 +101,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
                 if not isinstance(value := getattr(self, name), datetime):
                     check_rendered(name, value)
             version, instant = self._asked()
+            message = rendered_message(self.commit_message)
             table = self.begin(context)
             deed, kept = deed_of(context).id, context["task_state_store"]
             # A person may have corrected the task between two tries. What an earlier one decided then counts no more.
@@ -112,6 +124,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
                 deed=deed,
                 first_look=first_look,
                 namespace=self.hook.namespace,
+                message=message,
             ).carry_out()
             self.show_commit(done.version)
             return {"table": str(table), **describe_restore(done)}

@@ -26,6 +26,7 @@ from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_choices,
+    check_message,
     check_rendered,
     check_steps,
     group_defaults,
@@ -144,6 +145,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param preflight: whether to check first that the store refuses a second create-only put, that Spark has Delta Lake,
         and that Spark reaches the store. Each check costs one small request. It also warns of Spark's log stores that
         lose commits. Default: yes. Not templated.
+    :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands in the
+        ``userMetadata`` of every commit that this writer's rows come with, beside the DAG, the run and the writer. It
+        is no part of the work: a clear with another message is a clear of the same work. Rows that were staged already
+        keep the message with which they were staged. Default: none (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     :param spark_conn_id: the connection of Spark. Its type chooses the engine. Default: ``spark_connect_default``. Not
         templated.
@@ -177,6 +182,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     publish: str
     partition_by: PartitionBy | None
     target_file_size: int | None
+    commit_message: str | None
 
     def __init__(
         self,
@@ -203,6 +209,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         schema_evolution: str | None = None,
         target_file_size: int | None = None,
         preflight: bool | None = None,
+        commit_message: str | None = None,
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
         spark_timeout: float | timedelta | None = None,
@@ -230,6 +237,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         check_steps(self.steps, getattr(self.source, "view", ""))
         if self.target_file_size is not None and self.target_file_size <= 0:
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
+        check_message(self.commit_message)
         if is_final(self.mode):
             mode_of(self.mode, vars(self))
 

@@ -13,6 +13,8 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.modes import Append, Mode, mode_of
 
+_NOT_TERMS = ("attempt", "task", "message")
+
 
 @attrs.frozen(kw_only=True)
 class WriteSpec:
@@ -28,6 +30,7 @@ class WriteSpec:
     :param on_rerun: what a deliberate rerun does. Default: ``skip`` for appends, ``replace`` for overwrites.
     :param publish: when the buffer becomes visible.
     :param fingerprint: of the rendered source, steps and code: equal fingerprints mean equal rows.
+    :param message: what the author tells people who read the table's history. It is no part of the work.
     """
 
     identity: WriterIdentity
@@ -41,6 +44,7 @@ class WriteSpec:
     on_rerun: OnRerun = attrs.field(converter=OnRerun)
     publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
     fingerprint: str = ""
+    message: str | None = None
 
     @on_rerun.default
     def _default_on_rerun(self) -> OnRerun:
@@ -82,20 +86,21 @@ class WriteSpec:
 
         :param value: as it stands in the buffer's version 0.
         """
-        known = {field.name: value[field.name] for field in attrs.fields(cls)}
+        # A buffer that an earlier release staged has no message.
+        known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name != "message"}
         who = dict(known["identity"])
         known["identity"] = WriterIdentity(key=who.pop("writer"), load=Load(**who))
         known["mode"] = mode_of(value["mode"], value)
-        return cls(**known)
+        return cls(**known, message=value.get("message"))
 
 
 def equal_terms(one: WriteSpec, other: WriteSpec) -> bool:
-    """Say whether two attempts have equal specs, apart from the attempt's id and the task.
+    """Say whether two attempts have equal specs, apart from the attempt's id, the task and the message.
 
     Two unknown fingerprints are equal here.
     """
 
     def terms(spec: WriteSpec) -> Mapping[str, Any]:
-        return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in ("attempt", "task"))
+        return attrs.asdict(spec, recurse=False, filter=lambda field, _: field.name not in _NOT_TERMS)
 
     return terms(one) == terms(other)

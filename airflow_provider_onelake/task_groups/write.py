@@ -16,7 +16,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
 from airflow_provider_onelake.operators._sharing import is_branch, sharing
-from airflow_provider_onelake.operators._terms import check_choices, is_final
+from airflow_provider_onelake.operators._terms import check_choices, check_message, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
@@ -104,6 +104,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     schema_evolution: str | None = None
     target_file_size: int | None = None
     preflight: bool | None = None
+    commit_message: str | None = None
     onelake_conn_id: str = OneLakeHook.default_conn_name
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID
     spark_timeout: float | timedelta | None = None
@@ -120,6 +121,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     def __attrs_post_init__(self) -> None:
         check_choices(self, CHOICES)
+        check_message(self.commit_message)
         if not isinstance(self.shared_scan, bool):
             raise InvalidWriteError(
                 f"shared_scan={self.shared_scan!r}: True or False; Airflow renders no templates in it."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.engines.base import OptimizeJob
 from airflow_provider_onelake.log.partitions import InPartitions
 from airflow_provider_onelake.maintenance.compact import Publication, publish_rewrite
@@ -40,6 +41,7 @@ class Compaction:
     :param abandoned_after: how long a writer that writes nothing protects files.
     :param run: the try of the task.
     :param namespace: of the deployment.
+    :param message: of the task's author, for people who read the table's history.
     """
 
     table: Table
@@ -50,6 +52,7 @@ class Compaction:
     abandoned_after: timedelta | None
     run: TaskRun
     namespace: str
+    message: str | None = None
 
     def compact(self) -> tuple[Snapshot, dict[str, Any]]:
         """Rewrite the partitions where this pays.
@@ -124,7 +127,14 @@ class Compaction:
         if rewrite is None or not rewrite.groups:
             write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
             return None
-        return publish_rewrite(self.table.committer(), shadow, rewrite, abandoned_after=self.abandoned_after)
+        return publish_rewrite(
+            self.table.committer(),
+            shadow,
+            rewrite,
+            abandoned_after=self.abandoned_after,
+            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
+            message=self.message,
+        )
 
     @property
     def _name(self) -> str:

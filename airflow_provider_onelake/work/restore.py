@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import attrs
 
+from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.exceptions import LogGapError, RestoreRefusedError
 from airflow_provider_onelake.log.history import version_at
 from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Status, anchor_of, restore
@@ -38,6 +39,7 @@ class Restoration:
     :param first_look: returns what the deed's first try decided; where there was none that was asked the same, what the
         function that it is given decides.
     :param namespace: of the deployment.
+    :param message: of the task's author, for people who read the table's history.
     """
 
     table: Table
@@ -48,6 +50,7 @@ class Restoration:
     deed: str
     first_look: Callable[[Callable[[], Decision]], Decision]
     namespace: str
+    message: str | None = None
 
     def carry_out(self) -> Restored:
         """Take the table back.
@@ -64,7 +67,8 @@ class Restoration:
             version,
             seen,
             app_id=self._app_id,
-            by=f"{self.run.dag}.{self.run.label} in {self.run.run_id}",
+            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
+            message=self.message,
             on_newer_commit=self.on_newer_commit,
             decided_on=decided_on,
         )

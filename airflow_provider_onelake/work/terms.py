@@ -65,6 +65,7 @@ class WriteTerms:
     schema_evolution: SchemaEvolution = attrs.field(default=SchemaEvolution.NONE, converter=SchemaEvolution)
     target_file_size: int | None = None
     preflight: bool = True
+    commit_message: str | None = None
 
     @property
     def adds_columns(self) -> bool:
@@ -136,6 +137,7 @@ class WriteTerms:
             allow_empty=self.allow_empty,
             publish=self.publish,
             fingerprint=self.digest(files),
+            message=self.commit_message,
             **on_rerun,
         )
 
@@ -186,6 +188,7 @@ MAY_BE_BLANK = (
     "replace_where",
     "expected_partitions",
     "schema",
+    "commit_message",
 )
 """The parameters for which an empty text counts as not given, such as one that a template with an ``{% if %}`` renders.
 Blank ``files`` must not mean all files, and blank ``steps`` not the source as it is: both are refused."""

@@ -9,6 +9,7 @@ import attrs
 
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
+from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource
@@ -146,7 +147,7 @@ class _Writing:
             ) from error
         self._spark.check_not_stopped()
         schema = with_generated(schema_json, self._terms.generated)
-        snapshot = create_table(self._log, schema, columns, self._terms.table_properties)
+        snapshot = create_table(self._log, schema, columns, self._terms.table_properties, told=of_writer(self._first))
         logger.info(
             "%s: partitioned by %s, at version %d", self._table, ", ".join(columns) or "nothing", snapshot.version
         )
@@ -169,6 +170,7 @@ class _Writing:
             schema_json,
             lambda rows, table, by: fit(rows, table, str(self._table), missing_as_null=True, partition_columns=by),
             generated=self._terms.generated,
+            told=of_writer(spec),
         )
 
     def _publish(self, buffer: Buffer, policy: Policy | None = None) -> Publication:

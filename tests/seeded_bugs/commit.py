@@ -619,4 +619,12 @@ BUGS = [
             "commit/test_colleagues.py::test_an_error_refuses_only_the_writers_that_nobody_else_has_published_or_set_aside",
         ),
     ),
+    # -- what people read ----------------------------------------------------------------------------------------------
+    Bug(
+        "the message of the last writer stands for all",
+        "commit.words",
+        '        said += f". Message{whose}: {message}"\n    if own',
+        '        pass\n    said += f". Message{whose}: {message}" if writers else ""\n    if own',
+        ("commit/test_entry.py::test_the_messages_of_authors_stand_beside_it_each_with_its_writers",),
+    ),
 ]

@@ -166,6 +166,24 @@ def test_people_read_in_a_tables_history_whose_a_commit_is_and_what_was_settled(
     assert DeltaTable(log.table).history(1)[0]["userMetadata"].endswith("(test): a 1 row")
 
 
+def test_the_messages_of_authors_stand_beside_it_each_with_its_writers(log: DeltaLog) -> None:
+    given = {"a": "fix 7", "b": "ordinary", "c": "fix 7", "d": None}
+    buffers = [stage(log, writer_spec(key, message=said), {"2019-01": [1]}) for key, said in given.items()]
+    Committer(log, message="by hand").publish(buffers)
+    (newest,) = DeltaTable(log.table).history(1)
+    assert newest["userMetadata"] == (
+        "taxi.load, run 2019-01-01T00:00:00+00:00 (test): a 1 row, b 1 row, c 1 row, d 1 row. Message of a, c: fix 7. "
+        "Message of b: ordinary. Message of the task that committed: by hand"
+    )
+
+
+@pytest.mark.parametrize(("own", "writers"), [("fix 7", None), ("fix 7", "fix 7"), (None, "fix 7")])
+def test_a_message_that_all_of_them_give_is_told_once(log: DeltaLog, own: str | None, writers: str | None) -> None:
+    buffers = [stage(log, writer_spec(key, message=writers), {"2019-01": [1]}) for key in "ab"]
+    Committer(log, message=own).publish(buffers)
+    assert DeltaTable(log.table).history(1)[0]["userMetadata"].endswith("a 1 row, b 1 row. Message: fix 7")
+
+
 def test_a_tables_history_has_the_first_ten_of_many_writers(log: DeltaLog) -> None:
     buffers = [stage(log, writer_spec(f"w{number:02}"), {"2019-01": [number]}) for number in range(12)]
     assert info(entry(log, *buffers))["userMetadata"].count(" 1 row") == 10

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.entry import remove_of
 from airflow_provider_onelake.engines.base import OptimizeJob
@@ -49,6 +50,16 @@ def optimize(**arguments: Any) -> OneLakeOptimizeOperator:
 def run(**arguments: Any) -> dict[str, Any]:
     task = optimize(**arguments)
     return task.execute(context_of(task))
+
+
+def test_the_history_says_who_compacted_and_why(log: DeltaLog, engine: OptimizeByHand) -> None:
+    run(commit_message="before the audit")
+    (newest,) = DeltaTable(log.table).history(1)
+    assert newest["operation"] == "OPTIMIZE"
+    assert newest["userMetadata"].startswith("taxi.optimize, run ")
+    assert newest["userMetadata"].endswith(" (test): 8 files became 2. Message: before the audit")
+    with pytest.raises(InvalidWriteError, match="1001 characters"):
+        optimize(commit_message="x" * 1001)
 
 
 ROWS = [0, 1, 2, 3, 10, 11, 12, 13]

@@ -82,6 +82,11 @@ def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, st
         OneLakeReconcileOperator(task_id="reconcile", table="/t", **arguments)
 
 
+def test_a_message_that_is_too_long_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(InvalidWriteError, match="1001 characters"):
+        OneLakeReconcileOperator(task_id="reconcile", table="/t", commit_message="x" * 1001)
+
+
 def test_mapped_and_plain_writers_are_writers() -> None:
     with DAG("taxi", schedule=None):
         plain = OneLakeWriteOperator(task_id="plain", source=FileSource("/x"), table="/t")

@@ -63,6 +63,16 @@ def test_a_time_names_the_version_of_then(log: DeltaLog, timestamp: Any) -> None
     assert ids(Path(log.table)) == [1, 2]
 
 
+def test_the_history_says_who_took_the_table_back_and_why(log: DeltaLog) -> None:
+    run(version=1, commit_message="bad prices")
+    (newest_,) = DeltaTable(log.table).history(1)
+    assert newest_["operation"] == "RESTORE"
+    assert newest_["userMetadata"].startswith("taxi.restore, run ")
+    assert newest_["userMetadata"].endswith(": back to version 1. Message: bad prices")
+    with pytest.raises(InvalidWriteError, match="1001 characters"):
+        OneLakeRestoreOperator(task_id="restore", table="Tables/t", version=1, commit_message="x" * 1001)
+
+
 def test_a_table_that_is_as_it_was(log: DeltaLog) -> None:
     result = run(timestamp=NOON + timedelta(days=400))
     assert (result["status"], result["version"], result["restored_to"]) == ("nothing_to_do", None, 3)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.definition import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -48,6 +49,8 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"steps": {"a-b": "SELECT 1"}}, "no name of a view", id="step-name"),
         pytest.param({"partition_by": ["month", "month"]}, "different columns", id="partition-twice"),
         pytest.param({"target_file_size": 0}, "a size in bytes", id="file-size"),
+        pytest.param({"commit_message": "x" * 1001}, "1001 characters, and at most 1,000", id="long-message"),
+        pytest.param({"commit_message": 7}, "commit_message=7: a text", id="message-of-no-text"),
     ],
 )
 def test_a_wrong_value_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
@@ -240,6 +243,27 @@ def test_a_retry_finds_the_buffer_of_the_try_before(engine: FakeEngine, tmp_path
     assert (first["reused"], second["reused"]) == (False, True)
     assert first["buffer"] == second["buffer"]
     assert len(engine.staged) == 1
+
+
+def test_a_message_stands_in_every_commit_of_the_writer_and_another_one_is_no_other_work(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
+    task = write(partition_by=["month"], commit_message="fix 7 ")
+    task.execute(context_of(task))
+    wrote, created = DeltaTable(tmp_path / "Tables" / "trips").history()
+    assert wrote["userMetadata"].endswith(": write 2 rows. Message: fix 7")
+    assert created["operation"] == "CREATE TABLE"
+    assert created["userMetadata"].endswith(": write. Message: fix 7")
+    cleared = write(partition_by=["month"], commit_message="fix 8")
+    assert cleared.execute(context_of(cleared, clears=1, try_number=2, max_tries=1))["status"] == "skipped"
+
+
+def test_a_rendered_message_that_is_too_long_is_refused_before_spark(engine: FakeEngine) -> None:
+    task = write(commit_message="{{ params.note }}")
+    task.commit_message = "x" * 1001
+    with pytest.raises(AirflowFailException, match="1001 characters"):
+        task.execute(context_of(task))
+    assert not engine.staged
 
 
 def test_an_empty_writer_is_sealed_and_published(engine: FakeEngine, tmp_path: Path) -> None:

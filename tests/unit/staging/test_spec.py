@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.staging.modes import Append, Mode, Overwrite, OverwritePartitions, ReplaceWhere
-from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.staging.spec import WriteSpec, equal_terms
 from tests.support.tables import make_table, writer_spec
 
 
@@ -49,6 +49,7 @@ def test_a_spec_comes_back_from_json_and_fields_of_later_formats_are_passed_over
         generation=3,
         task="load.write[3]",
         fingerprint="f",
+        message="for Ann",
     )
     value = json.loads(json.dumps(spec.to_json()))
     assert WriteSpec.from_json({**value, "from": "the future"}) == spec
@@ -92,3 +93,15 @@ def test_without_a_predicate_rows_may_lie_anywhere(tmp_path: Path) -> None:
     snapshot = make_table(tmp_path).snapshot()
     assert snapshot is not None
     assert writer_spec().range(snapshot) is None
+
+
+def test_a_buffer_of_a_release_without_messages_is_read() -> None:
+    value = writer_spec(message="for Ann").to_json()
+    del value["message"]
+    assert WriteSpec.from_json(value).message is None
+
+
+def test_another_message_is_no_other_work() -> None:
+    one = writer_spec(message="for Ann")
+    assert equal_terms(one, writer_spec(message=None))
+    assert not equal_terms(one, writer_spec(message="for Ann", fingerprint="other"))

@@ -57,6 +57,22 @@ def test_compaction_may_be_given_parameters_of_its_own_and_follows_reconcile_wit
     assert optimize.upstream_task_ids == {"load.reconcile"}
 
 
+def test_a_message_of_the_group_is_that_of_its_writers() -> None:
+    task: Any = build(commit_message="fix {{ params.ticket }}").get_task("load.write")
+    assert task.commit_message == "fix {{ params.ticket }}"
+    assert "commit_message" in task.template_fields
+    with pytest.raises(InvalidWriteError, match="1001 characters"):
+        build(commit_message="x" * 1001)
+
+
+def test_writers_with_messages_of_their_own_share_a_scan() -> None:
+    items = [{"writer": key, "where": f"v = '{key}'", "commit_message": f"of {key}"} for key in "ab"]
+    dag = build(lambda: OneLakeWriteOperator.partial(task_id="write", source=SOURCE).expand_kwargs(items))
+    scan: Any = dag.get_task("load.scan")
+    assert [item["writer"] for item in scan.writers[0]["items"]] == ["a", "b"]
+    assert all("commit_message" not in item for item in scan.writers[0]["items"])
+
+
 def test_writers_wait_in_the_triggerer_as_the_group_says() -> None:
     def inside() -> None:
         OneLakeWriteOperator(task_id="a", source=SOURCE)

@@ -1,0 +1,83 @@
+"""What people read of our commits: the ``userMetadata``, which every engine's history of a table shows.
+
+It says whose the commit is, what was settled, and the ``commit_message`` of the DAG's author.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.policy import Settled
+    from airflow_provider_onelake.log.commits import PublishedWriter
+    from airflow_provider_onelake.staging.identity import Load
+    from airflow_provider_onelake.staging.spec import WriteSpec
+
+# A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
+_MOST_TOLD = 10
+
+
+def of_write(
+    specs: Sequence[WriteSpec], writers: Sequence[PublishedWriter], settled: Settled, own: str | None = None
+) -> str:
+    """Return what is said of a commit that publishes a batch.
+
+    :param specs: of the batch's writers.
+    :param writers: what the commit records of each.
+    :param settled: how their conflicts were settled.
+    :param own: the message of the task that commits. Default: none.
+    """
+    each = [f"{w.writer} {'set aside' if w.set_aside else rows_in_words(w.rows)}" for w in writers]
+    parts = [f"{_load(specs[0].identity.load)}: {_listed(each, ', ')}"]
+    parts += [_listed([str(settlement) for settlement in settled.settlements], "; ")] if settled.settlements else []
+    return _with_messages(". ".join(parts), {spec.identity.key: spec.message for spec in specs}, own)
+
+
+def of_writer(spec: WriteSpec) -> str:
+    """Return what is said of a commit that a writer makes before it stages, such as the one that makes the table."""
+    key = spec.identity.key
+    return _with_messages(f"{_load(spec.identity.load)}: {key}", {key: spec.message}, None)
+
+
+def of_task(who: str, done: str, message: str | None) -> str:
+    """Return what is said of a commit of one task's upkeep.
+
+    :param who: the task and its run, see :func:`task_in_words`.
+    :param done: what the commit does.
+    :param message: of the DAG's author.
+    """
+    return _with_messages(f"{who}: {done}", {}, message)
+
+
+def task_in_words(dag: str, task: str, run: str, namespace: str) -> str:
+    """Return how a task and its run are called, in the same form as a load."""
+    return f"{dag}.{task}, run {run} ({namespace})"
+
+
+def rows_in_words(count: int | None) -> str:
+    """Return a number of rows; ``None`` stands for an unknown one."""
+    return "an unknown number of rows" if count is None else f"{count} row{'' if count == 1 else 's'}"
+
+
+def _load(load: Load) -> str:
+    return task_in_words(load.dag, load.group, load.run, load.namespace)
+
+
+def _with_messages(said: str, messages: Mapping[str, str | None], own: str | None) -> str:
+    """Add the authors' messages. Each is told once, with the writers that gave it unless all of them did."""
+    writers: dict[str, list[str]] = {}
+    for key, message in messages.items():
+        if message:
+            writers.setdefault(message, []).append(key)
+    for message, keys in writers.items():
+        whose = "" if len(keys) == len(messages) else f" of {', '.join(keys)}"
+        said += f". Message{whose}: {message}"
+    if own and own not in writers:
+        said += f". Message{' of the task that committed' if writers else ''}: {own}"
+    return said
+
+
+def _listed(texts: Sequence[str], between: str) -> str:
+    left_out = f" and {len(texts) - _MOST_TOLD} more" if len(texts) > _MOST_TOLD else ""
+    return between.join(texts[:_MOST_TOLD]) + left_out
