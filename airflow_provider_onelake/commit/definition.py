@@ -22,14 +22,19 @@ import attrs
 
 from airflow_provider_onelake.commit.entry import commit_info, stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View, random_id
-from airflow_provider_onelake.exceptions import CommitContentionError, InvalidWriteError, SchemaMismatchError
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    InvalidWriteError,
+    SchemaMismatchError,
+    TablePropertyError,
+)
 from airflow_provider_onelake.log.actions import Action, Metadata, Protocol, encode
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.features import check_supported, new_protocol
 from airflow_provider_onelake.log.schema import COLLATIONS, GENERATION, MAPPING_ID, PHYSICAL_NAME
 from airflow_provider_onelake.log.snapshot import NO_TABLE, Snapshot
 from airflow_provider_onelake.log.types import fields_within, is_primitive, name_of, sql_name, struct_of, types_within
-from airflow_provider_onelake.storage.clock import milliseconds
+from airflow_provider_onelake.storage.clock import milliseconds, whole_number
 
 logger = logging.getLogger(__name__)
 
@@ -258,6 +263,12 @@ class _NewColumns(Proposal[Snapshot]):
             raise SchemaMismatchError(
                 f"{table} cannot take new columns of the rows: {'; '.join(problems)}. Nothing was changed."
             )
+        given = snapshot.configuration.get(_MAX_COLUMN_ID, 0)
+        if whole_number(given) is None:
+            raise TablePropertyError(
+                f"{table} sets {_MAX_COLUMN_ID}={given!r}, which is no number, so a new column could get the id of one "
+                "that was dropped, and its rows. Nothing was changed: set the property to the highest id ever given."
+            )
         grown = struct_of([*_schema(snapshot)["fields"], *map(_plain, new)])
         try:
             self._fit(self._rows, grown, list(snapshot.partitioning.types))
@@ -335,7 +346,8 @@ def _entry(
     configuration = dict(snapshot.configuration)
     if snapshot.column_mapping != "none":
         ids = [int((field.get("metadata") or {}).get(MAPPING_ID, 0)) for field in fields_within(schema)]
-        highest = max(int(configuration.get(_MAX_COLUMN_ID, 0)), *ids, 0)
+        given = whole_number(configuration.get(_MAX_COLUMN_ID, 0)) or 0
+        highest = max(given, *ids, 0)
         configuration[_MAX_COLUMN_ID] = str(_map_columns(fields, highest, random))
     schema["fields"] += fields
     metadata: Metadata = {

@@ -19,6 +19,7 @@ from airflow_provider_onelake.exceptions import (
     SchemaMismatchError,
     StoreUnavailableError,
     TableNotFoundError,
+    TablePropertyError,
     UnsupportedFeatureError,
 )
 from airflow_provider_onelake.log.actions import dump_actions, version_path
@@ -286,6 +287,14 @@ def test_the_id_of_a_column_that_was_dropped_is_not_given_again(tmp_path: Path) 
     foreign_commit(log, [{"metaData": {**snapshot.metadata, "configuration": after_a_drop}}])
     assert add_columns(Transactions(log), rows(("n", "long"))).configuration["delta.columnMapping.maxColumnId"] == "10"
     assert schema_of(log)[2]["metadata"]["delta.columnMapping.id"] == 10
+
+
+def test_a_highest_id_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **MAPPED)
+    change_metadata(log, configuration={**log.snapshot().configuration, "delta.columnMapping.maxColumnId": "many"})
+    with pytest.raises(TablePropertyError, match="maxColumnId='many', which is no number"):
+        add_columns(Transactions(log), rows(("n", "long")))
+    assert log.snapshot().version == 1
 
 
 def test_a_plain_table_gets_no_physical_names(log: DeltaLog) -> None:
