@@ -19,6 +19,13 @@ class OnUnexpectedRows(StrEnum):
     REFUSE = "refuse"
 
 
+class OnSetAside(StrEnum):
+    """What it means for a task that rows are not in the table, because a policy counts another write more."""
+
+    WARN = "warn"
+    FAIL = "fail"
+
+
 class OnRerun(StrEnum):
     """What a deliberate rerun of committed work does."""
 

@@ -178,6 +178,10 @@ class ConflictError(TerminalError):
     """A winner (a commit after the read version) changed what this write replaces, and the policy cannot settle it."""
 
 
+class RowsSetAsideError(TerminalError):
+    """Rows are not in the table as the policy counts another write more, and ``on_set_aside`` is ``fail``."""
+
+
 class ZombieWriterError(TerminalError):
     """A newer generation of the same writer has taken over (protocol: generation)."""
 

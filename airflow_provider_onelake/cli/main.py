@@ -13,7 +13,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Look at lakehouse tables from a terminal. Nothing here changes a table.",
 )
-for _command in (tables.history, tables.show, tables.buffers, tables.health, tables.doctor):
+for _command in (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.doctor):
     app.command()(_command)
 
 # A local OneLake needs what the extra `local` brings; looking at tables does not.

@@ -1,4 +1,4 @@
-"""The commands that look at one table: its history, a version, its buffers, its health, and its store."""
+"""The commands that look at one table: its history, a version, its buffers, its health, its waste, and its store."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from airflow_provider_onelake.commit.policy import Settlement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
+from airflow_provider_onelake.maintenance.vacuum import Terms, plan
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.clean_up import State, survey
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.at_once import each
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
+from airflow_provider_onelake.work.results import describe_vacuum
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(highlight=False, soft_wrap=True, stderr=True)
@@ -170,6 +172,27 @@ def health(table: _Name, connection: _Connection = None, as_json: _Json = False)
         raise typer.Exit(2)
 
 
+def vacuum(
+    table: _Name,
+    connection: _Connection = None,
+    lite: Annotated[bool, typer.Option("--lite", help="only files that the log names")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="needed, because nothing is deleted from here")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Say what a vacuum would delete, and what it would spare and why. Nothing is deleted."""
+    with told(errors):
+        if not dry_run:
+            raise InvalidWriteError(
+                "`onelake vacuum` deletes nothing: say --dry-run. A task with OneLakeVacuumOperator deletes, as it "
+                "waits for the Spark jobs of its earlier tries and can be stopped."
+            )
+        found = describe_vacuum(plan(open_table(table, connection).log, Terms(lite=lite)))
+    if as_json:
+        _print_json(found)
+        return
+    _print_vacuum(found)
+
+
 def doctor(table: _Name, connection: _Connection = None) -> None:
     """Try what a commit asks of the store, at a scratch path below the table; print a report to paste."""
     with told(errors):
@@ -200,6 +223,23 @@ def _print_health(found: Health) -> None:
         console.print("[green]Nothing to do.[/]")
     for finding in found.findings:
         _print_finding(finding)
+
+
+def _print_vacuum(found: Mapping[str, Any]) -> None:
+    console.print(f"[bold]{escape(found['table'])}[/], version {found['version']}")
+    console.print(f"  {found['files']:,} objects of {_size(found['bytes'])} would go")
+    for path in found["examples"]:
+        console.print(f"    {escape(path)}")
+    if found["files"] > len(found["examples"]):
+        console.print(f"    and {found['files'] - len(found['examples']):,} more")
+    since = f"{found['before']}: {found['held_by'] or 'the retention of the table'}"
+    console.print(f"  Nothing that was needed since {escape(since)} goes")
+    for staged in found["in_flight"]:
+        console.print(f"  Spared: {escape(staged['path'])} ({escape(staged['owner'])})")
+    for version_ in found["kept_versions"]:
+        console.print(f"  Spared: the files of version {version_}, which is kept")
+    for note in found["notes"]:
+        console.print(f"[yellow]{escape(note)}[/]")
 
 
 def _print_finding(finding: Finding) -> None:

@@ -107,6 +107,26 @@ class Report:
             ],
         }
 
+    def table_lines(self) -> list[str]:
+        """Return the report as the lines of a table, for a log: a head, and a line for each writer.
+
+        Of a writer that left rows staged and published none of them, the rows are those that are staged.
+        """
+        cells: list[tuple[str, ...]] = [("writer", "status", "version", "rows", "lost races")]
+        for o in self.outcomes:
+            rows = o.rows_published if o.version is not None else o.rows_staged
+            shown = (o.version, rows, o.lost_races)
+            cells.append((o.writer, o.status, *("-" if value is None else str(value) for value in shown)))
+        widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+        return [
+            # Numbers stand at the right of their columns.
+            "  ".join(
+                cell.ljust(width) if column < 2 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            )
+            for line in cells
+        ]
+
     def touched_partitions(self, log: DeltaLog, most: int = _MOST_PARTITIONS) -> list[dict[str, str | None]] | None:
         """Return the partitions into which the writers put files, as values by column.
 

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 WRITER_XCOM = "writer"
 """The XCom in which every writer names itself before it asks the store or Spark for anything."""
 
-OUR_LABEL = "{{ writer | default(task.writer or '', true) }}"
-"""The ``map_index_template`` of a writer whose author gives none. It shows the key; no key is made from it."""
+OUR_LABEL = (
+    "{{ writer | default(task.writer or '', true) }}{{ ' · ' ~ writer_outcome if writer_outcome is defined else '' }}"
+)
+"""The ``map_index_template`` of a writer whose author gives none. It shows the key, and once the task has ended what
+became of the rows; no key is made from it."""
 
 _GONE = (TaskInstanceState.REMOVED,)
 _NOT_EXPECTED = (TaskInstanceState.SKIPPED, *_GONE)

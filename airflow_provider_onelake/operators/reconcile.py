@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.staging.orphans import Orphan
     from airflow_provider_onelake.table import Table
 
-_CHOOSING = ("publish", "on_conflict", "on_missing_writer")
+_CHOOSING = ("publish", "on_conflict", "on_missing_writer", "on_set_aside")
 
 
 class OneLakeReconcileOperator(TableTaskOperator):
@@ -46,7 +46,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
 
     Every decision is in the task's log and in XCom, under these keys:
 
-    - ``return_value`` (dict), and the same as ``report``, which is there when the task fails too:
+    - ``return_value`` (dict), which is there when the task fails too:
 
       - ``load`` (str), ``table`` (str): the load and the table's address.
       - ``version`` (int or None): the newest version that rows of the load came with.
@@ -65,8 +65,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
       :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`. ``None`` stands for all: there are
       too many to name, or the log no longer names them.
 
-    If no writer was to run, ``return_value`` has no ``load``, ``partitions`` is empty, and ``report`` and ``txns`` are
-    missing.
+    If no writer was to run, ``return_value`` has no ``load``, ``partitions`` is empty, and ``txns`` is missing.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param write_task_ids: ids of the writers' tasks. Default: all write tasks directly upstream. Not templated.
@@ -78,6 +77,10 @@ class OneLakeReconcileOperator(TableTaskOperator):
         partitions. Default: ``last_writer_wins`` (templated).
     :param on_missing_writer: whether the other writers are published when one is missing: ``publish_others`` or
         ``publish_nothing``. Default: ``publish_others`` (templated).
+    :param on_set_aside: what it means for the load that rows of a writer are not in the table, because ``on_conflict``
+        counts another write more (``set_aside``, ``superseded``): ``warn`` says so in the log, and with ``fail`` this
+        task is red after all has been settled and published. A write of another load that came before this task counts
+        too. Default: ``warn`` (templated).
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. The commits that
         this task makes carry it in their ``userMetadata``, beside the messages of the writers. Default: none
         (templated).
@@ -91,7 +94,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
     """
 
     operator_extra_links = (TableLink(), CommitLink())
-    template_fields: Collection[str] = ("table", "publish", "on_conflict", "on_missing_writer", "commit_message")
+    template_fields: Collection[str] = ("table", *_CHOOSING, "commit_message")
     ui_color = "#f3ead9"
 
     def __init__(
@@ -102,6 +105,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         publish: str = "each",
         on_conflict: str = "last_writer_wins",
         on_missing_writer: str = "publish_others",
+        on_set_aside: str = "warn",
         commit_message: str | None = None,
         onelake_conn_id: str = OneLakeHook.default_conn_name,
         trigger_rule: str = TriggerRule.ALL_DONE,
@@ -113,6 +117,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         self.publish = publish
         self.on_conflict = on_conflict
         self.on_missing_writer = on_missing_writer
+        self.on_set_aside = on_set_aside
         self.onelake_conn_id = onelake_conn_id
         self.commit_message = commit_message
         check_choices(self, _CHOOSING)
@@ -153,11 +158,16 @@ class OneLakeReconcileOperator(TableTaskOperator):
             metrics.reconciled(report)
             self.show_commit(report.version)
             result = {**report.to_json(), "skipped": list(roll.skipped), "orphans": [attrs.asdict(one) for one in left]}
-            context["ti"].xcom_push(key="report", value=result)
+            # Airflow stores what a task returns only if the task succeeds, and a person needs it above all if it fails.
+            context["ti"].xcom_push(key="return_value", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
             context["ti"].xcom_push(key="partitions", value=partitions)
             report.raise_for_failures()
             self._check_doubled(log, load, left, report)
+            if self.on_set_aside == "fail":
+                from airflow_provider_onelake.commit.losses import check_load
+
+                check_load(log, report)
             tell_outlets(context, self.outlets, log, report)
         return result
 
@@ -184,9 +194,10 @@ class OneLakeReconcileOperator(TableTaskOperator):
             unnamed=roll.unnamed,
             generations=own,
         )
+        self.log.info("%s, load %s:", table, report.load)
+        for line in report.table_lines():
+            self.log.info("%s", line)
         for outcome in report.outcomes:
-            where = "" if outcome.version is None else f" in version {outcome.version}, {outcome.rows_published} rows"
-            self.log.info("%s: writer %s: %s%s", table, outcome.writer, outcome.status, where)
             for decision in (*outcome.decisions, *outcome.aftermath):
                 self.log.warning("%s: writer %s: %s", table, outcome.writer, decision)
         snapshot = table.log.snapshot()

@@ -70,6 +70,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
         Default: ``publish_others`` (templated).
+    :param on_set_aside: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
+        ``warn`` (templated).
     :param shared_scan: whether to add the task ``scan`` before writers that share a source and differ in ``where``, if
         there are two or more of them. It reads the source once, and the writers publish their rows without Spark; see
         :class:`~airflow_provider_onelake.operators.scan.OneLakeScanOperator`. With ``False``, each writer scans for
@@ -111,6 +113,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     deferrable: bool | None = None
     on_conflict: str = "last_writer_wins"
     on_missing_writer: str = "publish_others"
+    on_set_aside: str = "warn"
     shared_scan: bool = True
     pool: str | None = None
     outlets: Sequence[Asset] = ()
@@ -172,7 +175,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 task.pool = self.pool
             check_mapped_key(task)
             # Refuse a writer that differs in one of these, because reconcile would settle it by the wrong rules.
-            for name in ("table", "publish", "on_conflict", "onelake_conn_id"):
+            for name in ("table", "publish", "on_conflict", "on_set_aside", "onelake_conn_id"):
                 own = getattr(task, "partial_kwargs", {}).get(name, getattr(task, name, None))
                 if own is not None and own != getattr(self, name):
                     raise InvalidWriteError(f"{task.task_id}: {name}={own!r}; in a write group it is the group's.")
@@ -184,6 +187,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             publish=self.publish,
             on_conflict=self.on_conflict,
             on_missing_writer=self.on_missing_writer,
+            on_set_aside=self.on_set_aside,
             outlets=list(self.outlets),
             onelake_conn_id=self.onelake_conn_id,
         )

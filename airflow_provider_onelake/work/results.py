@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.commit.words import rows_in_words
+
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
@@ -46,6 +48,15 @@ class Written:
         if self.publication is None:
             return "staged"
         return self.publication.status.value
+
+    @property
+    def in_short(self) -> str:
+        """What became of the rows, for the label of the task."""
+        if self.status == "staged" and self.buffer is not None:
+            return f"{rows_in_words(self.buffer.rows)} staged"
+        if self.status == "published" and self.publication is not None and self.publication.entry is not None:
+            return rows_in_words(self.publication.entry.rows)
+        return "in conflict" if self.status == "conflicted" else self.status.replace("_", " ")
 
     @property
     def version(self) -> int | None:

@@ -13,6 +13,7 @@ import attrs
 from airflow_provider_onelake.choices import (
     OnMissingWriter,
     OnRerun,
+    OnSetAside,
     OnUnexpectedRows,
     Policy,
     PublishMode,
@@ -58,6 +59,7 @@ class WriteTerms:
     publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
     on_rerun: OnRerun | None = attrs.field(default=None, converter=attrs.converters.optional(OnRerun))
     on_conflict: Policy | None = attrs.field(default=None, converter=attrs.converters.optional(Policy))
+    on_set_aside: OnSetAside = attrs.field(default=OnSetAside.WARN, converter=OnSetAside)
     partition_by: PartitionBy | None = None
     generated_columns: Mapping[str, str] = attrs.field(default={})
     table_properties: Mapping[str, str] = attrs.field(default={})
@@ -170,6 +172,7 @@ CHOICES: Mapping[str, Iterable[str]] = {
     "schema_evolution": SchemaEvolution,
     "on_conflict": Policy,
     "on_missing_writer": OnMissingWriter,
+    "on_set_aside": OnSetAside,
 }
 """The choices of each parameter."""
 

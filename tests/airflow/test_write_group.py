@@ -85,11 +85,21 @@ def test_both_writers_rows_are_in_the_table(lakehouse: Path, engine: FakeEngine)
     assert len(engine.analyzed) == 1
 
 
+def test_where_rows_were_set_aside_the_run_is_red_if_the_author_asks_for_it(
+    lakehouse: Path, engine: FakeEngine
+) -> None:
+    run = run_dag(taxi(mode="overwrite_partitions", on_set_aside="fail"), logical_date=JANUARY)
+
+    assert states(run) == {**GREEN, "load.reconcile": "failed", "load.committed": "upstream_failed"}
+    found = {writer["writer"]: writer["status"] for writer in xcom(run, "load.reconcile")["writers"]}
+    assert "superseded" in found.values()
+
+
 def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engine: FakeEngine) -> None:
     run = run_dag(taxi(), logical_date=JANUARY)
 
     labels = {ti.rendered_map_index for ti in run.get_task_instances() if ti.task_id == "load.write"}
-    assert labels == {"vendor-1", "vendor-2"}
+    assert labels == {"vendor-1 · 3 rows", "vendor-2 · 3 rows"}
     said = xcom(run, "load.write", "writer", 1)
     # The deed is called after the try that began it.
     assert said.pop("deed") in {str(ti.id) for ti in run.get_task_instances()}
@@ -245,7 +255,7 @@ def test_a_failed_writer_makes_the_run_red_with_the_others_published(lakehouse: 
         "load.reconcile": "failed",
         "load.committed": "upstream_failed",
     }
-    assert xcom(run, "load.reconcile", "report")["missing"] == ["vendor-2"]
+    assert xcom(run, "load.reconcile")["missing"] == ["vendor-2"]
     assert ids(trips(lakehouse)) == [1, 2, 3]
 
 
@@ -267,7 +277,7 @@ def test_a_missing_writer_can_hold_back_the_others(lakehouse: Path, engine: Fake
 
     assert str(run.state) == "failed"
     assert ids(trips(lakehouse)) == []
-    report = xcom(run, "load.reconcile", "report")
+    report = xcom(run, "load.reconcile")
     assert {w["writer"]: w["status"] for w in report["writers"]} == {"vendor-1": "held_back", "vendor-2": "missing"}
 
     engine.before = lambda job: None
@@ -282,7 +292,7 @@ def test_a_writer_that_never_began_is_named_by_its_task(lakehouse: Path, engine:
     run = run_dag(taxi([VENDORS[0], {**VENDORS[1], "mode": "sideways"}]), logical_date=JANUARY)
 
     assert states(run)["load.write[1]"] == "failed"
-    assert xcom(run, "load.reconcile", "report")["missing"] == ["load.write[1] (failed)"]
+    assert xcom(run, "load.reconcile")["missing"] == ["load.write[1] (failed)"]
     assert ids(trips(lakehouse)) == [1, 2, 3]
 
 
@@ -301,7 +311,7 @@ def test_two_writers_with_one_key_are_refused(lakehouse: Path, engine: FakeEngin
     assert str(run.state) == "failed"
     # Whichever came second.
     (failed,) = [name for name, state in states(run).items() if state == "failed" and "write" in name]
-    report = xcom(run, "load.reconcile", "report")
+    report = xcom(run, "load.reconcile")
     assert report["missing"] == [f"{failed} (failed: its key 'vendor-1' is another writer's)"]
     assert ids(trips(lakehouse)) == ([1, 2, 3] if failed == "load.write[1]" else [11, 12, 13])
 

@@ -129,7 +129,7 @@ class HeldLoad:
 
     def report(self) -> dict[str, Any]:
         """What reconcile left in XCom, also when it failed; its writers by key."""
-        found: dict[str, Any] = self.api.xcom(self.dag_id, self.run_id, RECONCILE, "report")
+        found: dict[str, Any] = self.api.xcom(self.dag_id, self.run_id, RECONCILE, "return_value")
         return {**found, "writers": {outcome["writer"]: outcome for outcome in found["writers"]}}
 
     def log(self, task_id: str, writer: str | None = None, try_number: int | None = None) -> str:

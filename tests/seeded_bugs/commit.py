@@ -627,4 +627,25 @@ BUGS = [
         '        pass\n    said += f". Message{whose}: {message}" if writers else ""\n    if own',
         ("commit/test_entry.py::test_the_messages_of_authors_stand_beside_it_each_with_its_writers",),
     ),
+    Bug(
+        "only a write that was set aside whole counts as lost",
+        "commit.losses",
+        "        if said or outcome.status in _GONE:\n",
+        "        if outcome.status in _GONE:\n",
+        ("commit/test_report.py::test_writers_whose_rows_are_not_in_the_table_are_named",),
+    ),
+    Bug(
+        "a conflict that was won counts as lost",
+        "commit.losses",
+        "for one in _settlements(log, version) if one.outcome in _LOST]",
+        "for one in _settlements(log, version)]",
+        ("work/test_write.py::test_a_writer_that_replaced_another_is_green_whatever_the_author_asks_for",),
+    ),
+    Bug(
+        "rows that another writer of the load replaced in part do not count as lost",
+        "commit.losses",
+        "elif one.outcome is Outcome.REPLACED and",
+        "elif False and",
+        ("commit/test_report.py::test_writers_whose_rows_are_not_in_the_table_are_named",),
+    ),
 ]

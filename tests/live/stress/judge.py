@@ -111,7 +111,7 @@ def _ask_airflow(stress: Stress, seen: Evidence) -> None:
     for dag_id in (EACH, TOGETHER):
         writers = WRITERS_OF[dag_id]
         seen.writes += stress.results(dag_id, *(f"load.{writer}" for writer in writers))
-        for report in stress.results(dag_id, "load.reconcile", key="report"):
+        for report in stress.results(dag_id, "load.reconcile", key="return_value"):
             seen.outcomes += [{**outcome, "run_id": report["run_id"]} for outcome in report["writers"]]
             seen.problems += [f"{report['run_id']}: reconcile misses {writer}" for writer in report["missing"]]
     seen.compactions = stress.results(OPTIMIZE, "optimize")
@@ -371,7 +371,7 @@ def _told(stress: Stress, seen: Evidence) -> Iterator[Told]:
 
 def _told_by_reconcile(stress: Stress, load: Load, task: dict[str, Any]) -> list[Told]:
     try:
-        report = stress.stack.api.xcom(load.dag_id, load.run_id, "load.reconcile", "report")
+        report = stress.stack.api.xcom(load.dag_id, load.run_id, "load.reconcile", "return_value")
     except ApiError:
         return []
     asked = datetime.fromisoformat(task["start_date"]).timestamp()

@@ -1,8 +1,9 @@
-"""``onelake history``, ``show``, ``buffers``, ``health`` and ``doctor``, on real tables."""
+"""``onelake history``, ``show``, ``buffers``, ``health``, ``vacuum`` and ``doctor``, on real tables."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -145,6 +146,33 @@ def test_a_connection_that_is_not_there_is_said_in_a_line() -> None:
     result = ask("history", "Tables/trips", "--connection", "nowhere")
     assert (result.exit_code, "There is no connection 'nowhere'" in result.stderr) == (1, True)
     assert "AIRFLOW_CONN_NOWHERE" in result.stderr
+
+
+def old(log: DeltaLog, path: str) -> None:
+    """An object of 30 days ago that nothing names."""
+    log.store.put(path, b"x" * 2048)
+    then = (datetime.now(UTC) - timedelta(days=30)).timestamp()
+    os.utime(Path(log.table, path), (then, then))
+
+
+def test_a_dry_run_of_a_vacuum_says_what_would_go_and_what_is_spared(table: DeltaLog) -> None:
+    old(table, "month=2019-01/[left].parquet")
+    said = ask("vacuum", table.table, "--dry-run")
+    assert said.exit_code == 0, said.output
+    assert "1 objects of 2.0 KiB would go" in said.output
+    assert "month=2019-01/[left].parquet" in said.output
+    assert "(writer waiting)" in said.output
+    found = told("vacuum", table.table, "--dry-run")
+    assert (found["files"], found["bytes"], found["in_flight_count"]) == (1, 2048, 1)
+    assert told("vacuum", table.table, "--dry-run", "--lite")["files"] == 0
+    assert table.store.get("month=2019-01/[left].parquet")
+
+
+def test_a_vacuum_from_a_terminal_is_refused(table: DeltaLog) -> None:
+    old(table, "left.parquet")
+    result = ask("vacuum", table.table)
+    assert (result.exit_code, "deletes nothing: say --dry-run" in result.stderr) == (1, True)
+    assert table.store.get("left.parquet")
 
 
 def test_the_doctor_says_that_all_is_well_and_leaves_nothing(table: DeltaLog) -> None:

@@ -244,6 +244,50 @@ def test_where_the_first_wins_its_rows_are_set_aside_and_it_says_so(
     assert run(mode="overwrite", on_conflict="first_writer_wins")["status"] in ("skipped", "already_published")
 
 
+@pytest.mark.parametrize("policy", ["first_writer_wins", "first_writer_wins_per_partition"])
+def test_rows_that_were_set_aside_are_red_where_the_author_asks_for_it(
+    engine: FakeEngine, log: DeltaLog, policy: str
+) -> None:
+    engine.before = in_between(log, engine, times=1)
+    terms = {"mode": "overwrite_partitions", "on_conflict": policy, "on_set_aside": "fail"}
+    told = r"RowsSetAsideError: Rows of writer 'write' are not in the table: month=2019-01: version 1 .*version 2"
+    with pytest.raises(AirflowFailException, match=told):
+        run(**terms)
+    assert ids(Path(log.table)) == [101]
+    # The commit stands, so a try after a worker died between the commit and the error must be red as well.
+    with pytest.raises(AirflowFailException, match=told):
+        run(**terms)
+    assert log.snapshot().version == 2
+
+
+def test_a_writer_that_replaced_another_is_green_whatever_the_author_asks_for(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    engine.before = in_between(log, engine, times=1)
+    assert run(mode="overwrite_partitions", on_set_aside="fail")["status"] == "published"
+
+
+def test_a_label_ends_with_what_became_of_the_rows(engine: FakeEngine, log: DeltaLog) -> None:
+    def label(make: Callable[[], OneLakeWriteOperator], **again: int) -> str:
+        task = make()
+        context = context_of(task, **again)
+        begun = task.get_template_env().from_string(task.map_index_template).render(context)
+        assert begun == "a"
+        task.execute(context)
+        return str(task.get_template_env().from_string(task.map_index_template).render(context))
+
+    terms = {"writer": "a", "mode": "overwrite_partitions"}
+    assert label(lambda: write(**terms)) == "a · 2 rows"
+    assert label(lambda: write(**terms, on_rerun="skip"), clears=1, try_number=2, max_tries=1) == "a · skipped"
+    staged = {**terms, "publish": "together", "task_id": "other"}
+    assert label(lambda: before_reconcile(lambda: write(**staged))) == "a · 2 rows staged"
+    engine.before = in_between(log, engine, times=9)
+    late = {**terms, "task_id": "late"}
+    assert label(lambda: write(**late, on_conflict="first_writer_wins")) == "a · set aside"
+    again = {**terms, "task_id": "later"}
+    assert label(lambda: before_reconcile(lambda: write(**again))) == "a · in conflict"
+
+
 def test_where_a_conflict_is_to_fail_it_is_red(engine: FakeEngine, log: DeltaLog) -> None:
     engine.before = in_between(log, engine, times=1)
     with pytest.raises(AirflowFailException, match="ConflictError"):

@@ -1,0 +1,69 @@
+"""Rows that writers staged and that are not in the table, because a policy counts another write more.
+
+Such a writer is green: the policy decided as its author chose. With ``on_set_aside="fail"`` the author asks to be told
+of it by a red task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_onelake.commit.policy import Outcome, Settlement
+from airflow_provider_onelake.exceptions import RowsSetAsideError
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+
+_LOST = (Outcome.SET_ASIDE, Outcome.SUPERSEDED)
+_GONE = ("set_aside", "superseded")
+_TODO = (
+    "on_set_aside='fail' makes this task red; nothing else was changed. Clear the writer to write its rows on the "
+    "newest version, or mark this task as successful to leave them out."
+)
+
+
+def check_nothing_lost(log: DeltaLog, writer: str, version: int | None) -> None:
+    """Refuse to call a writer done if its commit left rows of it out.
+
+    :param writer: its key.
+    :param version: in which it was published, or in which an earlier try was.
+    :raises RowsSetAsideError: the policy left rows of it out.
+    """
+    if losses := [str(one) for one in _settlements(log, version) if one.outcome in _LOST]:
+        raise RowsSetAsideError(
+            f"Rows of writer {writer!r} are not in the table: {'; '.join(losses)} (version {version} of {log.table}). "
+            f"{_TODO}"
+        )
+
+
+def check_load(log: DeltaLog, report: Report) -> None:
+    """Refuse to call a load done if rows of its writers are not in the table, as other writes count more.
+
+    These are rows that a policy left out, rows that another writer of the load replaced by the policy, and writers all
+    of whose rows another write has replaced.
+
+    :param report: of the load's reconciliation.
+    :raises RowsSetAsideError: there are such rows.
+    """
+    why: dict[int | None, list[str]] = {outcome.version: [] for outcome in report.outcomes}
+    # Writers that come in one commit are settled together, so the commit's sentences are of all of them.
+    for version in list(why):
+        for one in _settlements(log, version):
+            if one.outcome in _LOST:
+                why[version].append(str(one))
+            elif one.outcome is Outcome.REPLACED and one.winner_version in why:
+                why[one.winner_version].append(f"{one.partition}: version {version} replaced its rows")
+    told = []
+    for outcome in report.outcomes:
+        said = [*why[outcome.version], *(outcome.aftermath if outcome.status in _GONE else ())]
+        if said or outcome.status in _GONE:
+            told.append(f"{outcome.writer}: {'; '.join(said) or outcome.status.replace('_', ' ')}.")
+    if told:
+        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {' '.join(told)} {_TODO}")
+
+
+def _settlements(log: DeltaLog, version: int | None) -> tuple[Settlement, ...]:
+    """Return how the conflicts of a commit were settled, as far as the log says."""
+    commit = log.commit(version) if version is not None else None
+    return Settlement.of(commit) if commit is not None else ()
