@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 _DFS = "onelake.dfs.fabric.microsoft.com"
 _ENDPOINTS = (_DFS, "onelake.blob.fabric.microsoft.com")
+_FABRIC = "api.fabric.microsoft.com"
 _AZURE = "spark.hadoop.fs.azure"
 
 
@@ -38,6 +39,7 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
             "",
             f"Blob   http://{HOST}:{port}",
             f"DFS    http://{HOST}:{port}/{_DFS}",
+            f"Fabric http://{HOST}:{port}/{_FABRIC}/v1",
             f"Faults http://{HOST}:{port}/_admin/faults (with a token)",
             "",
             "Items, by names and by GUIDs:",
