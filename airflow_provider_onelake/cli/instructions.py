@@ -34,7 +34,7 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
     settings = [f"  --conf '{key}={value}'" for key, value in spark_settings(port, secret, hosts).items()]
     return "\n".join(
         [
-            "A local OneLake, to develop and to test. It is not OneLake: no TLS, one process, one machine, no roles,",
+            "A local OneLake, to develop and to test. It is not OneLake: no TLS, one process, one machine,",
             "no encryption, no backup, no Fabric behind it; where OneLake's behaviour is not known, it is stricter.",
             "",
             f"Blob   http://{HOST}:{port}",

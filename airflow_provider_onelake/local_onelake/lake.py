@@ -157,7 +157,8 @@ class Lake:
         """Delete a file or a directory: see :meth:`Tree.delete`."""
         self.tree.delete(path, condition, recursive=recursive)
         self.parts.forget(path)
-        self.shortcuts.forget(self.shortcuts.below(path))
+        if gone := self.shortcuts.below(path):
+            self.shortcuts.forget(gone)
 
     def delete_item(self, workspace: Workspace, item: Item) -> None:
         """Delete an item with all that is in it and all that is known of it, but nothing that its shortcuts lead to."""
