@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 _DFS = "onelake.dfs.fabric.microsoft.com"
 _ENDPOINTS = (_DFS, "onelake.blob.fabric.microsoft.com")
+_FABRIC = "api.fabric.microsoft.com"
 _AZURE = "spark.hadoop.fs.azure"
 
 
@@ -33,11 +34,12 @@ def instructions(lake: Lake, port: int, tokens: Mapping[str, str], hosts: Path) 
     settings = [f"  --conf '{key}={value}'" for key, value in spark_settings(port, secret, hosts).items()]
     return "\n".join(
         [
-            "A local OneLake, to develop and to test. It is not OneLake: no TLS, one process, one machine, no roles,",
+            "A local OneLake, to develop and to test. It is not OneLake: no TLS, one process, one machine,",
             "no encryption, no backup, no Fabric behind it; where OneLake's behaviour is not known, it is stricter.",
             "",
             f"Blob   http://{HOST}:{port}",
             f"DFS    http://{HOST}:{port}/{_DFS}",
+            f"Fabric http://{HOST}:{port}/{_FABRIC}/v1",
             f"Faults http://{HOST}:{port}/_admin/faults (with a token)",
             "",
             "Items, by names and by GUIDs:",

@@ -2,7 +2,7 @@
 
 Clients name a host of OneLake's in ``Host``, if the server is their proxy, or as the first segment of the path, as the
 addresses of emulators have it: ``http://127.0.0.1:10000/onelake.dfs.fabric.microsoft.com/<workspace>/…``. Without one,
-they see the Blob endpoint. A further face, such as Fabric's REST, is one more host and one more function here.
+they see the Blob endpoint. A further face is one more host and one more function here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from starlette.types import Receive, Scope, Send
 
 from airflow_provider_onelake.local_onelake import admin, blob, dfs, sign_in
 from airflow_provider_onelake.local_onelake.calls import Call, query_of
+from airflow_provider_onelake.local_onelake.fabric import calls as fabric_calls
+from airflow_provider_onelake.local_onelake.fabric import routes as fabric
 from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.refusals import RefusalError
 from airflow_provider_onelake.local_onelake.tree import TreeError
 
 _STORAGE_HOST = re.compile(r"(?:[a-z0-9]+-)?onelake\.(dfs|blob)(?:\.[a-z0-9.-]+)?(?::\d+)?", re.IGNORECASE)
 _SIGN_IN_HOST = "login.microsoftonline.com"
+_FABRIC_HOST = "api.fabric.microsoft.com"
 _CHANGES = {"PUT", "PATCH", "POST", "DELETE"}
 _SUCCESS = 300
 
@@ -38,7 +41,7 @@ class LostAnswerError(Exception):
 class Asked:
     """A request, as who watches the server sees it.
 
-    :param face: ``blob``, ``dfs``, ``sign_in`` or ``admin``.
+    :param face: ``blob``, ``dfs``, ``fabric``, ``sign_in`` or ``admin``.
     :param method: of HTTP.
     :param path: percent-decoded, with a slash at its beginning, below the host.
     :param query: by name.
@@ -78,14 +81,15 @@ class OneLakeApp:
         query = query_of(request)
         # Who watches need not know secrets.
         signature = query.pop("sig", None)
+        request_id = str(uuid.uuid4())
         asked = Asked(face, _method(request), f"/{path}", query)
         try:
             try:
                 answer = await self._answer(request, asked, signature)
             except TreeError as error:
-                answer = _refusal(request, asked, _as_refusal(asked.face, error))
+                answer = _refusal(request, asked, _as_refusal(asked.face, error), request_id)
             except RefusalError as error:
-                answer = _refusal(request, asked, error)
+                answer = _refusal(request, asked, error, request_id)
             await _read_the_rest(request, answer)
         except (LostAnswerError, ClientDisconnect):
             self.hang_up(scope)
@@ -95,7 +99,7 @@ class OneLakeApp:
         for name in ("x-ms-version", "x-ms-client-request-id"):
             if name in request.headers:
                 answer.headers[name] = request.headers[name]
-        answer.headers["x-ms-request-id"] = str(uuid.uuid4())
+        answer.headers["x-ms-request-id"] = request_id
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request, asked: Asked, signature: str | None) -> Response:
@@ -107,7 +111,11 @@ class OneLakeApp:
         self.watch(asked)
         await self._fail_before(asked)
         call = Call(self.lake, request, asked.method, asked.path[1:], asked.query, identity)
-        faces: dict[str, Callable[[Call], Awaitable[Response]]] = {"dfs": dfs.answer, "blob": blob.answer}
+        faces: dict[str, Callable[[Call], Awaitable[Response]]] = {
+            "dfs": dfs.answer,
+            "blob": blob.answer,
+            "fabric": fabric.answer,
+        }
         answer = await faces[asked.face](call)
         lost = asked.method in _CHANGES and answer.status_code < _SUCCESS
         if lost and self.lake.faults.strikes("lost_answer", _spelled(asked)):
@@ -143,6 +151,8 @@ def _face(request: Request) -> tuple[str, str]:
     for host, below in ((request.headers.get("host", ""), path), (first, rest)):
         if host.lower() == _SIGN_IN_HOST:
             return "sign_in", below
+        if host.lower() == _FABRIC_HOST:
+            return "fabric", below
         if found := _STORAGE_HOST.fullmatch(host):
             return found[1].lower(), below
     # The account of the emulators' form, which Azurite's clients write.
@@ -155,12 +165,15 @@ def _method(request: Request) -> str:
 
 
 def _as_refusal(face: str, error: TreeError) -> RefusalError:
-    codes = dfs.CODES if face == "dfs" else blob.CODES
+    codes = {"dfs": dfs.CODES, "fabric": fabric_calls.CODES}.get(face, blob.CODES)
     status, code = next(said for kind, said in codes.items() if isinstance(error, kind))
     return RefusalError(status, code, f"Nothing was done: {error}.")
 
 
-def _refusal(request: Request, asked: Asked, error: RefusalError) -> Response:
+def _refusal(request: Request, asked: Asked, error: RefusalError, request_id: str) -> Response:
+    if asked.face == "fabric":
+        body = error.as_fabric_json(request_id)
+        return Response(body, error.status, dict(error.headers), media_type="application/json")
     headers = {"x-ms-error-code": error.code, **error.headers}
     if request.method == "HEAD" or error.status == 304:
         return Response(None, error.status, headers)

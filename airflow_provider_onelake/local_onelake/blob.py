@@ -10,10 +10,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from airflow_provider_onelake.local_onelake import batch, tree
-from airflow_provider_onelake.local_onelake.calls import OCTETS, Call, check_reading, content, http_date, page_of
+from airflow_provider_onelake.local_onelake.calls import (
+    OCTETS,
+    Call,
+    check_reading,
+    content,
+    http_date,
+    page_of,
+    shortcut_mark,
+)
 from airflow_provider_onelake.local_onelake.parts import GapError
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, forbidden, wrong
-from airflow_provider_onelake.local_onelake.rules import changeable, place_of, rows_below
+from airflow_provider_onelake.local_onelake.rules import delete_at, rows_below
 from airflow_provider_onelake.local_onelake.tree import Entry
 
 CODES: dict[type[tree.TreeError], tuple[int, str]] = {
@@ -63,7 +71,7 @@ async def answer(call: Call) -> Response:
         case "HEAD", None, None:
             return _properties(call)
         case "DELETE", None, None:
-            await run_in_threadpool(call.lake.delete, changeable(call.place), call.condition())
+            await run_in_threadpool(call.delete)
             return Response(None, 202)
         case "PUT" | "DELETE", "container", None:
             raise forbidden("Workspaces are Fabric's to make and delete.")
@@ -84,8 +92,8 @@ def _list(call: Call) -> Response:
     if delimiter not in ("", "/"):
         raise wrong("The delimiter can only be /.", "InvalidQueryParameterValue")
     directory, _, beginning = prefix.rpartition("/")
-    place = place_of(call.lake, f"{call.path.strip('/')}/{directory}")
-    rows = rows_below(call.lake, place, beginning, recursive=not delimiter)
+    place = call.place_at(f"{call.path.strip('/')}/{directory}")
+    rows = rows_below(call.lake, place, call.identity, beginning, recursive=not delimiter)
     # With a delimiter, a directory is what its files have in common, and ends with the delimiter.
     named = sorted((f"{name}{delimiter if entry.is_directory else ''}", entry) for name, entry in rows)
     start = call.query.get("startfrom")
@@ -124,7 +132,7 @@ async def _batch(call: Call) -> Response:
 
     def deleted(path: str) -> tuple[int, str]:
         try:
-            call.lake.delete(changeable(place_of(call.lake, path)))
+            delete_at(call.lake, path, call.identity)
         except tree.TreeError as error:
             return refused(error)
         except RefusalError as error:
@@ -150,7 +158,7 @@ def _kinds(entry: Entry) -> dict[str, str]:
 
 
 async def _put(call: Call) -> Response:
-    key, condition = changeable(call.place), call.condition()
+    key, condition = call.changeable(), call.condition()
     if call.header("x-ms-blob-type") != "BlockBlob":
         raise wrong("x-ms-blob-type must be BlockBlob.", "MissingRequiredHeader")
     part = await call.receive()
@@ -159,7 +167,7 @@ async def _put(call: Call) -> Response:
 
 
 async def _put_block(call: Call) -> Response:
-    key, name = changeable(call.place), call.query.get("blockid")
+    key, name = call.changeable(), call.query.get("blockid")
     if not name:
         raise wrong("blockid is missing.", "MissingRequiredQueryParameter")
     call.lake.parts.add_block(key, name, await call.receive())
@@ -167,7 +175,7 @@ async def _put_block(call: Call) -> Response:
 
 
 async def _put_block_list(call: Call) -> Response:
-    key, condition = changeable(call.place), call.condition()
+    key, condition = call.changeable(), call.condition()
     try:
         names = _block_names(await call.request.body())
         entry = await run_in_threadpool(call.lake.put_blocks, key, names, condition)
@@ -191,9 +199,10 @@ def _block_names(body: bytes) -> list[str]:
 
 
 def _properties(call: Call) -> Response:
-    entry = call.lake.tree.stat(call.place.key)
+    place = call.place
+    entry = call.lake.tree.stat(place.key)
     if entry is None:
         raise tree.MissingError(call.path)
     check_reading(call.condition(), entry)
     size = {"Content-Length": str(entry.size), "Content-Type": OCTETS}
-    return Response(None, 200, {**_state(entry), **_kinds(entry), **size})
+    return Response(None, 200, {**_state(entry), **_kinds(entry), **size, **shortcut_mark(call, place)})

@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.parts import Part
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
-from airflow_provider_onelake.local_onelake.rules import IGNORED, Place, place_of
+from airflow_provider_onelake.local_onelake.rules import IGNORED, Place, changeable, check_readable, delete_at, place_of
 from airflow_provider_onelake.local_onelake.tree import ChangedError, Condition, Entry, ExistsError
 
 OCTETS = "application/octet-stream"
@@ -52,11 +52,23 @@ class Call:
 
     @property
     def place(self) -> Place:
-        """What the path names.
+        """What the path names: see :func:`place_of`."""
+        return self.place_at(self.path)
 
-        :raises RefusalError: there is no such workspace or item, or it must not be spelled so.
+    def place_at(self, path: str) -> Place:
+        """Return what another path names: see :func:`place_of`."""
+        return place_of(self.lake, path, self.identity)
+
+    def changeable(self, place: Place | None = None) -> str:
+        """Return the key of a place that the caller may change: see :func:`changeable`.
+
+        :param place: Default: what the path names.
         """
-        return place_of(self.lake, self.path)
+        return changeable(self.lake, self.place if place is None else place, self.identity)
+
+    def delete(self, *, recursive: bool = False) -> None:
+        """Delete what the path names: see :func:`delete_at`."""
+        delete_at(self.lake, self.path, self.identity, self.condition(), recursive=recursive)
 
     def header(self, name: str) -> str | None:
         """Return a header; an empty one is none."""
@@ -154,7 +166,9 @@ async def content(call: Call, headers: Callable[[Entry], Mapping[str, str]]) -> 
     :raises ChangedError: what is there is not what the client wants to read.
     :raises RefusalError: the client has it already, or the range is not in the file.
     """
-    file, entry = call.lake.tree.open(call.place.key)
+    place = call.place
+    check_readable(call.lake, place, call.identity)
+    file, entry = call.lake.tree.open(place.key)
     try:
         check_reading(call.condition(), entry)
         span = _span(call.header("x-ms-range") or call.header("range"), entry.size)
@@ -171,6 +185,16 @@ async def content(call: Call, headers: Callable[[Entry], Mapping[str, str]]) -> 
         with file:
             return Response(file.read(end - start), status, said)
     return StreamingResponse(_chunks(file, end - start), status, said)
+
+
+def shortcut_mark(call: Call, place: Place) -> dict[str, str]:
+    """Return the header by which OneLake says that a folder is a shortcut.
+
+    :param call: the request.
+    :param place: that it names.
+    """
+    is_link = place.item is not None and call.lake.shortcuts.at(place.item, place.inside) is not None
+    return {"x-ms-onelake-shortcut-path": "true"} if is_link else {}
 
 
 def check_reading(condition: Condition, entry: Entry) -> None:

@@ -9,10 +9,18 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response
 
 from airflow_provider_onelake.local_onelake import tree
-from airflow_provider_onelake.local_onelake.calls import OCTETS, Call, check_reading, content, http_date, page_of
+from airflow_provider_onelake.local_onelake.calls import (
+    OCTETS,
+    Call,
+    check_reading,
+    content,
+    http_date,
+    page_of,
+    shortcut_mark,
+)
 from airflow_provider_onelake.local_onelake.parts import GapError
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
-from airflow_provider_onelake.local_onelake.rules import Place, changeable, place_of, rows_below
+from airflow_provider_onelake.local_onelake.rules import Place, check_no_shortcut, rows_below
 from airflow_provider_onelake.local_onelake.tree import Entry
 
 CODES: dict[type[tree.TreeError], tuple[int, str]] = {
@@ -26,6 +34,7 @@ CODES: dict[type[tree.TreeError], tuple[int, str]] = {
 }
 """How this endpoint says why nothing was done."""
 
+_ACCOUNTS = {"AdlsGen2": "ADLS"}
 _SUPERUSER = {"x-ms-owner": "$superuser", "x-ms-group": "$superuser", "x-ms-permissions": "---------"}
 
 
@@ -61,8 +70,7 @@ async def answer(call: Call) -> Response:
             call.check_no_body()
             return await run_in_threadpool(_flush, call, call.number("position"))
         case "DELETE", None, None:
-            condition, recursive = call.condition(), call.flag("recursive")
-            await run_in_threadpool(call.lake.delete, changeable(call.place), condition, recursive=recursive)
+            await run_in_threadpool(call.delete, recursive=call.flag("recursive"))
             return Response(None, 200)
         case "PATCH", "setAccessControl" | "setAccessControlRecursive" as action, _:
             raise wrong(f"OneLake rejects action={action}: access is given by roles.", "UnsupportedQueryParameter")
@@ -78,8 +86,8 @@ def _workspaces(call: Call) -> Response:
 
 def _list(call: Call) -> Response:
     directory = call.query.get("directory", "").strip("/")
-    place = place_of(call.lake, f"{call.path}/{directory}")
-    rows = rows_below(call.lake, place, recursive=call.flag("recursive"))
+    place = call.place_at(f"{call.path}/{directory}")
+    rows = rows_below(call.lake, place, call.identity, recursive=call.flag("recursive"))
     if not rows and place.item is not None:
         itself = call.lake.tree.stat(place.key)
         if itself is None:
@@ -89,7 +97,7 @@ def _list(call: Call) -> Response:
     size = min(call.number("maxresults"), call.lake.page) if "maxresults" in call.query else call.lake.page
     page, mark = page_of(rows, call.query.get("continuation"), size)
     said = {"x-ms-continuation": mark} if mark else {}
-    body = json.dumps({"paths": [_row(name, entry) for name, entry in page]})
+    body = json.dumps({"paths": [{**_row(name, entry), **_link(call, entry)} for name, entry in page]})
     return Response(body, 200, said, media_type="application/json")
 
 
@@ -107,6 +115,17 @@ def _row(name: str, entry: Entry) -> dict[str, str]:
     }
 
 
+def _link(call: Call, entry: Entry) -> dict[str, str]:
+    """Return what a list says of a shortcut, if the client asks for it."""
+    if not call.flag("getshortcutmetadata") or not entry.is_directory:
+        return {}
+    for item, inside in call.lake.shortcuts.below(entry.path):
+        target = call.lake.shortcuts.at(item, inside)
+        if target is not None and entry.path.endswith(f"{item.directory}/{inside}"):
+            return {"isShortcut": "true", "accountType": _ACCOUNTS.get(target["type"], target["type"])}
+    return {}
+
+
 def _state(entry: Entry) -> dict[str, str]:
     return {"ETag": entry.etag, "Last-Modified": http_date(entry.last_modified)}
 
@@ -122,23 +141,34 @@ def _properties(call: Call) -> Response:
     place = call.place
     if place.item is None:
         # ABFS asks for the access control of the root to learn whether the store is hierarchical.
-        return Response(None, 200, {**_SUPERUSER, **_acl(call), "x-ms-resource-type": "directory"})
+        return Response(None, 200, {**_SUPERUSER, **_acl(call, place), "x-ms-resource-type": "directory"})
     entry = _entry(call, place)
     check_reading(call.condition(), entry)
     kind = "directory" if entry.is_directory else "file"
-    said = {**_state(entry), **_SUPERUSER, **_acl(call), "x-ms-resource-type": kind}
+    said = {
+        **_state(entry),
+        **_SUPERUSER,
+        **_acl(call, place),
+        "x-ms-resource-type": kind,
+        **shortcut_mark(call, place),
+    }
     said |= {"Content-Length": str(entry.size), "Content-Type": OCTETS, "Accept-Ranges": "bytes"}
     return Response(None, 200, said)
 
 
-def _acl(call: Call) -> dict[str, str]:
-    # An identity of this server may do everything, until roles are served.
-    return {"x-ms-acl": "user::rwx,group::---,other::---"} if call.query.get("action") == "getAccessControl" else {}
+def _acl(call: Call, place: Place) -> dict[str, str]:
+    if call.query.get("action") != "getAccessControl":
+        return {}
+    access = call.lake.access
+    writes = all(access.may(call.identity, spot.workspace, spot.item, spot.inside, write=True) for spot in place.way)
+    if place.item is None:
+        writes = access.has(call.identity, place.workspace, "Contributor")
+    return {"x-ms-acl": f"user::{'rwx' if writes else 'r-x'},group::---,other::---"}
 
 
 async def _create(call: Call, kind: str) -> Response:
     call.check_no_body()
-    key, condition = changeable(call.place), call.condition()
+    key, condition = call.changeable(), call.condition()
     if kind == "directory":
         entry = await run_in_threadpool(call.lake.make_directory, key, condition)
     else:
@@ -155,16 +185,18 @@ def _rename(call: Call) -> Response:
     spelled = unquote(urlsplit(call.header("x-ms-rename-source") or "").path)
     if not spelled.startswith("/"):
         raise wrong("x-ms-rename-source must be /workspace/item/path.", "InvalidSourceUri")
-    source, target = place_of(call.lake, spelled[1:]), call.place
-    old, new = changeable(source), changeable(target)
-    if (source.workspace, source.item) != (target.workspace, target.item):
+    source, target = call.place_at(spelled[1:]), call.place
+    old, new = call.changeable(source), call.changeable(target)
+    check_no_shortcut(call.lake, source)
+    # Behind the shortcuts: a rename within the target of one is a rename in one item.
+    if source.way[-1].item != target.way[-1].item:
         raise wrong("Nothing is renamed from one item into another here.", "InvalidRenameSourcePath")
     entry = call.lake.rename(old, new, call.condition(), call.condition("x-ms-source-"))
     return Response(None, 201, {**_state(entry), **call.rejected()})
 
 
 async def _append(call: Call) -> Response:
-    key, position = changeable(call.place), call.number("position")
+    key, position = call.changeable(), call.number("position")
     there = call.lake.tree.stat(key)
     if there is None:
         raise tree.MissingError(key)
@@ -186,7 +218,7 @@ async def _append(call: Call) -> Response:
 def _flush(call: Call, position: int) -> Response:
     retain = call.flag("retainuncommitteddata")
     try:
-        entry = call.lake.flush(changeable(call.place), position, call.condition(), retain=retain)
+        entry = call.lake.flush(call.changeable(), position, call.condition(), retain=retain)
     except GapError as error:
         raise wrong(f"The position is not the size of the file: {error}.", "InvalidFlushPosition") from error
     return Response(None, 200, {**_state(entry), **call.rejected()})

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import attrs
 
+from airflow_provider_onelake.local_onelake.access import Access
 from airflow_provider_onelake.local_onelake.faults import Faults
 from airflow_provider_onelake.local_onelake.identities import Identities
-from airflow_provider_onelake.local_onelake.names import Names
+from airflow_provider_onelake.local_onelake.kept import Kept
+from airflow_provider_onelake.local_onelake.names import Item, Names, Workspace
 from airflow_provider_onelake.local_onelake.parts import GapError, Part, Parts
+from airflow_provider_onelake.local_onelake.shortcuts import Shortcuts, Spot
 from airflow_provider_onelake.local_onelake.tree import ALWAYS, Condition, Entry, Tree
 
 
@@ -28,6 +31,9 @@ class Lake:
     :param tree: files and directories.
     :param parts: what no reader sees yet.
     :param identities: who may ask.
+    :param kept: what Fabric knows beside names and files.
+    :param access: who may do what.
+    :param shortcuts: folders that are elsewhere.
     :param faults: what fails on purpose.
     :param page: rows of a list at most.
     """
@@ -36,6 +42,9 @@ class Lake:
     tree: Tree
     parts: Parts
     identities: Identities
+    kept: Kept
+    access: Access
+    shortcuts: Shortcuts
     faults: Faults
     page: int
     _lock: int
@@ -60,7 +69,9 @@ class Lake:
         parts = Parts(scratch)
         parts.wipe()
         names = Names(directory, own / "names.json")
-        return cls(names, Tree(directory, scratch), parts, identities, faults or Faults(), page, lock)
+        tree, kept = Tree(directory, scratch), Kept(own / "fabric.json")
+        access, shortcuts = Access(kept, identities), Shortcuts(kept, names, tree)
+        return cls(names, tree, parts, identities, kept, access, shortcuts, faults or Faults(), page, lock)
 
     def close(self) -> None:
         """Let another server open the directory."""
@@ -146,3 +157,13 @@ class Lake:
         """Delete a file or a directory: see :meth:`Tree.delete`."""
         self.tree.delete(path, condition, recursive=recursive)
         self.parts.forget(path)
+        if gone := self.shortcuts.below(path):
+            self.shortcuts.forget(gone)
+
+    def delete_item(self, workspace: Workspace, item: Item) -> None:
+        """Delete an item with all that is in it and all that is known of it, but nothing that its shortcuts lead to."""
+        self.names.remove_item(workspace.name, item.directory)
+        self.kept.forget(item.guid)
+        key = Spot(workspace, item, "").key
+        self.tree.delete(key, recursive=True)
+        self.parts.forget(key)

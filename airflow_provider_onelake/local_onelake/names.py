@@ -22,7 +22,10 @@ FOLDERS = ("Tables", "Files")
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NAME = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,255}")
 # What an address without a host of OneLake's may begin with in place of a workspace.
-_RESERVED = re.compile(r"_admin|onelake|.*onelake\.(dfs|blob)(\..*)?|login\.microsoftonline\.com", re.IGNORECASE)
+_RESERVED = re.compile(
+    r"_admin|onelake|.*onelake\.(dfs|blob)(\..*)?|login\.microsoftonline\.com|api\.fabric\.microsoft\.com",
+    re.IGNORECASE,
+)
 
 
 class NameTakenError(ValueError):
@@ -122,16 +125,40 @@ class Names:
         """
         with self._turn:
             items = self._workspaces[workspace].items
-            if directory in items:
-                return items[directory]
-            name, _, kind = directory.rpartition(".")
-            if not _NAME.fullmatch(name) or _is_guid(name) or not kind.isalnum():
-                raise NameTakenError(f"An item cannot be called {directory!r}: write name.Lakehouse.")
-            for folder in FOLDERS:
-                (self._root / workspace / directory / folder).mkdir(parents=True, exist_ok=True)
-            made = items[directory] = Item(name, kind, _guid(guid))
+            return items[directory] if directory in items else self._add(workspace, directory, guid)
+
+    def new_item(self, workspace: str, directory: str) -> Item:
+        """Make an item with its first level.
+
+        :param workspace: its name.
+        :param directory: ``name.Type``.
+        :raises FileExistsError: there is one.
+        :raises NameTakenError: it cannot be called so.
+        """
+        with self._turn:
+            if directory in self._workspaces[workspace].items:
+                raise FileExistsError(directory)
+            return self._add(workspace, directory, None)
+
+    def remove_item(self, workspace: str, directory: str) -> None:
+        """Forget an item, so that no address names it any more. Its files stay.
+
+        :param workspace: its name.
+        :param directory: ``name.Type``.
+        """
+        with self._turn:
+            self._workspaces[workspace].items.pop(directory, None)
             self._save()
-            return made
+
+    def _add(self, workspace: str, directory: str, guid: str | None) -> Item:
+        name, _, kind = directory.rpartition(".")
+        if not _NAME.fullmatch(name) or _is_guid(name) or not kind.isalnum():
+            raise NameTakenError(f"An item cannot be called {directory!r}: write name.Lakehouse.")
+        for folder in FOLDERS:
+            (self._root / workspace / directory / folder).mkdir(parents=True, exist_ok=True)
+        made = self._workspaces[workspace].items[directory] = Item(name, kind, _guid(guid))
+        self._save()
+        return made
 
     def workspace(self, spelled: str) -> Workspace:
         """Return the workspace that an address names.

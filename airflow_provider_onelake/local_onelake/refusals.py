@@ -30,8 +30,15 @@ class RefusalError(Exception):
         return f"{self.status} {self.code}: {self.message}"
 
     def as_json(self) -> str:
-        """Return the body as DFS and Fabric spell it."""
+        """Return the body as DFS spells it."""
         return self.body or json.dumps({"error": {"code": self.code, "message": self.message}})
+
+    def as_fabric_json(self, request_id: str) -> str:
+        """Return the body as Fabric's REST spells it.
+
+        :param request_id: of the answer.
+        """
+        return json.dumps({"requestId": request_id, "errorCode": self.code, "message": self.message})
 
     def as_xml(self) -> str:
         """Return the body as Blob spells it."""

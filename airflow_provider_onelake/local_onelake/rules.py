@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import attrs
 
 from airflow_provider_onelake.local_onelake.lake import Lake
 from airflow_provider_onelake.local_onelake.names import FOLDERS, Item, Workspace, friendly_names_off, is_by_guid
 from airflow_provider_onelake.local_onelake.refusals import forbidden, wrong
-from airflow_provider_onelake.local_onelake.tree import Entry
+from airflow_provider_onelake.local_onelake.shortcuts import Spot
+from airflow_provider_onelake.local_onelake.tree import ALWAYS, Condition, Entry
 
 IGNORED = (
     "x-ms-owner",
@@ -38,22 +40,29 @@ class Place:
     :param item: in the workspace; ``None`` for the workspace itself.
     :param inside: the path in the item; empty for the item itself.
     :param by_guid: whether workspace and item are named by GUID.
+    :param way: the path itself, and where each shortcut on its way leads. Default: it is not in an item.
     """
 
     workspace: Workspace
     item: Item | None
     inside: str
     by_guid: bool
+    way: tuple[Spot, ...] = ()
 
     @property
     def key(self) -> str:
-        """Its path in the path table."""
+        """Its path in the path table, behind all shortcuts."""
+        return self.way[-1].key if self.way else self.own_key
+
+    @property
+    def own_key(self) -> str:
+        """Its path in the path table, as it is named."""
         item = () if self.item is None else (self.item.directory,)
         return "/".join((self.workspace.name, *item, *filter(None, (self.inside,))))
 
     def spell(self, entry: Entry) -> str:
-        """Return a path of the same workspace without the workspace, as the client spells items."""
-        _, _, below = entry.path.partition("/")
+        """Return a path at or below this one without the workspace, as the client spells it."""
+        _, _, below = f"{self.own_key}{entry.path.removeprefix(self.key)}".partition("/")
         directory, slash, inside = below.partition("/")
         return f"{self.spell_item(self.workspace.items[directory])}{slash}{inside}"
 
@@ -62,13 +71,46 @@ class Place:
         return item.guid if self.by_guid else item.directory
 
 
-def place_of(lake: Lake, path: str) -> Place:
-    """Return what a path names: ``workspace[/item[/path]]``.
+def place_of(lake: Lake, path: str, identity: str) -> Place:
+    """Return what a path names: ``workspace[/item[/path]]``, to be read or looked at.
 
     :param lake: that knows workspaces and items.
     :param path: percent-decoded, without the slash at its beginning.
-    :raises RefusalError: there is no such workspace or item, or it must not be spelled so.
+    :param identity: who asks.
+    :raises RefusalError: there is no such workspace or item, it must not be spelled so, the identity may not look
+        there, or a shortcut on the way leads nowhere.
     """
+    place = _named(lake, path)
+    if place.item is None:
+        if not lake.access.has(identity, place.workspace, "Viewer"):
+            raise forbidden(f"{identity} has no role in the workspace {place.workspace.name!r}.")
+        return place
+    way = lake.shortcuts.resolve(Spot(place.workspace, place.item, place.inside))
+    for spot in way:
+        if not lake.access.may_pass(identity, spot.workspace, spot.item, spot.inside):
+            raise forbidden(f"{identity} may not read {spot}.")
+    return attrs.evolve(place, way=tuple(way))
+
+
+def check_readable(lake: Lake, place: Place, identity: str) -> None:
+    """Refuse to give bytes to an identity that may only look through the directories above them.
+
+    :param lake: that knows who may what.
+    :param place: of the file.
+    :param identity: who asks.
+    :raises RefusalError: it may not read there.
+    """
+    _check_may(lake, place.way, identity, write=False)
+
+
+def _check_may(lake: Lake, way: tuple[Spot, ...], identity: str, *, write: bool) -> None:
+    for spot in way:
+        if not lake.access.may(identity, spot.workspace, spot.item, spot.inside, write=write):
+            raise forbidden(f"{identity} may not {'write' if write else 'read'} {spot}.")
+
+
+def _named(lake: Lake, path: str) -> Place:
+    """Return what a path names, whoever may look there, and without following shortcuts."""
     workspace, _, rest = path.partition("/")
     by_guid = is_by_guid(workspace)
     if not by_guid and lake.faults.strikes("names_off", path):
@@ -83,25 +125,74 @@ def place_of(lake: Lake, path: str) -> Place:
     return Place(found, item, inside, by_guid)
 
 
-def changeable(place: Place) -> str:
+def changeable(lake: Lake, place: Place, identity: str) -> str:
     """Return the key of a place that may be made, changed, renamed and deleted.
 
-    :raises RefusalError: it is a workspace, an item, or of an item's first level.
+    :param lake: that knows who may what.
+    :param place: that is to be changed.
+    :param identity: who asks.
+    :raises RefusalError: it is a workspace, an item, or of an item's first level; or the identity may not write there.
     """
-    folder, slash, _ = place.inside.partition("/")
-    if not slash or folder not in FOLDERS:
-        raise forbidden(
-            f"{place.key} is not to be made, renamed or deleted by the storage API: workspaces, items and what lies "
-            f"directly in an item are Fabric's. Write below {' or '.join(FOLDERS)}."
-        )
+    _check_level(place)
+    _check_may(lake, place.way, identity, write=True)
     return place.key
 
 
-def rows_below(lake: Lake, place: Place, beginning: str = "", *, recursive: bool) -> list[tuple[str, Entry]]:
+def delete_at(lake: Lake, path: str, identity: str, condition: Condition = ALWAYS, *, recursive: bool = False) -> None:
+    """Delete what a path names. Of a shortcut, only the link is deleted, and nothing of its target.
+
+    :param lake: that holds it.
+    :param path: see :func:`place_of`.
+    :param identity: who asks.
+    :param condition: on what is there. A shortcut has no ETag of its own, so none is met there but the empty one.
+    :param recursive: whether a directory is deleted with all that is in it.
+    :raises RefusalError: it is not to be deleted, or not by this identity.
+    :raises TreeError: it cannot be deleted as things are.
+    """
+    named = _named(lake, path)
+    # Look for the shortcut itself before it is followed, because it may be broken.
+    if named.item is not None and lake.shortcuts.at(named.item, named.inside) is not None:
+        link = Spot(named.workspace, named.item, named.inside)
+        _check_level(named)
+        _check_may(lake, (link,), identity, write=True)
+        if condition != ALWAYS:
+            raise wrong("A shortcut is deleted without a condition here.", "UnsupportedHeader")
+        lake.shortcuts.delete(link)
+        return
+    place = place_of(lake, path, identity)
+    lake.delete(changeable(lake, place, identity), condition, recursive=recursive)
+
+
+def check_no_shortcut(lake: Lake, place: Place) -> None:
+    """Refuse to rename a shortcut, and a directory that has one.
+
+    :param lake: that knows the shortcuts.
+    :param place: that is to be renamed.
+    :raises RefusalError: it is a shortcut, or has one below it.
+    """
+    if lake.shortcuts.below(place.own_key) or lake.shortcuts.below(place.key):
+        raise wrong("A shortcut, and a directory that has one, are not renamed here.", "InvalidRenameSourcePath")
+
+
+def _check_level(place: Place) -> None:
+    folder, slash, _ = place.inside.partition("/")
+    if not slash or folder not in FOLDERS:
+        raise forbidden(
+            f"{place.own_key} is not to be made, renamed or deleted by the storage API: workspaces, items and what "
+            f"lies directly in an item are Fabric's. Write below {' or '.join(FOLDERS)}."
+        )
+
+
+def rows_below(
+    lake: Lake, place: Place, identity: str, beginning: str = "", *, recursive: bool
+) -> list[tuple[str, Entry]]:
     """Return what lies below a place, sorted by path, each with the path as the client spells it.
+
+    A shortcut below the place is a directory, and is not looked into. What the identity may not look at is left out.
 
     :param lake: that holds it.
     :param place: a workspace, or a directory in an item.
+    :param identity: who asks.
     :param beginning: what the names of the place's own children begin with.
     :param recursive: whether to look into directories.
     """
@@ -117,4 +208,28 @@ def rows_below(lake: Lake, place: Place, beginning: str = "", *, recursive: bool
             entry = lake.tree.stat(f"{place.key}/{item.directory}")
             if entry is not None and place.spell_item(item).startswith(beginning):
                 found += [entry, *(lake.tree.walk(entry.path) if recursive else ())]
-    return sorted((place.spell(entry), entry) for entry in found)
+    rows = sorted((place.spell(entry), entry) for entry in found)
+    if place.item is not None:
+        shown = _shown(lake, place, identity)
+        return [row for row in rows if shown(row[1])]
+    return [row for row in rows if _may_look(lake, row[1], identity)]
+
+
+def _shown(lake: Lake, place: Place, identity: str) -> Callable[[Entry], bool]:
+    """Return what says whether an identity may look at an entry below a place, by each way that leads there."""
+    if all(lake.access.has(identity, spot.workspace, "Contributor") for spot in place.way):
+        return lambda entry: True
+
+    def shown(entry: Entry) -> bool:
+        below = entry.path.removeprefix(place.key).lstrip("/")
+        spots = (attrs.evolve(spot, inside="/".join(filter(None, (spot.inside, below)))) for spot in place.way)
+        return all(lake.access.may_pass(identity, spot.workspace, spot.item, spot.inside) for spot in spots)
+
+    return shown
+
+
+def _may_look(lake: Lake, entry: Entry, identity: str) -> bool:
+    workspace_name, directory, *below = entry.path.split("/")
+    workspace = lake.names.workspace(workspace_name)
+    item = workspace.items.get(directory)
+    return item is not None and lake.access.may_pass(identity, workspace, item, "/".join(below))

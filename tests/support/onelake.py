@@ -32,6 +32,7 @@ BY_NAMES = f"onelake://{WORKSPACE}/{LAKEHOUSE}.Lakehouse"
 BY_GUIDS = f"onelake://{WORKSPACE_GUID}/{LAKEHOUSE_GUID}"
 TOKEN = "a-token-of-entra"
 IDENTITY = "loader"
+OTHER_TOKEN, OTHER_IDENTITY = "another-token-of-entra", "ann"
 
 _PAGE = 50
 
@@ -66,7 +67,9 @@ class OneLake:
         self.faults: Callable[[Asked], RefusalError | None] = lambda _: None
         self._until_exit = ExitStack()
         self.directory = Path(self._until_exit.enter_context(tempfile.TemporaryDirectory()))
-        self.served = Served.open(self.directory, Identities({IDENTITY: TOKEN}), page=_PAGE)
+        self.served = Served.open(
+            self.directory, Identities({IDENTITY: TOKEN, OTHER_IDENTITY: OTHER_TOKEN}), page=_PAGE
+        )
         self._until_exit.callback(self.served.close)
         self.served.names.add_workspace(WORKSPACE, WORKSPACE_GUID)
         self.served.names.add_item(WORKSPACE, f"{LAKEHOUSE}.Lakehouse", LAKEHOUSE_GUID)

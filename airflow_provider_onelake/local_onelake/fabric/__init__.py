@@ -1,0 +1,1 @@
+"""Fabric's REST: workspaces, items, shortcuts, and who may do what."""

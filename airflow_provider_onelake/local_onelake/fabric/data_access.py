@@ -1,0 +1,108 @@
+"""Data access roles of an item: OneLake's security, which says what a Viewer may read and write."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from airflow_provider_onelake.local_onelake.access import DATA_ACCESS_ROLES
+from airflow_provider_onelake.local_onelake.calls import Call
+from airflow_provider_onelake.local_onelake.fabric.calls import body_of, check_names, check_query, item_of, text_of
+from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
+_MOST_ROLES, _MOST_MEMBERS = 250, 500
+_ACTIONS = ("Read", "ReadWrite")
+
+
+def list_roles(call: Call, workspace_guid: str, item_guid: str) -> Response:
+    """Answer with all roles of an item and their ETag, which a Member may know."""
+    check_query(call)
+    _, item = item_of(call, workspace_guid, item_guid, "Member")
+    roles = call.lake.kept.read(DATA_ACCESS_ROLES, item.guid) or []
+    return JSONResponse({"value": roles}, headers={"ETag": _etag(roles)})
+
+
+async def put_roles(call: Call, workspace_guid: str, item_guid: str) -> Response:
+    """Replace all roles of an item, which a Member may; with ``dryRun=true``, check them only."""
+    check_query(call, "dryrun")
+    given = await body_of(call, ("value",))
+    _, item = item_of(call, workspace_guid, item_guid, "Member")
+    roles = _list(given, "value", "The body", _MOST_ROLES)
+    for role in roles:
+        _check_role(role)
+    names = [role["name"].lower() for role in roles]
+    if len(set(names)) < len(names):
+        raise wrong("Two roles have one name.", "InvalidRequest")
+    expected = call.header("if-match")
+    with call.lake.kept.changing() as document:
+        of_items = document.setdefault(DATA_ACCESS_ROLES, {})
+        if expected is not None and expected not in ("*", _etag(of_items.get(item.guid) or [])):
+            raise RefusalError(412, "PreconditionFailed", "The roles were changed since: read them again.")
+        if not call.flag("dryrun"):
+            of_items[item.guid] = roles
+    return Response(None, 200, {"ETag": _etag(roles)})
+
+
+def _etag(roles: list[Any]) -> str:
+    return f'"{hashlib.sha256(json.dumps(roles, sort_keys=True).encode()).hexdigest()[:32]}"'
+
+
+def _check_role(role: object) -> None:
+    check_names(role, ("id", "name", "kind", "decisionRules", "members"), "A role")
+    assert isinstance(role, dict)
+    name = text_of(role, "name")
+    if not _NAME.fullmatch(name):
+        raise wrong(f"A role cannot be called {name!r}: letters and digits, a letter first.", "InvalidRequest")
+    if role.get("kind", "Policy") != "Policy":
+        raise wrong("The kind of a role is Policy.", "InvalidRequest")
+    for rule in _list(role, "decisionRules", name, _MOST_MEMBERS, least=1):
+        _check_rule(rule, name)
+    members = role.get("members", {})
+    check_names(members, ("fabricItemMembers", "microsoftEntraMembers"), f"members of {name}")
+    for member in _list(members, "microsoftEntraMembers", name, _MOST_MEMBERS):
+        check_names(member, ("tenantId", "objectId", "objectType"), f"A member of {name}")
+        text_of(member, "objectId")
+    for member in _list(members, "fabricItemMembers", name, _MOST_MEMBERS):
+        # They are kept, and grant nothing here, because permissions of items are not served.
+        check_names(member, ("itemAccess", "sourcePath"), f"A member of {name}")
+
+
+def _check_rule(rule: object, name: str) -> None:
+    check_names(rule, ("effect", "permission", "constraints"), f"A rule of {name}")
+    assert isinstance(rule, dict)
+    if rule.get("effect", "Permit") != "Permit":
+        raise wrong("The effect of a rule is Permit: what is not permitted is denied.", "InvalidRequest")
+    said: dict[str, list[Any]] = {}
+    for each in _list(rule, "permission", name, 2, least=2):
+        check_names(each, ("attributeName", "attributeValueIncludedIn"), f"A permission of {name}")
+        said[text_of(each, "attributeName")] = _list(each, "attributeValueIncludedIn", name, _MOST_MEMBERS, least=1)
+    if set(said) != {"Path", "Action"}:
+        raise wrong(f"A rule of {name} permits Path and Action.", "InvalidRequest")
+    for path in said["Path"]:
+        _check_path(path, name)
+    if any(action not in _ACTIONS for action in said["Action"]):
+        raise wrong(f"The actions of {name} are {' and '.join(_ACTIONS)}.", "InvalidRequest")
+    constraints = rule.get("constraints", {})
+    check_names(constraints, ("columns", "rows"), f"constraints of {name}")
+    for kind in constraints:
+        for limit in _list(constraints, kind, name, _MOST_MEMBERS):
+            if not isinstance(limit, dict):
+                raise wrong(f"{kind} of {name} are JSON objects.", "InvalidRequest")
+            _check_path(limit.get("tablePath"), name)
+
+
+def _check_path(path: object, name: str) -> None:
+    if path != "*" and not (isinstance(path, str) and path.startswith("/")):
+        raise wrong(f"A path of {name} begins with a slash, or is *: not {path!r}.", "InvalidRequest")
+
+
+def _list(given: dict[str, Any], key: str, of: str, most: int, least: int = 0) -> list[Any]:
+    found = given.get(key, [])
+    if not isinstance(found, list) or not least <= len(found) <= most:
+        raise wrong(f"{key} of {of} is a list of {least} to {most}.", "InvalidRequest")
+    return found

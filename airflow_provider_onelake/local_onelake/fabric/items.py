@@ -1,0 +1,134 @@
+"""Items of a workspace, and the tables of a lakehouse."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import JSONResponse, Response
+
+from airflow_provider_onelake.local_onelake.calls import Call
+from airflow_provider_onelake.local_onelake.fabric.calls import (
+    body_of,
+    check_names,
+    check_query,
+    item_of,
+    not_found,
+    paged,
+    text_of,
+    workspace_of,
+)
+from airflow_provider_onelake.local_onelake.names import Item, Workspace
+from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
+from airflow_provider_onelake.local_onelake.shortcuts import Spot
+
+_ITEMS = "items"
+_LAKEHOUSE = "Lakehouse"
+_LAKEHOUSE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,122}")
+_DFS = "https://onelake.dfs.fabric.microsoft.com"
+
+
+def list_items(call: Call, workspace_guid: str) -> Response:
+    """Answer with the items of a workspace, or with those of the type ``type``."""
+    check_query(call, "continuationtoken", "type")
+    workspace, kind = workspace_of(call, workspace_guid), call.query.get("type")
+    found = [item for item in list(workspace.items.values()) if kind is None or item.type == kind]
+    return paged(call, [(item.directory, _said(call, workspace, item)) for item in found])
+
+
+async def create_item(call: Call, workspace_guid: str, kind: str | None = None) -> Response:
+    """Make a lakehouse, which a Contributor may.
+
+    :param call: the request.
+    :param workspace_guid: where.
+    :param kind: its type, where the address says it. Default: the body does.
+    """
+    check_query(call)
+    own = ("displayName", "description", "creationPayload")
+    given = await body_of(call, own if kind else (*own, "type"))
+    workspace = workspace_of(call, workspace_guid, "Contributor")
+    if (kind or text_of(given, "type")) != _LAKEHOUSE:
+        raise wrong("Only a Lakehouse is made here.", "UnsupportedItemType")
+    name = text_of(given, "displayName")
+    if not _LAKEHOUSE_NAME.fullmatch(name):
+        raise wrong(f"A lakehouse cannot be called {name!r}: letters, digits and _, a letter first.", "InvalidInput")
+    payload = given.get("creationPayload") or {}
+    check_names(payload, ("enableSchemas",), "creationPayload")
+    description = given.get("description") or ""
+    kept = {"description": str(description), "schemas": payload.get("enableSchemas") is True}
+    try:
+        item = call.lake.names.new_item(workspace.name, f"{name}.{_LAKEHOUSE}")
+    except FileExistsError as error:
+        raise RefusalError(409, "ItemDisplayNameAlreadyInUse", f"There is an item {name}.{_LAKEHOUSE}.") from error
+    call.lake.kept.set(_ITEMS, item.guid, kept)
+    if kept["schemas"]:
+        call.lake.tree.make_directory(Spot(workspace, item, "Tables/dbo").key)
+    return JSONResponse(_said(call, workspace, item), 201, {"Location": f"{call.request.url}/{item.guid}"})
+
+
+def get_item(call: Call, workspace_guid: str, guid: str) -> Response:
+    """Answer with one item."""
+    check_query(call)
+    return JSONResponse(_said(call, *item_of(call, workspace_guid, guid)))
+
+
+def delete_item(call: Call, workspace_guid: str, guid: str) -> Response:
+    """Delete an item with all that is in it, which a Contributor may. Shortcuts to it stay, and lead nowhere."""
+    check_query(call)
+    call.lake.delete_item(*item_of(call, workspace_guid, guid, "Contributor"))
+    return Response(None, 200)
+
+
+def get_lakehouse(call: Call, workspace_guid: str, guid: str) -> Response:
+    """Answer with a lakehouse and its properties."""
+    check_query(call)
+    workspace, item = _lakehouse(call, workspace_guid, guid)
+    base = f"{_DFS}/{workspace.guid}/{item.guid}"
+    properties: dict[str, Any] = {"oneLakeTablesPath": f"{base}/Tables", "oneLakeFilesPath": f"{base}/Files"}
+    if has_schemas(call, item):
+        properties["defaultSchema"] = "dbo"
+    return JSONResponse({**_said(call, workspace, item), "properties": properties})
+
+
+def list_tables(call: Call, workspace_guid: str, guid: str) -> Response:
+    """Answer with the Delta tables of a lakehouse without schemas; those with schemas have no such list."""
+    check_query(call, "continuationtoken", "maxresults")
+    workspace, item = _lakehouse(call, workspace_guid, guid)
+    if has_schemas(call, item):
+        raise wrong(f"{item.name} has schemas.", "UnsupportedOperationForSchemasEnabledLakehouse")
+    rows = []
+    for child in call.lake.tree.children(Spot(workspace, item, "Tables").key):
+        name = child.path.rpartition("/")[2]
+        try:
+            real = call.lake.shortcuts.resolve(Spot(workspace, item, f"Tables/{name}"))[-1]
+        except RefusalError:
+            # A shortcut that leads nowhere, or out of OneLake, is no table here.
+            continue
+        if call.lake.tree.stat(f"{real.key}/_delta_log") is not None:
+            location = f"abfss://{workspace.guid}@onelake.dfs.fabric.microsoft.com/{item.guid}/Tables/{quote(name)}"
+            rows.append((name, {"type": "Managed", "name": name, "location": location, "format": "delta"}))
+    return paged(call, rows, "data")
+
+
+def has_schemas(call: Call, item: Item) -> bool:
+    """Say whether a lakehouse was made with schemas."""
+    return bool((call.lake.kept.read(_ITEMS, item.guid) or {}).get("schemas"))
+
+
+def _lakehouse(call: Call, workspace_guid: str, guid: str) -> tuple[Workspace, Item]:
+    workspace, item = item_of(call, workspace_guid, guid)
+    if item.type != _LAKEHOUSE:
+        raise not_found(f"lakehouse {guid}")
+    return workspace, item
+
+
+def _said(call: Call, workspace: Workspace, item: Item) -> dict[str, Any]:
+    description = (call.lake.kept.read(_ITEMS, item.guid) or {}).get("description", "")
+    return {
+        "id": item.guid,
+        "type": item.type,
+        "displayName": item.name,
+        "description": description,
+        "workspaceId": workspace.guid,
+    }

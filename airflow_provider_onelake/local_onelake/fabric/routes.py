@@ -1,0 +1,60 @@
+"""Which request is what."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from airflow_provider_onelake.local_onelake.calls import Call
+from airflow_provider_onelake.local_onelake.fabric import data_access, items, shortcuts, workspaces
+from airflow_provider_onelake.local_onelake.refusals import RefusalError
+
+
+async def answer(call: Call) -> Response:
+    """Do what is asked.
+
+    :raises RefusalError: it is wrong, may not be done, or is not served here.
+    :raises TreeError: it cannot be done as things are.
+    """
+    match call.method, call.path.rstrip("/").split("/"):
+        case "GET", ["v1", "workspaces"]:
+            return workspaces.list_workspaces(call)
+        case "GET", ["v1", "workspaces", workspace]:
+            return workspaces.get_workspace(call, workspace)
+        case method, ["v1", "workspaces", workspace, "roleAssignments", *rest] if len(rest) <= 1:
+            match method, rest:
+                case "GET", []:
+                    return workspaces.list_roles(call, workspace)
+                case "POST", []:
+                    return await workspaces.add_role(call, workspace)
+                case "DELETE", [assignment]:
+                    return workspaces.delete_role(call, workspace, assignment)
+        case method, ["v1", "workspaces", workspace, ("items" | "lakehouses") as kind, *rest] if len(rest) <= 1:
+            match method, kind, rest:
+                case "GET", "items", []:
+                    return items.list_items(call, workspace)
+                case "POST", _, []:
+                    return await items.create_item(call, workspace, "Lakehouse" if kind == "lakehouses" else None)
+                case "GET", "items", [item]:
+                    return items.get_item(call, workspace, item)
+                case "GET", "lakehouses", [item]:
+                    return items.get_lakehouse(call, workspace, item)
+                case "DELETE", "items", [item]:
+                    return await run_in_threadpool(items.delete_item, call, workspace, item)
+        case "GET", ["v1", "workspaces", workspace, "lakehouses", item, "tables"]:
+            return await run_in_threadpool(items.list_tables, call, workspace, item)
+        case "GET", ["v1", "workspaces", workspace, "items", item, "dataAccessRoles"]:
+            return data_access.list_roles(call, workspace, item)
+        case "PUT", ["v1", "workspaces", workspace, "items", item, "dataAccessRoles"]:
+            return await data_access.put_roles(call, workspace, item)
+        case method, ["v1", "workspaces", workspace, "items", item, "shortcuts", *inside]:
+            match method, "/".join(inside):
+                case "GET", "":
+                    return shortcuts.list_shortcuts(call, workspace, item)
+                case "POST", "":
+                    return await shortcuts.create_shortcut(call, workspace, item)
+                case "GET", path:
+                    return shortcuts.get_shortcut(call, workspace, item, path)
+                case "DELETE", path if path:
+                    return await run_in_threadpool(shortcuts.delete_shortcut, call, workspace, item, path)
+    raise RefusalError(404, "UnsupportedOperation", f"{call.method} /{call.path} is not served here.")

@@ -1,0 +1,104 @@
+"""Workspaces, and who has which role in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from airflow_provider_onelake.local_onelake.access import ROLES, WORKSPACE_ROLES, principal_id
+from airflow_provider_onelake.local_onelake.calls import Call
+from airflow_provider_onelake.local_onelake.fabric.calls import (
+    body_of,
+    check_names,
+    check_query,
+    not_found,
+    paged,
+    text_of,
+    workspace_of,
+)
+from airflow_provider_onelake.local_onelake.names import Workspace
+from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
+
+
+def list_workspaces(call: Call) -> Response:
+    """Answer with the workspaces in which the caller has a role."""
+    check_query(call, "continuationtoken")
+    found = [each for each in call.lake.names.all() if call.lake.access.has(call.identity, each, "Viewer")]
+    return paged(call, [(workspace.name, _said(workspace)) for workspace in found])
+
+
+def get_workspace(call: Call, guid: str) -> Response:
+    """Answer with one workspace."""
+    check_query(call)
+    return JSONResponse(_said(workspace_of(call, guid)))
+
+
+def list_roles(call: Call, guid: str) -> Response:
+    """Answer with the role of each principal, which a Member may know."""
+    check_query(call, "continuationtoken")
+    workspace = workspace_of(call, guid, "Member")
+    roles = call.lake.access.roles(workspace)
+    return paged(call, [(identity, _assignment(identity, role)) for identity, role in roles.items()])
+
+
+async def add_role(call: Call, guid: str) -> Response:
+    """Give a principal a role. A Member gives up to its own, an Admin every one."""
+    check_query(call)
+    given = await body_of(call, ("principal", "role"))
+    principal, role = given.get("principal"), given.get("role")
+    check_names(principal, ("id", "type"), "principal")
+    assert isinstance(principal, dict)
+    if role not in ROLES:
+        raise wrong(f"role is one of {', '.join(ROLES)}.", "InvalidRequest")
+    if principal.get("type") not in ("User", "ServicePrincipal"):
+        raise wrong("principal.type is User or ServicePrincipal; groups are not served here.", "InvalidRequest")
+    workspace = workspace_of(call, guid, "Admin" if role == "Admin" else "Member")
+    access = call.lake.access
+    identity = _identity(call, text_of(principal, "id"))
+    with access.kept.changing() as document:
+        roles = access.roles(workspace)
+        if identity in roles:
+            raise RefusalError(
+                409, "PrincipalAlreadyHasWorkspaceRolePermissions", f"{identity} is {roles[identity]} already."
+            )
+        document.setdefault(WORKSPACE_ROLES, {})[workspace.guid] = {**roles, identity: role}
+    made = _assignment(identity, role)
+    return JSONResponse(made, 201, {"Location": f"{call.request.url}/{made['id']}"})
+
+
+def delete_role(call: Call, guid: str, assignment: str) -> Response:
+    """Take a principal's role away, which an Admin may."""
+    check_query(call)
+    workspace = workspace_of(call, guid, "Admin")
+    access = call.lake.access
+    with access.kept.changing() as document:
+        roles = access.roles(workspace)
+        identity = next((name for name in roles if principal_id(name) == assignment.lower()), None)
+        if identity is None:
+            raise not_found(f"role assignment {assignment!r}")
+        left = {name: role for name, role in roles.items() if name != identity}
+        if "Admin" not in left.values():
+            raise wrong("A workspace keeps one Admin.", "LastAdminCannotBeRemoved")
+        document.setdefault(WORKSPACE_ROLES, {})[workspace.guid] = left
+    return Response(None, 200)
+
+
+def _said(workspace: Workspace) -> dict[str, Any]:
+    return {"id": workspace.guid, "displayName": workspace.name, "description": "", "type": "Workspace"}
+
+
+def _assignment(identity: str, role: str) -> dict[str, Any]:
+    known = principal_id(identity)
+    return {
+        "id": known,
+        "principal": {"id": known, "displayName": identity, "type": "ServicePrincipal"},
+        "role": role,
+    }
+
+
+def _identity(call: Call, guid: str) -> str:
+    for name in call.lake.identities.tokens:
+        if principal_id(name) == guid.lower():
+            return name
+    raise wrong(f"This server has no identity with the id {guid!r}.", "PrincipalNotFound")
