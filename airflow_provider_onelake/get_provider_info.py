@@ -81,6 +81,10 @@ def _form() -> dict[str, Any]:
             "By names where the lakehouse is written by GUIDs, or by GUIDs where it is written by names. A table that "
             "is spelled so is then known as the same table.",
         ),
+        "fabric_api": _field(
+            "OneLake: address of Fabric's REST",
+            "Which the hook asks for shortcuts. Empty: https://api.fabric.microsoft.com/v1",
+        ),
         "namespace": _field(
             "Namespace",
             "This Airflow deployment's name in the tables' logs. Two deployments that write one table need two names. "

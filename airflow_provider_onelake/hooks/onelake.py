@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
+    from airflow_provider_onelake.storage.fabric import Fabric
     from airflow_provider_onelake.storage.stores import Store
 
 DEFAULT_NAMESPACE = "default"
@@ -128,6 +129,21 @@ class OneLakeHook(BaseHook):
 
         given = self.connection
         return address.kind.credentials_of(Fields(given.conn_id, given.login, given.password, given.extra_dejson))
+
+    def fabric(self) -> Fabric:
+        """Return what makes, looks at, lists and deletes shortcuts by Fabric's REST, signed in as this connection is.
+
+        The field ``fabric_api`` of the extra is the address of the REST. Default: Fabric's own.
+
+        :raises OneLakeError: the connection has no lakehouse, or cannot sign in to Fabric's REST.
+        """
+        from airflow_provider_onelake.storage.addresses import TableAddress
+        from airflow_provider_onelake.storage.fabric import API, open_fabric
+
+        if self.lakehouse is None:
+            raise OneLakeError(f"The connection {self.onelake_conn_id} has no lakehouse.")
+        signed_in = self.credentials(TableAddress.parse_root(self.lakehouse))
+        return open_fabric(signed_in, self._extra("fabric_api") or API, self.patience)
 
     def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
         """Try the operations of a commit at a scratch path below a table: create-only put, read, list, delete.

@@ -265,9 +265,11 @@ def container_and_host(spelled: Spelling) -> tuple[str, str, Spelling]:
     return container, host.lower(), spelled
 
 
-def azure_provider(credentials: AzureCredentials) -> Provider:
+def azure_provider(credentials: AzureCredentials, scope: str = SCOPE) -> Provider:
     """Return a provider of Azure keys or tokens that renews them before they expire.
 
+    :param credentials: how to sign in.
+    :param scope: of the token. Default: that of OneLake and of storage accounts.
     :raises CredentialsError: the extra ``azure`` is missing, or azure-identity refuses a value.
     """
     if credentials.sign_in == "account_key":
@@ -279,7 +281,7 @@ def azure_provider(credentials: AzureCredentials) -> Provider:
     from azure.identity import CredentialUnavailableError
 
     def ask() -> dict[str, Any]:
-        token = identity.get_token(SCOPE)
+        token = identity.get_token(scope)
         return {"token": token.token, "expires_at": datetime.fromtimestamp(token.expires_on, UTC)}
 
     silent = (ServiceRequestError, ServiceResponseError)

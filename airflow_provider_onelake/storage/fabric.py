@@ -1,0 +1,277 @@
+"""Fabric's REST, as far as shortcuts need it: https://learn.microsoft.com/rest/api/fabric/core/onelake-shortcuts.
+
+A shortcut is a folder of an item that is a folder of another item, or of another store. Workspaces and items are named
+by GUIDs here, because Fabric's REST takes no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import attrs
+import httpx
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    AddressError,
+    CredentialsError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    OneLakeError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.storage.errors import as_store_error
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.storage.credentials import Credentials
+
+API = "https://api.fabric.microsoft.com/v1"
+SCOPE = "https://api.fabric.microsoft.com/.default"
+"""The scope of a token for Fabric's REST. It is another one than that of OneLake's storage endpoints."""
+
+_TOO_MANY, _SERVERS_FAULT = 429, 500
+_SILENCE = 30.0
+"""Seconds without any data after which a request counts as unanswered."""
+_GROWING = wait_random_exponential(0.1, 10)
+
+
+@attrs.frozen
+class Folder:
+    """A folder of an item in OneLake.
+
+    :param workspace: the GUID of the workspace.
+    :param item: the GUID of the item.
+    :param path: in the item, such as ``Tables/trips``.
+    """
+
+    workspace: str
+    item: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"onelake://{self.workspace}/{self.item}/{self.path}"
+
+
+@attrs.frozen
+class Shortcut:
+    """A shortcut.
+
+    :param at: where it is.
+    :param kind: of its target, as Fabric names it: ``OneLake``, ``AdlsGen2``, ``AmazonS3``, ….
+    :param target: where it leads; ``None`` if that is not in OneLake, or if this identity may not see it.
+    """
+
+    at: Folder
+    kind: str
+    target: Folder | None
+
+
+def open_fabric(credentials: Credentials | None, api: str, patience: float) -> Fabric:
+    """Return a client of Fabric's REST that signs in as the storage endpoints do.
+
+    :param credentials: of a lakehouse in OneLake. Default: what the environment of this process offers.
+    :param api: the address of Fabric's REST.
+    :param patience: seconds for which a request is sent again.
+    :raises CredentialsError: the credentials are an account key or of another store, or cannot be used.
+    """
+    from airflow_provider_onelake.storage.azure import AzureCredentials, azure_provider
+
+    azure = AzureCredentials() if credentials is None else credentials
+    if not isinstance(azure, AzureCredentials) or azure.sign_in == "account_key":
+        raise CredentialsError("Fabric's REST takes tokens of Entra only: sign in as docs/stores.md says for OneLake.")
+    return Fabric(api, azure_provider(azure, SCOPE), patience, azure.allow_http)
+
+
+class _BusyError(Exception):
+    """Fabric asks to be asked again later.
+
+    :param after: seconds; ``None`` if Fabric does not say.
+    """
+
+    def __init__(self, said: str, after: float | None = None) -> None:
+        super().__init__(said)
+        self.after = after
+
+
+@attrs.define(slots=False, eq=False, repr=False)
+class Fabric:
+    """Asks Fabric's REST. A request that gets no answer, 429 or 5xx is sent again, not before ``Retry-After`` says so.
+
+    :param api: the address, such as ``https://api.fabric.microsoft.com/v1``.
+    :param provider: returns a token of the scope :data:`SCOPE`.
+    :param patience: seconds for which a request is sent again.
+    :param allow_http: whether the address may be without TLS. Default: no.
+    :raises CredentialsError: the address is without TLS, and that is not allowed.
+    """
+
+    _api: str
+    _provider: Callable[[], Any]
+    _patience: float
+    _allow_http: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if not self._api.startswith("https://") and not (self._allow_http and self._api.startswith("http://")):
+            raise CredentialsError(
+                f"Fabric's REST is not asked at {self._api}: write an https:// address, or set `allow_http` for a "
+                "local OneLake."
+            )
+
+    def create_shortcut(self, at: Folder, target: Folder) -> Shortcut:
+        """Make a shortcut to a folder in OneLake. It is no error if the very same shortcut is there.
+
+        :param at: where; the last segment of its path is the shortcut's name.
+        :param target: where it leads.
+        :raises ObjectExistsError: something else is there. It stays as it is.
+        :raises AccessDeniedError: the identity may not make it, or may not read the target.
+        :raises StoreRefusedError: Fabric refuses it, for instance because it would lead round in a circle.
+        :raises StoreUnavailableError: the outcome is unknown; asking again does no harm.
+        """
+        path, slash, name = at.path.rpartition("/")
+        if not slash:
+            raise AddressError(f"{at} cannot be a shortcut: it lies below Tables or Files. Nothing was made.")
+        body = {
+            "path": path,
+            "name": name,
+            "target": {"oneLake": {"workspaceId": target.workspace, "itemId": target.item, "path": target.path}},
+        }
+        try:
+            return _shortcut(at, self._ask("POST", _shortcuts(at), at, json=body))
+        except ObjectExistsError:
+            # An answer may have been lost, so look whether it is ours.
+            there = self._there(at)
+            if there is None or there.target != target:
+                raise
+            return there
+
+    def get_shortcut(self, at: Folder) -> Shortcut:
+        """Return a shortcut.
+
+        :raises ObjectNotFoundError: there is none at exactly this path.
+        :raises AccessDeniedError: the identity may not look at it.
+        :raises StoreUnavailableError: Fabric does not answer.
+        """
+        return _shortcut(at, self._ask("GET", f"{_shortcuts(at)}/{quote(at.path)}", at))
+
+    def list_shortcuts(self, at: Folder) -> Iterator[Shortcut]:
+        """Yield the shortcuts at and below a folder.
+
+        :param at: the folder; with an empty path, all of the item.
+        :raises AccessDeniedError: the identity may not look at them.
+        :raises StoreUnavailableError: Fabric does not answer.
+        """
+        query = {"parentPath": at.path} if at.path else {}
+        while True:
+            said = self._ask("GET", _shortcuts(at), at, params=query)
+            for each in said["value"]:
+                path = f"{each['path'].strip('/')}/{each['name']}"
+                yield _shortcut(attrs.evolve(at, path=path), each)
+            if not said.get("continuationToken"):
+                return
+            query = {**query, "continuationToken": said["continuationToken"]}
+
+    def delete_shortcut(self, at: Folder) -> bool:
+        """Delete a shortcut, and nothing of its target.
+
+        :returns: whether there was one.
+        :raises AccessDeniedError: the identity may not delete it.
+        :raises StoreUnavailableError: the outcome is unknown; asking again does no harm.
+        """
+        try:
+            self._ask("DELETE", f"{_shortcuts(at)}/{quote(at.path)}", at)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def _there(self, at: Folder) -> Shortcut | None:
+        try:
+            return self.get_shortcut(at)
+        except ObjectNotFoundError:
+            return None
+
+    def _ask(self, method: str, path: str, at: Folder, **more: Any) -> dict[str, Any]:
+        tries = Retrying(
+            retry=retry_if_exception_type(_BusyError),
+            stop=stop_after_delay(self._patience),
+            wait=_wait,
+            reraise=True,
+        )
+        try:
+            answer: httpx.Response = tries(self._send, method, path, at, **more)
+        except _BusyError as error:
+            raise StoreUnavailableError(
+                f"Fabric's REST did not answer for {at}, and the outcome of {method} is unknown: {error}. Try again "
+                "later; nothing is done twice."
+            ) from error
+        found: dict[str, Any] = answer.json() if answer.content else {}
+        return found
+
+    def _send(self, method: str, path: str, at: Folder, **more: Any) -> httpx.Response:
+        try:
+            token = self._provider()["token"]
+        except OneLakeError:
+            raise
+        except Exception as error:
+            raise as_store_error(error, at.path, str(at), "read") from error
+        try:
+            answer = self._client.request(method, f"{self._api.rstrip('/')}{path}", headers=_bearer(token), **more)
+        except httpx.TransportError as error:
+            raise _BusyError(f"{type(error).__name__}: {error}") from error
+        if answer.status_code == _TOO_MANY or answer.status_code >= _SERVERS_FAULT:
+            after = answer.headers.get("retry-after", "")
+            raise _BusyError(_words(answer), float(after) if after.isdecimal() else None)
+        if not answer.is_success:
+            raise _refused(answer, at)
+        return answer
+
+    @cached_property
+    def _client(self) -> httpx.Client:
+        # Made when it is first needed, because a client that was made before a fork must not be used after.
+        return httpx.Client(timeout=httpx.Timeout(_SILENCE, connect=5.0))
+
+
+def _wait(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome is not None else None
+    after = error.after if isinstance(error, _BusyError) else None
+    return _GROWING(state) if after is None else after
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _shortcuts(at: Folder) -> str:
+    return f"/workspaces/{at.workspace}/items/{at.item}/shortcuts"
+
+
+def _shortcut(at: Folder, said: dict[str, Any]) -> Shortcut:
+    path = f"{said['path'].strip('/')}/{said['name']}"
+    target = said["target"]
+    inside = target.get("oneLake")
+    folder = None if inside is None else Folder(inside["workspaceId"], inside["itemId"], inside["path"].strip("/"))
+    return Shortcut(attrs.evolve(at, path=path), target["type"], folder)
+
+
+def _words(answer: httpx.Response) -> str:
+    try:
+        said = answer.json()
+        return f"{answer.status_code} {said['errorCode']}: {said['message']} (request {said.get('requestId')})"
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.status_code} {answer.reason_phrase}"
+
+
+def _refused(answer: httpx.Response, at: Folder) -> OneLakeError:
+    kinds: dict[int, type[OneLakeError]] = {
+        401: AccessDeniedError,
+        403: AccessDeniedError,
+        404: ObjectNotFoundError,
+        409: ObjectExistsError,
+    }
+    kind = kinds.get(answer.status_code, StoreRefusedError)
+    return kind(
+        f"Fabric's REST refused {answer.request.method} of the shortcut {at}: {_words(answer)} Nothing was done."
+    )
