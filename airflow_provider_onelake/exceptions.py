@@ -190,6 +190,10 @@ class CommitContentionError(TransientError):
     """Other committers were faster in every attempt that was allowed. The buffer can still be published."""
 
 
+class StatementRefusedError(TerminalError):
+    """A DELETE or TRUNCATE is refused: the table is append-only, or it was made again meanwhile."""
+
+
 class RestoreRefusedError(TerminalError):
     """A table is not taken back to an older version: that would lose rows nobody asked to lose, or files are gone."""
 

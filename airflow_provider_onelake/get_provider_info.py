@@ -30,7 +30,9 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": _modules("hooks", "onelake"),
         "operators": _modules(
-            "operators", "write", "scan", "reconcile", "optimize", "vacuum", "restore", "manifests", "health", "plan"
+            "operators",
+            *("write", "scan", "reconcile", "statements", "plan"),
+            *("optimize", "vacuum", "restore", "manifests", "health"),
         ),
         "sensors": _modules("sensors", "delta_log"),
         "triggers": _modules("triggers", "delta_log", "wait", "driver"),

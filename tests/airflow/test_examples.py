@@ -130,6 +130,17 @@ def test_a_vacuum_waits_for_a_person_who_sees_what_would_go(
     assert len(spark.jobs) == (not left)
 
 
+def test_old_months_are_deleted(lakehouse: Path) -> None:
+    log = make_table(lakehouse / "Tables" / "trips")
+    for number, month in enumerate(("2018-11", "2018-12", "2019-01", "2020-12")):
+        foreign_append(log, {month: [number]})
+    dag = load_dag(DAGS / "keep_two_years.py", "keep_two_years")
+    run = run_dag(dag, logical_date=JANUARY.replace(year=2021))
+    assert states(run) == {"delete_old_months": "success"}
+    assert xcom(run, "delete_old_months")["rows_deleted"] == 2
+    assert ids(Path(log.table)) == [2, 3]
+
+
 def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:
     log = make_table(lakehouse / "Tables" / "trips")
     for number in range(1, 4):

@@ -1,0 +1,78 @@
+"""The steps of one statement on a table: name it, carry it out, say what it did."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import attrs
+
+from airflow_provider_onelake.commit.delete import Deleted, Status, delete
+from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
+from airflow_provider_onelake.log.commits import digest_of
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.table import Table
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class Deletion:
+    """One task's DELETE or TRUNCATE of one table.
+
+    :param where: the predicate on partition columns; ``None`` is a TRUNCATE.
+    :param run: the try of the task.
+    :param deed: the id of the task's first start or last clear; all tries of it are one statement.
+    :param namespace: of the deployment.
+    :param message: of the task's author, for people who read the table's history.
+    """
+
+    table: Table
+    where: str | None
+    run: TaskRun
+    deed: str
+    namespace: str
+    message: str | None = None
+
+    def carry_out(self) -> Deleted:
+        """Delete the rows.
+
+        :raises TableNotFoundError: there is no table.
+        :raises InvalidWriteError: the predicate is no predicate on partition columns.
+        :raises StatementRefusedError: the rows are not deleted; the message says why.
+        """
+        done = delete(
+            self.table.committer(),
+            self.where,
+            app_id=self._app_id,
+            by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
+            message=self.message,
+        )
+        logger.info("%s: %s", self.table, _summary(done))
+        return done
+
+    @property
+    def _app_id(self) -> str:
+        # It does not begin as the ids of writers do, whose rows a load counts. It ends with what is asked, because a
+        # corrected task is another statement.
+        asked = "truncate" if self.where is None else f"where={digest_of(self.where.encode())}"
+        return f"onelake-delete/{self.run.owner(self.namespace)}/{quote(self.deed, safe='')}/{asked}"
+
+
+def describe_deletion(done: Deleted) -> dict[str, Any]:
+    """Return the result of a DELETE or TRUNCATE for XCom."""
+    return {**attrs.asdict(done), "status": str(done.status), "summary": _summary(done)}
+
+
+def _summary(done: Deleted) -> str:
+    if done.status is Status.NOTHING_TO_DO:
+        return "no row of the table matches; nothing to do"
+    files = "an unknown number of files" if done.files_removed is None else f"{done.files_removed} files"
+    what = f"{rows_in_words(done.rows_deleted)} in {files}"
+    if done.status is Status.ALREADY:
+        where = "" if done.version is None else f" in version {done.version}"
+        return f"an earlier try deleted {what}{where}"
+    return f"version {done.version} is without {what}"

@@ -1,0 +1,80 @@
+"""A DELETE and a TRUNCATE of ours beside Spark's own DELETE on a copy: the same rows, row ids and change feed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_onelake.commit.delete import delete
+from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+from tests.support.tables import local_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+VECTORS = "'delta.enableDeletionVectors'='true'"
+FEED = "'delta.enableChangeDataFeed'='true'"
+IDS = "'delta.enableRowTracking'='true'"
+STAMPS = "'delta.enableInCommitTimestamps'='true'"
+MAPPED = "'delta.columnMapping.mode'='name'"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param(f"{VECTORS},{FEED}", id="deletion vectors, change feed"),
+        pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", id="row ids, in-commit timestamps"),
+        pytest.param(f"{MAPPED},{FEED}", id="column mapping"),
+    ],
+)
+@pytest.mark.parametrize("where", ["month >= '2019 1' AND month <> '2019 2'", None])
+def test_it_is_what_spark_would_have_done(
+    spark: SparkSession, tmp_path: Path, properties: str, where: str | None
+) -> None:
+    ours, theirs = tmp_path / "a lake" / "ours", tmp_path / "a lake" / "theirs"
+
+    def run(query: str, path: Path) -> list[Any]:
+        return spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
+
+    def rows(path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, run(f"SELECT {columns} FROM {{t}}", path)))
+
+    def changes(path: Path, version: int) -> list[tuple[Any, ...]]:
+        feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
+        return sorted(map(tuple, feed.load(str(path)).select("id", "month", "_change_type").collect()))
+
+    run(
+        f"CREATE TABLE {{t}} (id BIGINT, month STRING) USING delta PARTITIONED BY (month) TBLPROPERTIES ({properties})",
+        ours,
+    )
+    run("INSERT INTO {t} SELECT id, concat('2019 ', id % 4) FROM range(0, 40, 1, 2)", ours)
+    run("DELETE FROM {t} WHERE id % 5 = 1", ours)
+    shutil.copytree(ours, theirs)
+    log = local_log(ours)
+    before = len(rows(ours))
+
+    transactions = Transactions(log, cross_check=deltalake_cross_check(str(ours), dict))
+    done = delete(transactions, where, app_id="onelake-delete/test", by="me")
+    run(f"DELETE FROM {{t}} WHERE {where or 'true'}", theirs)
+
+    assert rows(ours) == rows(theirs)
+    assert done.version is not None
+    assert done.rows_deleted == before - len(rows(theirs)) > 0
+    assert changes(ours, done.version) == changes(theirs, done.version)
+    (history,) = run("DESCRIBE HISTORY {t} LIMIT 1", ours)
+    (expected,) = run("DESCRIBE HISTORY {t} LIMIT 1", theirs)
+    assert history["operation"] == ("DELETE" if where else "TRUNCATE")
+    for metric in ("numRemovedFiles", "numDeletedRows"):
+        if metric in expected["operationMetrics"]:
+            assert history["operationMetrics"][metric] == expected["operationMetrics"][metric]
+    for path in (ours, theirs):
+        run("INSERT INTO {t} VALUES (100, '2019 1')", path)
+    assert rows(ours) == rows(theirs)
+    if IDS in properties:
+        assert rows(ours, "id, _metadata.row_id") == rows(theirs, "id, _metadata.row_id")

@@ -1,0 +1,387 @@
+"""DELETE by partition columns and TRUNCATE: whatever others do meanwhile, version N + 1 is the statement on version N."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_onelake.choices import OnNewerCommit
+from airflow_provider_onelake.commit.delete import Deleted, Status, delete
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.exceptions import (
+    CommitContentionError,
+    InvalidWriteError,
+    StatementRefusedError,
+    StoreUnavailableError,
+    UnsupportedFeatureError,
+)
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
+from tests.support.clocks import HeldClock
+from tests.support.shadows import compact
+from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.tables import (
+    SCHEMA,
+    change_metadata,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    newest,
+    stage,
+    writer_spec,
+)
+from tests.support.vectors import delete_rows, ids_without_deleted
+
+AT_ONCE = Backoff(first=0.0, longest=0.0)
+NO_WAITS = Backoff(first=0.0, longest=0.0, budget=0.0)
+APP = "onelake-delete/test/one"
+JANUARY = "month = '2019-01'"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    """Versions 1 to 3 append a row each to January and to another month, whose name has a space."""
+    log = make_table(tmp_path / "t")
+    for start in (0, 10, 20):
+        foreign_append(log, {"2019-01": [start], "2019 02": [start + 5]})
+    return log
+
+
+def run(log: DeltaLog, where: str | None = JANUARY, *, app_id: str = APP, backoff: Backoff = AT_ONCE) -> Deleted:
+    transactions = Transactions(log, backoff=backoff, cross_check=deltalake_cross_check(log.table, dict))
+    return delete(transactions, where, app_id=app_id, by="me")
+
+
+def table(log: DeltaLog) -> Path:
+    return Path(log.table)
+
+
+def live(log: DeltaLog) -> list[dict[str, Any]]:
+    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
+
+
+def last(log: DeltaLog) -> Commit:
+    commit = log.commit(newest(log).version)
+    assert commit is not None
+    return commit
+
+
+def take_back(log: DeltaLog, version: int, app_id: str = "onelake-restore/test") -> None:
+    restore(Transactions(log), version, newest(log), app_id=app_id, by="me", on_newer_commit=OnNewerCommit.FAIL)
+
+
+def test_a_delete_takes_the_partitions_that_it_names_and_a_truncate_all(log: DeltaLog) -> None:
+    done = run(log)
+    assert (done.status, done.version, done.rows_deleted, done.files_removed) == (Status.DONE, 4, 3, 3)
+    assert ids(table(log)) == [5, 15, 25]
+    all_ = run(log, None, app_id="another")
+    assert (all_.version, all_.rows_deleted, all_.files_removed) == (5, 3, 3)
+    assert ids(table(log)) == []
+    assert ids(table(log), 3) == [0, 5, 10, 15, 20, 25]
+
+
+@pytest.mark.parametrize(
+    ("where", "operation", "parameters"),
+    [(JANUARY, "DELETE", {"predicate": json.dumps([JANUARY])}), (None, "TRUNCATE", {})],
+)
+def test_the_entry_is_delta_s_own(log: DeltaLog, where: str | None, operation: str, parameters: Any) -> None:
+    before = {file["path"]: file for file in live(log)}
+    done = run(log, where)
+    commit = last(log)
+    info = commit.info
+    assert (info["operation"], info["readVersion"], info["isBlindAppend"]) == (operation, 3, False)
+    assert info["operationParameters"] == parameters
+    assert info["operationMetrics"] == {
+        "numRemovedFiles": str(done.files_removed),
+        "numRemovedBytes": str(done.bytes_removed),
+        "numDeletedRows": str(done.rows_deleted),
+    }
+    assert info["userMetadata"].startswith(f"me: {operation}")
+    assert (commit.data_change, commit.adds, commit.txns) == (True, [], {APP: 1})
+    for gone in commit.removes:
+        same = ("path", "partitionValues", "size", "stats")
+        assert {key: gone[key] for key in same} == {key: before[gone["path"]][key] for key in same}  # type: ignore[literal-required]
+
+
+def test_deletion_vectors_go_with_their_files_and_hidden_rows_do_not_count(log: DeltaLog) -> None:
+    foreign_append(log, {"x": [30, 31, 32]})
+    left = delete_rows(log, live(log)[-1], [0])
+    done = run(log, "month = 'x'")
+    assert (done.files_removed, done.rows_deleted) == (1, 2)
+    [gone] = last(log).removes
+    assert gone["deletionVector"] == left["deletionVector"]
+    assert ids_without_deleted(table(log)) == [0, 5, 10, 15, 20, 25]
+
+
+def test_rows_that_no_statistics_count_are_an_unknown_number(log: DeltaLog) -> None:
+    add = {key: value for key, value in live(log)[0].items() if key != "stats"}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "WRITE"}}, {"add": {**add, "dataChange": True}}])
+    done = run(log, None)
+    assert (done.rows_deleted, done.files_removed) == (None, 6)
+    assert "numDeletedRows" not in last(log).info["operationMetrics"]
+
+
+def test_nothing_that_matches_is_no_commit(log: DeltaLog) -> None:
+    assert run(log, "month = 'never'") == Deleted(status=Status.NOTHING_TO_DO)
+    assert newest(log).version == 3
+
+
+def test_rising_timestamps_and_row_ids_are_kept(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t")
+    names = ["appendOnly", "domainMetadata", "rowTracking", "inCommitTimestamp"]
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": names}
+    metadata = {**newest(log).metadata, "configuration": {"delta.enableInCommitTimestamps": "true"}}
+    info = {"inCommitTimestamp": 4_000_000_000_000, "timestamp": 1, "operation": "UPGRADE"}
+    foreign_commit(log, [{"commitInfo": info}, {"protocol": protocol}, {"metaData": metadata}])
+    Committer(local_log(table(log))).publish([stage(log, writer_spec("w"), {"x": [1, 2], "y": [3]})])
+    [before] = [file for file in live(log) if file["partitionValues"] == {"month": "x"}]
+    run(log, "month = 'x'")
+    [gone] = last(log).removes
+    assert (gone["baseRowId"], gone["defaultRowCommitVersion"]) == (before["baseRowId"], 2)
+    assert newest(log).row_id_high_water_mark == 2
+    assert newest(log).in_commit_timestamp == 4_000_000_000_002
+
+
+# -- others ----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_are_appended_while_it_works_go_too(log: DeltaLog) -> None:
+    store = LoserHeld(log.store, lambda: foreign_append(log, {"2019-01": [30], "x": [31]}))
+    done = run(through(store, log))
+    assert (done.version, done.rows_deleted, done.lost_races, store.refused) == (5, 4, 1, 1)
+    assert ids(table(log)) == [5, 15, 25, 31]
+
+
+def test_what_others_removed_or_compacted_meanwhile_is_removed_as_it_stands(log: DeltaLog) -> None:
+    winners = (lambda: compact(log), lambda: run(log, "month = '2019 02'", app_id="another"))
+    done = run(through(LoserHeld(log.store, *winners), log), None)
+    assert (done.version, done.files_removed, done.lost_races) == (6, 1, 2)
+    assert ids(table(log)) == []
+
+
+def test_the_second_of_two_equal_deletes_has_nothing_to_do(log: DeltaLog) -> None:
+    store = LoserHeld(log.store, lambda: run(log, app_id="another"))
+    assert run(through(store, log)) == Deleted(status=Status.NOTHING_TO_DO)
+    assert newest(log).version == 4
+
+
+def test_rows_that_are_deleted_by_a_vector_meanwhile_do_not_come_back(log: DeltaLog) -> None:
+    foreign_append(log, {"x": [30, 31]})
+    store = LoserHeld(log.store, lambda: delete_rows(log, live(log)[-1], [0]))
+    done = run(through(store, log), "month = 'x'")
+    assert (done.files_removed, done.rows_deleted) == (1, 1)
+    assert ids_without_deleted(table(log)) == [0, 5, 10, 15, 20, 25]
+
+
+def test_a_buffer_in_flight_lands_after_it(log: DeltaLog) -> None:
+    buffer = stage(log, writer_spec("w"), {"2019-01": [30]})
+    run(log)
+    Committer(local_log(table(log))).publish([buffer])
+    assert ids(table(log)) == [5, 15, 25, 30]
+
+
+def test_a_column_that_is_renamed_meanwhile_is_judged_by_its_new_name(tmp_path: Path) -> None:
+    schema = json.loads(SCHEMA)
+    for number, field in enumerate(schema["fields"]):
+        field["metadata"] = {
+            "delta.columnMapping.id": number + 1,
+            "delta.columnMapping.physicalName": field["name"],
+        }
+    log = make_table(tmp_path / "t")
+    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
+    mapped = {**newest(log).metadata, "schemaString": json.dumps(schema)}
+    mapped["configuration"] = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+    info = {"timestamp": 1, "operation": "SET TBLPROPERTIES"}
+    foreign_commit(log, [{"commitInfo": info}, {"protocol": protocol}, {"metaData": mapped}])
+    foreign_append(log, {"2019-01": [1]})
+
+    def rename() -> None:
+        renamed = json.loads(json.dumps(schema))
+        renamed["fields"][1]["name"] = "period"
+        change_metadata(log, schemaString=json.dumps(renamed), partitionColumns=["period"])
+
+    store = LoserHeld(log.store, rename)
+    with pytest.raises(InvalidWriteError, match="'month' is no partition column"):
+        run(through(store, log))
+    assert len(live(log)) == 1
+
+
+@pytest.mark.parametrize("effect", [True, False])
+def test_a_lost_answer_leaves_one_delete(log: DeltaLog, effect: bool) -> None:
+    done = run(through(AnswerLost(log.store, 1, effect=effect), log))
+    assert (done.status, done.version, done.rows_deleted, newest(log).version) == (Status.DONE, 4, 3, 4)
+
+
+def test_a_retry_after_the_commit_takes_nothing_that_came_then(log: DeltaLog) -> None:
+    first = run(log)
+    foreign_append(log, {"2019-01": [30]})
+    again = run(log)
+    assert (again.status, again.version, again.rows_deleted, again.files_removed, again.bytes_removed) == (
+        Status.ALREADY,
+        4,
+        3,
+        3,
+        first.bytes_removed,
+    )
+    assert ids(table(log)) == [5, 15, 25, 30]
+
+
+def test_two_tries_at_once_are_one_delete(log: DeltaLog) -> None:
+    store = LoserHeld(log.store, lambda: (run(log), foreign_append(log, {"2019-01": [30]})))
+    done = run(through(store, log))
+    assert (done.status, done.version) == (Status.ALREADY, 4)
+    assert ids(table(log)) == [5, 15, 25, 30]
+
+
+def test_a_delete_that_a_restore_took_back_is_done_again(log: DeltaLog) -> None:
+    run(log)
+    take_back(log, 3)
+    again = run(log)
+    assert (again.status, again.version, again.rows_deleted) == (Status.DONE, 6, 3)
+    assert newest(log).txns[APP] == 2
+    assert run(log).status is Status.ALREADY
+    assert ids(table(log)) == [5, 15, 25]
+
+
+def test_a_restore_that_left_the_delete_as_it_was_does_not_count(log: DeltaLog) -> None:
+    run(log)
+    foreign_append(log, {"x": [30]})
+    take_back(log, 4)
+    take_back(log, 3, "two")
+    take_back(log, 4, "three")
+    assert (run(log).status, newest(log).version) == (Status.ALREADY, 8)
+
+
+def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog) -> None:
+    from deltalake import DeltaTable
+
+    run(log)
+    foreign_append(log, {"2019-01": [30]})
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(5):
+        log.store.delete(version_path(version))
+    nothing = {"rows_deleted": None, "files_removed": None, "bytes_removed": None}
+    assert run(local_log(table(log))) == Deleted(status=Status.ALREADY, **nothing)  # type: ignore[arg-type]
+    assert ids(table(log)) == [5, 15, 25, 30]
+
+
+def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> None:
+    def made_again() -> None:
+        shutil.rmtree(table(log))
+        again = make_table(table(log))
+        for number in range(4):
+            foreign_append(again, {"2019-01": [100 + number]})
+
+    with pytest.raises(StatementRefusedError, match="made again"):
+        run(through(LoserHeld(log.store, made_again), log))
+    assert ids(table(log)) == [100, 101, 102, 103]
+
+
+def test_entries_that_are_cleaned_up_meanwhile_lose_nothing(log: DeltaLog) -> None:
+    class Busy(HeldClock):
+        def sleep(self, seconds: float) -> None:
+            from deltalake import DeltaTable
+
+            foreign_append(log, {"2019-01": [30]})
+            foreign_append(log, {"x": [31]})
+            DeltaTable(log.table).create_checkpoint()
+            for version in range(5):
+                log.store.delete(version_path(version))
+            super().sleep(600)
+
+    done = run(through(AnswerLost(log.store, 1, effect=False), log, Busy()))
+    assert (done.version, done.rows_deleted) == (6, 4)
+    assert ids(table(log)) == [5, 15, 25, 31]
+
+
+def test_it_gives_up_and_changes_nothing(log: DeltaLog) -> None:
+    busy = LoserHeld(log.store, lambda: foreign_append(log, {"x": [30]}))
+    with pytest.raises(CommitContentionError, match="Nothing was changed"):
+        run(through(busy, log), backoff=NO_WAITS)
+    with pytest.raises(StoreUnavailableError):
+        run(through(AnswerLost(log.store, 99, effect=False), log), backoff=NO_WAITS)
+    assert newest(log).version == 4
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["id = 3", "month = '2019-01' AND id = 3", "month LIKE '2019%'", "month = 2019"])
+def test_a_predicate_that_whole_files_cannot_answer(log: DeltaLog, where: str) -> None:
+    with pytest.raises(InvalidWriteError, match="Nothing was changed"):
+        run(log, where)
+    assert newest(log).version == 3
+
+
+def test_an_append_only_table_is_refused_unless_nothing_matches(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{"delta.appendOnly": "true"})
+    foreign_append(log, {"2019-01": [1]})
+    for where in (JANUARY, None):
+        with pytest.raises(StatementRefusedError, match=r"append-only .*unset the property"):
+            run(log, where)
+    assert ids(table(log)) == [1]
+
+
+def test_files_outside_of_the_table_and_unknown_features(log: DeltaLog) -> None:
+    add = {**live(log)[0], "path": "file:/elsewhere/part-0.parquet", "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
+    with pytest.raises(UnsupportedFeatureError, match="absolute path"):
+        delete(Transactions(log), None, app_id=APP, by="me")
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"]}
+    protocol["writerFeatures"] = ["catalogManaged"]
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "UPGRADE"}}, {"protocol": protocol}])
+    with pytest.raises(UnsupportedFeatureError, match="catalogManaged"):
+        delete(Transactions(log), None, app_id=APP, by="me")
+    assert newest(log).version == 5
+
+
+# -- any history -----------------------------------------------------------------------------------------------------
+
+_STEPS = st.sampled_from(["append", "append", "delete", "compact", "back"])
+_HISTORIES = st.lists(st.tuples(_STEPS, st.integers(0, 2)), max_size=3)
+
+
+@settings(max_examples=10, deadline=None)
+@given(_HISTORIES, _HISTORIES, st.sampled_from([None, "month = 'm0'", "month <> 'm1'"]))
+def test_the_version_is_the_statement_on_the_version_before(
+    tmp_path_factory: pytest.TempPathFactory, before: Any, meanwhile: Any, where: str | None
+) -> None:
+    log = make_table(tmp_path_factory.mktemp("t"))
+    numbers: Iterator[int] = iter(range(100))
+    month: dict[int, str] = {}
+
+    def step(kind: str, which: int) -> None:
+        number = next(numbers)
+        if kind == "append":
+            month[number] = f"m{which}"
+            foreign_append(log, {f"m{which}": [number]})
+        elif kind == "delete":
+            run(log, f"month = 'm{which}'", app_id=f"step {number}")
+        elif kind == "compact" and live(log):
+            compact(log)
+        elif kind == "back":
+            take_back(log, which % (newest(log).version + 1), f"step {number}")
+
+    foreign_append(log, {"m0": [1000], "m1": [1001], "m2": [1002]})
+    month.update({1000: "m0", 1001: "m1", 1002: "m2"})
+    for each in before:
+        step(*each)
+    done = run(through(LoserHeld(log.store, *(lambda each=each: step(*each) for each in meanwhile)), log), where)  # type: ignore[misc]
+    if done.version is not None:
+        gone = {None: {"m0", "m1", "m2"}, "month = 'm0'": {"m0"}, "month <> 'm1'": {"m0", "m2"}}[where]
+        earlier = ids(table(log), done.version - 1)
+        assert ids(table(log), done.version) == [row for row in earlier if month[row] not in gone]
+        assert done.rows_deleted == len(earlier) - len(ids(table(log), done.version)) > 0
