@@ -540,15 +540,15 @@ BUGS = [
     Bug(
         "the id of a column that was dropped is given again",
         "commit.definition",
-        "highest = max(int(configuration.get(_MAX_COLUMN_ID, 0)), *ids, 0)",
+        "highest = max(given, *ids, 0)",
         "highest = max(*ids, 0)",
         ("commit/test_evolve.py::test_the_id_of_a_column_that_was_dropped_is_not_given_again",),
     ),
     Bug(
         "a highest id that lags behind is trusted",
         "commit.definition",
-        "highest = max(int(configuration.get(_MAX_COLUMN_ID, 0)), *ids, 0)",
-        "highest = int(configuration.get(_MAX_COLUMN_ID, 0))",
+        "highest = max(given, *ids, 0)",
+        "highest = given",
         ("commit/test_evolve.py::test_a_highest_id_that_lags_behind_is_not_trusted",),
     ),
     Bug(
