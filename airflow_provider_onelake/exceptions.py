@@ -52,6 +52,10 @@ class StoreRefusedError(TerminalError):
     """The store refused a request as wrong, for a reason that the message gives in the store's own words."""
 
 
+class ShortcutRefusedError(TerminalError):
+    """A shortcut is not made: something else is at its place, or its target is not there or may not be one."""
+
+
 class ObjectNotFoundError(OneLakeError):
     """There is no object at the path. This is part of the store's interface, not a failure in itself."""
 

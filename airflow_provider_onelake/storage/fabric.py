@@ -6,6 +6,7 @@ by GUIDs here, because Fabric's REST takes no names.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.storage.errors import as_store_error
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
 
 API = "https://api.fabric.microsoft.com/v1"
@@ -121,6 +123,23 @@ class Fabric:
                 "local OneLake."
             )
 
+    def folder(self, address: TableAddress) -> Folder:
+        """Return a folder as Fabric's REST names it. If it is spelled with names, Fabric is asked for the GUIDs.
+
+        :param address: of the folder.
+        :raises AddressError: the address is not one in OneLake, or this identity sees no such workspace or item.
+        :raises StoreUnavailableError: Fabric does not answer.
+        """
+        if not address.kind.in_fabric:
+            raise AddressError(f"{address} is not in OneLake, and Fabric's REST knows no other folders.")
+        item, _, path = address.path.partition("/")
+        if _is_guid(item):
+            return Folder(address.authority, item, path)
+        name, _, kind = item.rpartition(".")
+        workspace = self._guid("/workspaces", {}, address.authority, f"no workspace {address.authority!r}", address)
+        found = self._guid(f"/workspaces/{workspace}/items", {"type": kind}, name, f"no {kind} {name!r}", address)
+        return Folder(workspace, found, path)
+
     def create_shortcut(self, at: Folder, target: Folder) -> Shortcut:
         """Make a shortcut to a folder in OneLake. It is no error if the very same shortcut is there.
 
@@ -165,14 +184,9 @@ class Fabric:
         :raises StoreUnavailableError: Fabric does not answer.
         """
         query = {"parentPath": at.path} if at.path else {}
-        while True:
-            said = self._ask("GET", _shortcuts(at), at, params=query)
-            for each in said["value"]:
-                path = f"{each['path'].strip('/')}/{each['name']}"
-                yield _shortcut(attrs.evolve(at, path=path), each)
-            if not said.get("continuationToken"):
-                return
-            query = {**query, "continuationToken": said["continuationToken"]}
+        for each in self._all(_shortcuts(at), query, at):
+            path = f"{each['path'].strip('/')}/{each['name']}"
+            yield _shortcut(attrs.evolve(at, path=path), each)
 
     def delete_shortcut(self, at: Folder) -> bool:
         """Delete a shortcut, and nothing of its target.
@@ -187,13 +201,32 @@ class Fabric:
             return False
         return True
 
+    def _guid(self, path: str, query: dict[str, str], name: str, none: str, address: TableAddress) -> str:
+        """Return the GUID of the workspace or the item that has a name."""
+        guids = [str(each["id"]).lower() for each in self._all(path, query, address) if each["displayName"] == name]
+        if len(guids) != 1:
+            many = f"{len(guids)} times {none.removeprefix('no ')}" if guids else none
+            raise AddressError(
+                f"Fabric shows this identity {many}, so {address} is not found. Nothing was done: write the address "
+                "with GUIDs, which stand in the portal's address of the lakehouse."
+            )
+        return guids[0]
+
+    def _all(self, path: str, query: dict[str, str], at: Folder | TableAddress) -> Iterator[dict[str, Any]]:
+        while True:
+            said = self._ask("GET", path, at, params=query)
+            yield from said["value"]
+            if not said.get("continuationToken"):
+                return
+            query = {**query, "continuationToken": said["continuationToken"]}
+
     def _there(self, at: Folder) -> Shortcut | None:
         try:
             return self.get_shortcut(at)
         except ObjectNotFoundError:
             return None
 
-    def _ask(self, method: str, path: str, at: Folder, **more: Any) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, at: Folder | TableAddress, **more: Any) -> dict[str, Any]:
         tries = Retrying(
             retry=retry_if_exception_type(_BusyError),
             stop=stop_after_delay(self._patience),
@@ -210,7 +243,7 @@ class Fabric:
         found: dict[str, Any] = answer.json() if answer.content else {}
         return found
 
-    def _send(self, method: str, path: str, at: Folder, **more: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, at: Folder | TableAddress, **more: Any) -> httpx.Response:
         try:
             token = self._provider()["token"]
         except OneLakeError:
@@ -240,6 +273,14 @@ def _wait(state: RetryCallState) -> float:
     return _GROWING(state) if after is None else after
 
 
+def _is_guid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
@@ -264,7 +305,7 @@ def _words(answer: httpx.Response) -> str:
         return f"{answer.status_code} {answer.reason_phrase}"
 
 
-def _refused(answer: httpx.Response, at: Folder) -> OneLakeError:
+def _refused(answer: httpx.Response, at: Folder | TableAddress) -> OneLakeError:
     kinds: dict[int, type[OneLakeError]] = {
         401: AccessDeniedError,
         403: AccessDeniedError,
@@ -272,6 +313,4 @@ def _refused(answer: httpx.Response, at: Folder) -> OneLakeError:
         409: ObjectExistsError,
     }
     kind = kinds.get(answer.status_code, StoreRefusedError)
-    return kind(
-        f"Fabric's REST refused {answer.request.method} of the shortcut {at}: {_words(answer)} Nothing was done."
-    )
+    return kind(f"Fabric's REST refused {answer.request.method} for {at}: {_words(answer)} Nothing was done.")

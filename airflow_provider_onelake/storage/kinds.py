@@ -36,6 +36,8 @@ class StoreKind(ABC):
     """How its addresses are spelled, for messages."""
     hints: ClassVar[Mapping[str, str]] = {}
     """What to write in place of a scheme that is not taken."""
+    in_fabric: ClassVar[bool] = False
+    """Whether its directories belong to items of Fabric, so that Fabric's REST knows them."""
     asset_scheme: ClassVar[str | None] = None
     """The scheme of its assets' URIs, if it has one of its own. Else they begin with ``delta://<name>/``."""
     any_parent: ClassVar[bool] = False

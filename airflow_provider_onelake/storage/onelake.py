@@ -39,6 +39,7 @@ class OneLake(Azure):
     title = "OneLake"
     schemes = ("onelake", *Azure.schemes)
     forms = ("onelake://workspace/item.Lakehouse/Tables/name", "https://onelake.dfs.fabric.microsoft.com/…")
+    in_fabric = True
     asset_scheme = "onelake"
     spark_settings: ClassVar = {"fs.azure.account.hns.enabled": "true"}
 

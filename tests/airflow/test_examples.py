@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests."""
+"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests, a shortcut, old months."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from airflow_provider_onelake.engines.base import Engine
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
 from tests.support.contexts import JANUARY
+from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
 from tests.support.spark import Server
 from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
 
@@ -168,3 +169,17 @@ def test_manifests_after_a_load(lakehouse: Path) -> None:
     lines = [line for path in directory.rglob("manifest") for line in path.read_text().splitlines()]
     assert len(lines) == 2
     assert all(Path(line.removeprefix("file:")).is_file() for line in lines)
+
+
+def test_a_shortcut_from_the_trigger_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OneLake() as server:
+        server.served.tree.make_directory("taxi/raw.Lakehouse/Files/trips")
+        extra = {"lakehouse": BY_GUIDS, "sign_in": "token", "allow_http": "true"}
+        extra["fabric_api"] = f"{server.url}/api.fabric.microsoft.com/v1"
+        connection = {"conn_type": "onelake", "password": TOKEN, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
+        conf = {"shortcut": "Tables/trips", "target": f"{BY_NAMES}/Files/trips"}
+        run = run_dag(load_dag(DAGS / "share_table.py", "share_table"), run_conf=conf)
+        assert states(run) == {"share": "success"}
+        found = xcom(run, "share")
+        assert found == {"shortcut": f"{BY_GUIDS}/Tables/trips", "target": f"{BY_GUIDS}/Files/trips"}
