@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
 from importlib import import_module
-from pkgutil import walk_packages
+from pkgutil import iter_modules
+from types import ModuleType
 
 import airflow_provider_onelake
 
@@ -52,9 +54,18 @@ def preload() -> None:
     """
     if not any(sys.argv[1 : 1 + len(command)] == command for command in _FORKING):
         return
-    own = [module.name for module in walk_packages(airflow_provider_onelake.__path__, "airflow_provider_onelake.")]
-    for name in (*_MODULES, *(name for name in own if not name.startswith(_NOT_FOR_TASKS))):
+    for name in (*_MODULES, *_for_tasks(airflow_provider_onelake)):
         try:
             import_module(name)
         except Exception as error:
             logger.warning("%s is not preloaded; each task that needs it imports it: %s", name, error)
+
+
+def _for_tasks(package: ModuleType) -> Iterator[str]:
+    """Yield the names of a package's modules that tasks may need. To look into a package is to import it."""
+    for found in iter_modules(package.__path__, f"{package.__name__}."):
+        if found.name in _NOT_FOR_TASKS:
+            continue
+        yield found.name
+        if found.ispkg:
+            yield from _for_tasks(import_module(found.name))
