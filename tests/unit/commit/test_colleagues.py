@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.choices import Policy, PublishMode
 from airflow_provider_onelake.commit.publish import Committer
@@ -343,6 +344,31 @@ def test_a_late_writer_is_refused_only_where_it_replaces_the_files_into_which_it
     begun(log, "a")({month: [10]}, 1)
     assert statuses(together(log, "a", "b"))["a"] == status
     assert by_month(log) == {"01": [111], "02": [12, 13] if status == "refused" else [10, 12]}
+
+
+@pytest.mark.parametrize(("month", "status"), [("01", "refused"), ("02", "published")])
+def test_a_late_writer_is_refused_where_an_overwrite_by_a_data_column_moved_its_colleagues_rows(
+    log: DeltaLog, month: str, status: str
+) -> None:
+    """Such an overwrite keeps the rows outside of its predicate: it writes them into new files."""
+    begun(log, "b")({"01": [11, 12]}, 0)
+    together(log, "a", "b")
+    rows = pa.table({"id": [12], "month": ["01"]})
+    write_deltalake(log.table, rows, mode="overwrite", predicate="id = 12")
+    assert by_month(log) == {"01": [11, 12]}
+    begun(log, "a")({month: [10]}, 1)
+    assert statuses(together(log, "a", "b"))["a"] == status
+    assert by_month(log) == ({"01": [11, 12]} if status == "refused" else {"01": [11, 12], "02": [10]})
+
+
+def test_an_overwrite_by_a_partition_column_moves_no_rows_and_refuses_nobody(log: DeltaLog) -> None:
+    begun(log, "b")({"01": [11, 12]}, 0)
+    together(log, "a", "b")
+    rows = pa.table({"id": [13], "month": ["01"]})
+    write_deltalake(log.table, rows, mode="overwrite", predicate="month = '01'")
+    begun(log, "a")({"01": [10]}, 1)
+    assert statuses(together(log, "a", "b"))["a"] == "published"
+    assert by_month(log) == {"01": [10]}
 
 
 def test_rows_that_a_winner_moves_while_a_late_writer_publishes_are_looked_for(log: DeltaLog) -> None:
