@@ -63,3 +63,17 @@ class OnNewerCommit(StrEnum):
 
     FAIL = "fail"
     UNDO = "undo"
+
+
+class Isolation(StrEnum):
+    """Which commits of others a DELETE or UPDATE must have seen if they land before it."""
+
+    SERIALIZABLE = "serializable"
+    WRITE_SERIALIZABLE = "write_serializable"
+
+
+class OnStatementRerun(StrEnum):
+    """What a statement does that is cleared after it was done."""
+
+    SKIP = "skip"
+    AGAIN = "again"

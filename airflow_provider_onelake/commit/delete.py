@@ -15,12 +15,12 @@ from enum import StrEnum
 import attrs
 
 from airflow_provider_onelake.commit.checks import check_paths_relative
+from airflow_provider_onelake.commit.earlier import SameTable, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import CommitContentionError, StatementRefusedError
-from airflow_provider_onelake.log.actions import Action, Add, DataFile, Remove, object_path, total_rows
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.actions import Action, Add, DataFile, Remove, total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.replay import LiveFiles
@@ -89,29 +89,26 @@ class _Delete(Proposal[Deleted]):
     _app_id: str
     _by: str
     _message: str | None
-    _anchor: tuple[int, str | None, str] | None = None
     _live: tuple[Partitioning, LiveFiles] | None = None
     _put: Deleted | None = None
 
     def __attrs_post_init__(self) -> None:
         self._log = self._transactions.log
         self._operation = "TRUNCATE" if self._where is None else "DELETE"
+        self._same_table = SameTable(self._log, self._operation)
         self.name = self._operation if self._where is None else f"DELETE WHERE {self._where}"
 
     def look_ahead(self) -> AbstractContextManager[object]:
-        """Let every snapshot tell whether the table was made again: rows must not go from another table.
-
-        Unlike a write, a statement has no read version whose entry it could check instead.
-        """
+        """Let every snapshot tell whether the table was made again: rows must not go from another table."""
         self._log.doubt()
         return nullcontext()
 
     def decide(self, view: View) -> Put | Deleted:
         """Put a ``remove`` of every live file that matches."""
         snapshot, table = view.snapshot, self._log.table
-        if self._app_id in snapshot.txns and (done := _done_before(self._log, self._app_id, snapshot)) is not None:
+        if (done := _done_before(self._log, self._app_id, snapshot)) is not None:
             return done
-        self._check_same_table(snapshot)
+        self._same_table.check(snapshot)
         snapshot.check_supported(table)
         files = list(self._matching(view))
         if not files:
@@ -143,20 +140,6 @@ class _Delete(Proposal[Deleted]):
             f"and the budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry goes "
             "on."
         )
-
-    def _check_same_table(self, snapshot: Snapshot) -> None:
-        """Refuse to delete from another table that was made at the same place (protocol: same table)."""
-        if self._anchor is None:
-            self._anchor = snapshot.version, self._log.digest(snapshot.version), snapshot.table_id
-        version, digest, table_id = self._anchor
-        now = self._log.digest(version)
-        # An entry that was cleaned up behind a checkpoint tells nothing.
-        entry_changed = digest is not None and now is not None and now != digest
-        if snapshot.version < version or entry_changed or snapshot.table_id != table_id:
-            raise StatementRefusedError(
-                f"{self._log.table} was replaced, or dropped and made again, while this {self._operation} was at work. "
-                "The new table was not changed: look at it, and clear this task if its rows are to go too."
-            )
 
     def _matching(self, view: View) -> Iterable[Add]:
         partitioning = view.snapshot.partitioning
@@ -202,28 +185,14 @@ def _everything(_: Partition) -> bool:
 
 
 def _done_before(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Deleted | None:
-    """Return what an earlier try did; ``None`` if files that it removed are in the table again, as after a RESTORE."""
-    later: list[Commit] = []
-    for version in range(snapshot.version, -1, -1):
-        commit = log.commit(version)
-        if commit is None:
-            break
-        if app_id in commit.txns:
-            if _came_back(commit, reversed(later)):
-                return None
-            return _counted(Status.ALREADY, version, commit.removes)
-        later.append(commit)
-    # The log was cleaned up since, so nobody knows in which version the statement stands.
-    return Deleted(status=Status.ALREADY, rows_deleted=None, files_removed=None, bytes_removed=None)
-
-
-def _came_back(ours: Commit, later: Iterable[Commit]) -> bool:
-    # Compare paths without deletion vectors: a RESTORE may bring a file back with an older vector.
-    gone, back = {object_path(file) for file in ours.removes}, set[str]()
-    for commit in later:
-        back -= {object_path(file) for file in commit.removes}
-        back |= gone.intersection(map(object_path, commit.adds))
-    return bool(back)
+    """Return what an earlier try did; ``None`` if there is none, or if a RESTORE has undone it."""
+    earlier = find_earlier(log, app_id, snapshot)
+    if earlier is None or earlier.is_undone:
+        return None
+    if earlier.commit is None:
+        # The log was cleaned up since, so nobody knows in which version the statement stands.
+        return Deleted(status=Status.ALREADY, rows_deleted=None, files_removed=None, bytes_removed=None)
+    return _counted(Status.ALREADY, earlier.commit.version, earlier.commit.removes)
 
 
 def _counted(status: Status, version: int | None, files: Iterable[Add] | Iterable[Remove]) -> Deleted:

@@ -144,6 +144,24 @@ class OptimizeJob(SparkJob):
 
 
 @attrs.frozen(kw_only=True)
+class ChangeJob(SparkJob):
+    """One round of a DELETE or UPDATE, which Spark runs in a shadow table.
+
+    It also takes the parameters of a :class:`SparkJob`.
+
+    :param shadow_uri: the shadow's address for Spark.
+    :param where: the rows that it is done to, in Spark SQL.
+    :param assignments: of an UPDATE: by column, its new value in Spark SQL. Default: a DELETE.
+    """
+
+    doing: ClassVar[str] = "changing"
+
+    shadow_uri: str
+    where: str
+    assignments: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
 class VacuumJob(SparkJob):
     """One VACUUM by an inventory.
 
@@ -266,6 +284,13 @@ class Engine(Protocol):
         :raises OneLakeError: as for :meth:`stage`.
         """
 
+    def change(self, job: ChangeJob) -> SparkResult:
+        """Run a DELETE or UPDATE in a shadow table. If it is called twice, the statement is done once.
+
+        :param job: of one round.
+        :raises OneLakeError: as for :meth:`stage`.
+        """
+
     def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names. It is safe to call it twice.
 
@@ -344,6 +369,10 @@ class SparkEngine(Engine):
 
     def optimize(self, job: OptimizeJob) -> SparkResult:
         """Rewrite the files of a shadow table; see :meth:`Engine.optimize`."""
+        return SparkResult(engine=self.name, **self.run(job.doing, job))
+
+    def change(self, job: ChangeJob) -> SparkResult:
+        """Run a DELETE or UPDATE in a shadow table; see :meth:`Engine.change`."""
         return SparkResult(engine=self.name, **self.run(job.doing, job))
 
     def vacuum(self, job: VacuumJob) -> SparkResult:

@@ -124,6 +124,7 @@ class StagedRecord(TypedDict, total=False):
     before: int
     settlements: list[Mapping[str, Any]]
     compaction: Mapping[str, object]
+    change: Mapping[str, object]
     scan: Mapping[str, object]
 
 

@@ -35,6 +35,8 @@ from airflow_provider_onelake.storage.clock import instant_of, whole_number
 STAGED: Final = "staged"
 # The key in that record under which a compaction describes itself.
 COMPACTION: Final = "compaction"
+# The key under which a DELETE or UPDATE with a predicate on rows does.
+CHANGE: Final = "change"
 # The key under which a shared scan does.
 SCAN: Final = "scan"
 FORMAT = 2

@@ -7,20 +7,19 @@ commit changed, or a writer needs, is dropped from the compaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
+from airflow_provider_onelake.commit.fit import unfit
 from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.log.actions import Action, Add, file_key
 from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, STAGED, Commit
-from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
@@ -125,7 +124,7 @@ class _Compaction(Proposal[Publication]):
         if not view.complete:
             return self._drop_all(f"the log after version {self.read_version} was cleaned up meanwhile", view.tally)
         snapshot.check_supported(self._log.table)
-        reason = self._unfit(snapshot)
+        reason = unfit(self._shadow.snapshot, snapshot)
         if reason is not None:
             return self._drop_all(reason, view.tally)
         # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
@@ -152,22 +151,6 @@ class _Compaction(Proposal[Publication]):
     def give_up(self, tally: Tally) -> Publication:
         """Drop the rewrite: a compaction does not insist."""
         return self._drop_all(f"{tally.lost_races} puts met another's commit, and a compaction does not insist", tally)
-
-    def _unfit(self, snapshot: Snapshot) -> str | None:
-        """Say why files that were rewritten under the old definition no longer fit, or ``None``.
-
-        Protocol: compatible definition.
-        """
-        before = self._shadow.snapshot
-        if snapshot.table_id != before.table_id:
-            return "the table was replaced by another"
-        if _protocol(snapshot) != _protocol(before):
-            return f"the table's protocol was changed (seen at version {snapshot.version})"
-        reasons = list(incompatibilities(before.metadata, snapshot.metadata))
-        # If row tracking was switched on since, rows in the rewritten files would get new ids.
-        if _row_tracking(before) != _row_tracking(snapshot):
-            reasons.append("row tracking was switched")
-        return f"the table changed: {'; '.join(reasons)} (seen at version {snapshot.version})" if reasons else None
 
     def _drop_groups(self, view: View) -> None:
         """Drop the partitions with an input that is no longer live, or that a writer which began meanwhile needs."""
@@ -257,16 +240,3 @@ def _why_gone(file: Add, winners: Iterable[Commit]) -> str:
             changed = "gave it another deletion vector" if file["path"] in added else "removed it"
             return f"{file['path']} is no longer as it was: version {commit.version} ({commit.author}) {changed}"
     return f"{file['path']} is no longer in the table as it was"
-
-
-def _protocol(snapshot: Snapshot) -> tuple[Any, ...]:
-    versions = (snapshot.protocol["minReaderVersion"], snapshot.protocol["minWriterVersion"])
-    return (*versions, snapshot.writer_features)
-
-
-def _row_tracking(snapshot: Snapshot) -> Mapping[str, str]:
-    return {
-        key: value
-        for key, value in snapshot.configuration.items()
-        if key == "delta.enableRowTracking" or key.startswith("delta.rowTracking.")
-    }

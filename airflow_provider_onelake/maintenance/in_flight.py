@@ -6,6 +6,8 @@ A file's path tells whose rows are in it, until a compaction merges the file wit
 * the files that it published itself before, which a rerun takes back (protocol: take back whole);
 * the files that came after its read version, which a reconciliation may keep beside its rows.
 
+A DELETE or UPDATE in flight needs the files that Spark reads for it: what a compaction moved, it would have to read again.
+
 So a compaction leaves these files out until the writer is settled, and never makes a writer fail.
 """
 
@@ -27,7 +29,8 @@ from airflow_provider_onelake.log.actions import Add
 from airflow_provider_onelake.staging.buffers import lifetime, read_marker, read_open_buffer
 from airflow_provider_onelake.staging.claims import claimant
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
+from airflow_provider_onelake.staging.layout import CHANGES, WriterDirectory, writer_directory
+from airflow_provider_onelake.staging.rounds import files_of_round
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 
 if TYPE_CHECKING:
@@ -61,10 +64,12 @@ class WritersInFlight:
 
     :param loads: ids of their loads.
     :param overwrites: their writes that replace rows.
+    :param changing: the paths of the files that a DELETE or UPDATE in flight reads.
     """
 
     loads: frozenset[str]
     overwrites: tuple[OverwriteInFlight, ...]
+    changing: frozenset[str] = attrs.field(repr=False)
     _log: DeltaLog = attrs.field(repr=False)
     _snapshot: Snapshot = attrs.field(repr=False)
     # The newest claim in each writer's directory, and the writers that are known already.
@@ -81,6 +86,8 @@ class WritersInFlight:
 
         :param file: the raw ``add``.
         """
+        if file["path"] in self.changing:
+            return "a DELETE or UPDATE in flight reads it"
         if self._came is None:
             return f"the log since version {self.read_version} was cleaned up, and a writer in flight was formed on it"
         came = self._came.get(file["path"])
@@ -126,7 +133,13 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
     claims: dict[str, str] = {}
     loads: set[str] = set()
     overwrites: list[OverwriteInFlight] = []
+    changing: set[str] = set()
     for directory in WriterDirectory.all_in(log.store.list(STAGED_DIRECTORY)):
+        if directory.path.startswith(CHANGES):
+            for attempt in directory.attempts:
+                if attempt.opened and not attempt.marker and now - attempt.newest < age:
+                    changing |= files_of_round(log.store, attempt.path)
+            continue
         if not directory.claims:
             continue  # not a writer's directory: a shadow, or one of a stranger
         generation = max(directory.claims)
@@ -141,7 +154,7 @@ def writers_in_flight(log: DeltaLog, snapshot: Snapshot, abandoned_after: timede
             continue
         loads.add(writer.load.id)
         overwrites += (write for path in pending if (write := _overwrite(log, path, snapshot)))
-    return WritersInFlight(frozenset(loads), tuple(overwrites), log, snapshot, claims, writers)
+    return WritersInFlight(frozenset(loads), tuple(overwrites), frozenset(changing), log, snapshot, claims, writers)
 
 
 def _is_closed(log: DeltaLog, directory: WriterDirectory, generation: int) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import struct
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -24,6 +22,7 @@ from airflow_provider_onelake.log.actions import (
     version_path,
 )
 from airflow_provider_onelake.log.replay import LogFiles, read_checkpoint
+from airflow_provider_onelake.log.vectors import deletion_vector_path
 from airflow_provider_onelake.storage.clock import instant_of
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ logger = logging.getLogger(__name__)
 
 # A remove has its writer's time and a log entry has the store's time, and clocks differ.
 _CLOCKS_DIFFER = timedelta(hours=1)
-
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_UUID_IN_Z85 = 20
 
 
 @attrs.frozen
@@ -174,21 +170,3 @@ def lost_files(files: Iterable[Add], present: Collection[str]) -> list[str]:
             path = deletion_vector_path(vector["pathOrInlineDv"])
             lost += [path] if path not in present else []
     return sorted(lost)
-
-
-def deletion_vector_path(text: str) -> str:
-    """Return where a deletion vector of storage type ``u`` lies, relative to the table.
-
-    https://github.com/delta-io/delta/blob/master/PROTOCOL.md#derived-fields
-
-    :param text: its ``pathOrInlineDv``: a random prefix, and a UUID in Z85.
-    """
-    prefix, encoded = text[:-_UUID_IN_Z85], text[-_UUID_IN_Z85:]
-    data = b""
-    for start in range(0, len(encoded), 5):
-        value = 0
-        for character in encoded[start : start + 5]:
-            value = value * 85 + _Z85.index(character)
-        data += struct.pack(">I", value)
-    name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
-    return f"{prefix}/{name}" if prefix else name

@@ -4,17 +4,15 @@ staged/compaction-<hash>/<attempt>/_delta_log/0    the table's definition and so
 staged/compaction-<hash>/<attempt>/….parquet       written by OPTIMIZE
 staged/compaction-<hash>/<attempt>/_delta_log/1    what OPTIMIZE did, if there was anything to do
 
-Spark sees an ordinary table and commits to the shadow's log alone. So V-Order, Z-order, clustering and row ids come
-from Delta itself, and Spark never touches the shared log (protocol: no Spark commit to the shared log).
+V-Order, Z-order, clustering and row ids come from Delta itself, and Spark never touches the shared log
+(:mod:`airflow_provider_onelake.staging.shadow`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import attrs
 
@@ -33,9 +31,9 @@ from airflow_provider_onelake.log.actions import (
 from airflow_provider_onelake.log.commits import COMPACTION, Commit
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.maintenance.compaction import by_partition
-from airflow_provider_onelake.maintenance.referenced import deletion_vector_path
-from airflow_provider_onelake.staging.buffers import check_files, read_marker, record_in, twin
+from airflow_provider_onelake.staging.buffers import check_files, read_marker, record_in
 from airflow_provider_onelake.staging.layout import compaction_path
+from airflow_provider_onelake.staging.shadow import ShadowInputs, shadow_inputs, shadow_log
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.maintenance.compaction import Plan
     from airflow_provider_onelake.storage.stores import Store
 
-_AUTHORITY = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://[^/]*)(.*)$")
 # The kinds of actions that a rewrite may hold. OPTIMIZE has no reason for any other kind, and it would be lost.
 _KINDS = {"commitInfo", "add", "remove", "domainMetadata", "txn"}
 
@@ -145,22 +142,20 @@ def reopen_shadow(
     return Shadow(path, attempt, snapshot, plan.only({file["path"] for file in files.values()}), files)
 
 
-def _inputs(plan: Plan, table_uri: str) -> dict[FileKey, tuple[Add, Add]]:
-    """Return the files that a plan rewrites: the ``add`` of each as a shadow writes it, and as the table does."""
-    base = _encoded(table_uri)
-    files = [(_absolute(file, base), file) for group in plan.groups for file in group.inputs]
-    return {file_key(add): (add, file) for add, file in files}
+def _inputs(plan: Plan, table_uri: str) -> ShadowInputs:
+    """Return the files that a plan rewrites."""
+    return shadow_inputs((file for group in plan.groups for file in group.inputs), table_uri)
 
 
 def _version_0(
     snapshot: Snapshot,
     plan: Plan,
-    inputs: Mapping[FileKey, tuple[Add, Add]],
+    inputs: ShadowInputs,
     name: str,
     attempt: str,
     now: int,
 ) -> list[Action]:
-    record = {
+    told = {
         "name": name,
         "attempt": attempt,
         "readVersion": snapshot.version,
@@ -168,11 +163,8 @@ def _version_0(
         "targetFileSize": plan.target_file_size,
         "zOrderBy": list(plan.zorder_by),
     }
-    return [
-        *twin(snapshot, attempt, f"Shadow of {len(inputs)} files, for a compaction", {COMPACTION: record}, now),
-        *(Action(domainMetadata=body) for body in snapshot.domains.values()),
-        *(Action(add=add) for add, _ in inputs.values()),
-    ]
+    description = f"Shadow of {len(inputs)} files, for a compaction"
+    return shadow_log(snapshot, inputs, attempt, description, {COMPACTION: told}, now)
 
 
 def _definition(actions: list[Action]) -> tuple[Any, ...]:
@@ -243,23 +235,3 @@ def _invalid(shadow: Shadow, problem: str) -> BufferInvalidError:
         f"Version 1 of the compaction {shadow.path} is no rewrite that could be published: {problem}. Nothing was "
         "published, and no row is lost: the table keeps its files as they were."
     )
-
-
-def _absolute(file: Add, base: str) -> Add:
-    """Return a file's ``add`` as another table's log writes it, with absolute paths."""
-    absolute: Add = {**file, "path": f"{base}/{file['path']}", "dataChange": True}
-    vector = file.get("deletionVector")
-    if vector and vector["storageType"] == "u":
-        absolute["deletionVector"] = {
-            **vector,
-            "storageType": "p",
-            "pathOrInlineDv": f"{base}/{deletion_vector_path(vector['pathOrInlineDv'])}",
-        }
-    return absolute
-
-
-def _encoded(table_uri: str) -> str:
-    """Return Spark's address of a table as a log spells it, percent-encoded; Spark's own is not."""
-    match = _AUTHORITY.match(table_uri)
-    scheme, path = match.groups() if match else ("file://", table_uri)
-    return f"{scheme}{quote(path.rstrip('/'), safe='/=:+@~!,-._')}"

@@ -22,7 +22,7 @@ from airflow_provider_onelake.maintenance.pinned_versions import PinnedVersion, 
 from airflow_provider_onelake.maintenance.referenced import ReferencedFiles, RetentionHorizon, lost_files, referenced
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.clean_up import Staged, State, check_age, survey
-from airflow_provider_onelake.staging.layout import attempt_directory
+from airflow_provider_onelake.staging.layout import attempt_directory, is_staged
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -319,8 +319,11 @@ def _visibility(snapshot: Snapshot) -> Callable[[str], bool]:
     hidden = re.compile(r"[._]")
 
     def visible(path: str) -> bool:
+        staged = is_staged(path)
         for depth, name in enumerate(path.split("/")):
-            if hidden.match(name) and not name.startswith(partitions) and not (depth == 0 and name in _VACUUMED):
+            # Below staged, a round of a statement has a directory of changes of its own.
+            is_changes = name in _VACUUMED and (depth == 0 or staged)
+            if hidden.match(name) and not name.startswith(partitions) and not is_changes:
                 return False
             if iceberg and depth == 0 and name == _ICEBERG_METADATA:
                 return False

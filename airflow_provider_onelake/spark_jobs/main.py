@@ -19,6 +19,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.spark_jobs.change import change
 from airflow_provider_onelake.spark_jobs.optimize import optimize
 from airflow_provider_onelake.spark_jobs.progress import Progress
 from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError
@@ -52,6 +53,7 @@ JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] 
     "analysing": analyze,
     "staging": stage,
     "compacting": optimize,
+    "changing": change,
     "vacuuming": vacuum,
 }
 """What runs on Spark, by kind of job."""

@@ -16,7 +16,7 @@ import attrs
 
 from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError, ObjectNotFoundError
 from airflow_provider_onelake.log.actions import parse_actions, version_path
-from airflow_provider_onelake.log.commits import COMPACTION, FORMAT, SCAN
+from airflow_provider_onelake.log.commits import CHANGE, COMPACTION, FORMAT, SCAN
 from airflow_provider_onelake.staging.buffers import record_in, write_marker
 from airflow_provider_onelake.staging.layout import AttemptDirectory, WriterDirectory, attempt_directory, is_share
 from airflow_provider_onelake.staging.published import find_published
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_COMPACTION_OF, _SCAN_OF = "compaction ", "shared scan "
+_COMPACTION_OF, _CHANGE_OF, _SCAN_OF = "compaction ", "statement ", "shared scan "
 
 
 class State(StrEnum):
@@ -44,10 +44,10 @@ class State(StrEnum):
 
 @attrs.frozen
 class Staged:
-    """A buffer, or the shadow of a compaction, and how far it has come.
+    """A buffer, or the shadow of a compaction or a statement, and how far it has come.
 
     :param directory: as a listing shows it.
-    :param owner: ``writer <key>``, ``compaction <name>``, or what is known of a strange one.
+    :param owner: ``writer <key>``, ``compaction <name>``, ``statement <name>``, or what is known of a strange one.
     :param state: how far it has come.
     :param age: time since the last of its objects was written; for a closed one, that object is the marker.
     :param unmarked: the terms of a writer whose ``txn`` is in the table, where the buffer's marker is missing.
@@ -134,7 +134,7 @@ def survey(
     """
     now = log.clock.now()
     found: list[Staged] = []
-    compactions: set[str] = set()
+    shadows: set[str] = set()
     for attempt in (attempt for writer in WriterDirectory.all_in(listing) for attempt in writer.attempts):
         # The last object of a closed buffer is its marker; of any other buffer, what its writer wrote last.
         age = now - attempt.newest
@@ -154,17 +154,17 @@ def survey(
             state = State.CLOSED
         elif state is State.IN_FLIGHT and age >= abandoned_after:
             state = State.ABANDONED
-            compactions.update({attempt.path} if owner.startswith(_COMPACTION_OF) else ())
+            shadows.update({attempt.path} if owner.startswith((_COMPACTION_OF, _CHANGE_OF)) else ())
         found.append(Staged(attempt, owner, state, age, unmarked))
-    live = _with_live_files(log, snapshot, compactions)
+    live = _with_live_files(log, snapshot, shadows)
     return [attrs.evolve(staged, state=State.CLOSED) if staged.path in live else staged for staged in found]
 
 
-def _with_live_files(log: DeltaLog, snapshot: Snapshot, compactions: Collection[str]) -> set[str]:
-    """Return the compactions with live files: they were published, but their marker was not written."""
-    if not compactions:
+def _with_live_files(log: DeltaLog, snapshot: Snapshot, shadows: Collection[str]) -> set[str]:
+    """Return the shadows with live files: they were published, but their marker was not written."""
+    if not shadows:
         return set()
-    files = log.live_files(lambda add: attempt_directory(add["path"]) in compactions, snapshot.version)
+    files = log.live_files(lambda add: attempt_directory(add["path"]) in shadows, snapshot.version)
     return {attempt_directory(file["path"]) for file in files}
 
 
@@ -183,6 +183,8 @@ def _state(store: Store, path: str, snapshot: Snapshot) -> tuple[str, State, Wri
             return f"no buffer of this format (wanted {FORMAT})", State.STRANGE, None
         if COMPACTION in record:
             return f"{_COMPACTION_OF}{record[COMPACTION].get('name') or path}", State.IN_FLIGHT, None
+        if CHANGE in record:
+            return f"{_CHANGE_OF}{record[CHANGE].get('name') or path}", State.IN_FLIGHT, None
         if SCAN in record:
             return f"{_SCAN_OF}{record[SCAN].get('task') or path}", State.IN_FLIGHT, None
         spec = WriteSpec.from_json(record["spec"])

@@ -95,7 +95,7 @@ def optimize_by_hand(
 
 
 def _rows(file: Mapping[str, Any]) -> list[int]:
-    found = pq.ParquetFile(unquote(file["path"].removeprefix("file://"))).read().column("id").to_pylist()
+    found = pq.ParquetFile(unquote(file["path"].removeprefix("file:"))).read().column("id").to_pylist()
     hidden = positions(file["deletionVector"]) if file.get("deletionVector") else set()
     return [row for at, row in enumerate(found) if at not in hidden]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_onelake.maintenance.referenced import deletion_vector_path, lost_files, referenced
+from airflow_provider_onelake.log.vectors import deletion_vector_path
+from airflow_provider_onelake.maintenance.referenced import lost_files, referenced
 from tests.support.vectors import deletion_vector
 
 # From Delta's own description of the format.

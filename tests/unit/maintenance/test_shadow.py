@@ -47,7 +47,7 @@ def test_a_shadow_is_the_tables_twin_over_exactly_the_inputs_by_absolute_address
     inputs = [file for group in shadow.plan.groups for file in group.inputs]
     assert len(adds) == 3
     # The table's own directory is spelled as a log spells it, and what follows is as it stood there.
-    assert {add["path"] for add in adds} == {f"file://{quote(log.table)}/{file['path']}" for file in inputs}
+    assert {add["path"] for add in adds} == {f"file:{quote(log.table)}/{file['path']}" for file in inputs}
     assert all("%20" in add["path"] for add in adds)
 
 

@@ -1,0 +1,491 @@
+"""DELETE and UPDATE with a predicate on rows: Spark runs them in rounds, and one commit has the result of all rounds.
+
+::
+
+    the newest snapshot ─► drop the pieces whose files others have changed
+                           │
+                           ├─ live files that no round has read? ─► a round over these alone, and again from the top
+                           │
+                           └─ none: put what all rounds did, at the next version
+
+The statement maps every row by itself, so what it does to a table is what it does to each of its files. A round reads
+the files of its shadow and no others. So version N + 1 is the statement done to version N as soon as every live file of
+version N was read by a round, or is what a round has made of it (protocol: statements map rows). What others did does
+not matter, only which files are there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.choices import Isolation, OnStatementRerun
+from airflow_provider_onelake.commit.checks import check_paths_relative
+from airflow_provider_onelake.commit.earlier import Earlier, SameTable, find_earlier
+from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
+from airflow_provider_onelake.commit.fit import unfit
+from airflow_provider_onelake.commit.statement import UPDATE, Statement
+from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.words import of_task
+from airflow_provider_onelake.exceptions import (
+    BufferLostError,
+    CommitContentionError,
+    ConflictError,
+    ObjectExistsError,
+    OneLakeError,
+    RerunRefusedError,
+    StatementRefusedError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.actions import Action, Add, FileKey, file_key
+from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
+from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.replay import LiveFiles
+from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.values import Partition
+from airflow_provider_onelake.staging.buffers import lifetime
+from airflow_provider_onelake.staging.rounds import Piece, Ran
+from airflow_provider_onelake.storage.clock import milliseconds, whole_number
+
+logger = logging.getLogger(__name__)
+
+MOST_FILES = 200_000
+"""How many files a round may read: version 0 of its shadow names each of them, by about a kilobyte."""
+
+RunRound = Callable[[int, Snapshot, Sequence[Add]], Ran]
+"""Runs the statement on some files alone, with the number of the round, from 1, and the snapshot that has the files."""
+
+
+@attrs.frozen(kw_only=True)
+class Changed:
+    """How a DELETE or UPDATE ended.
+
+    :param status: ``done``, ``already_done`` by an earlier try or start, or ``nothing_to_do`` as no row matches.
+    :param version: of the table in which the statement stands; ``None`` where nothing was put, or the log no longer
+        says.
+    :param rows: how many rows were deleted or updated; ``None`` where that is not known.
+    :param files_removed: how many files are no longer in the table.
+    :param files_added: how many new files are.
+    :param rounds: how many times Spark ran, each time on files that it had not read before.
+    :param lost_races: how many puts met another's commit.
+    """
+
+    status: str
+    version: int | None = None
+    rows: int | None = 0
+    files_removed: int | None = 0
+    files_added: int | None = 0
+    rounds: int = 0
+    lost_races: int = 0
+
+
+DONE, ALREADY, NOTHING_TO_DO = "done", "already_done", "nothing_to_do"
+
+
+@attrs.frozen
+class _Unseen:
+    """Files that no round has read."""
+
+    snapshot: Snapshot
+    files: tuple[Add, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Start:
+    """Who runs a statement, and which of the task's starts it is.
+
+    :param task_id: the ``txn`` application id of the task's statement, the same for every start of the task in its run.
+    :param id: the ``txn`` application id of this start: the same for its retries, another one after a clear.
+    :param by: who asks; shown to people.
+    :param on_rerun: what a clear does.
+    :param message: of the author, for people who read the table's history. Default: none.
+    """
+
+    task_id: str
+    id: str
+    by: str
+    on_rerun: OnStatementRerun
+    message: str | None = None
+
+
+def change(
+    transactions: Transactions,
+    statement: Statement,
+    start: Start,
+    run_round: RunRound,
+    *,
+    isolation: Isolation = Isolation.SERIALIZABLE,
+    most_rounds: int = 5,
+) -> Changed:
+    """Do a statement to the rows of a table.
+
+    :param run_round: runs it on some files.
+    :param isolation: with ``write_serializable``, appends that did not read the table and that land after the last
+        round count as later than the statement.
+    :param most_rounds: after how many rounds it gives up.
+    :raises TableNotFoundError: there is no table.
+    :raises InvalidWriteError: ``covers`` is no predicate on partition columns.
+    :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
+        under which Spark ran.
+    :raises RerunRefusedError: the statement was done by an earlier start, is to be skipped, and rows that it may touch
+        were changed since.
+    :raises ZombieWriterError: a newer start of the task has done it meanwhile.
+    :raises ConflictError: others changed the rows in every round; nothing was changed.
+    :raises BufferLostError: Spark's files became too old before they could be published.
+    :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
+    :raises CommitContentionError: others were faster in every attempt; nothing was changed.
+    :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
+    """
+    proposal = _Change(transactions, statement, start, isolation)
+    while True:
+        ended = transactions.commit(proposal)
+        if isinstance(ended, Changed):
+            return ended
+        if proposal.rounds >= most_rounds:
+            proposal.forget_vectors()
+            raise ConflictError(
+                f"{proposal.table}: Spark ran {proposal.name} {proposal.rounds} times, and each time others had "
+                f"changed or added {len(ended.files)} files or more that it may concern before the result could be "
+                "published. Nothing was changed. Clear the task when fewer writers are at work; or let it look at the "
+                "partitions that matter alone (covers), allow more rounds (max_rounds), or let appends that land "
+                "meanwhile count as later (isolation='write_serializable')."
+            )
+        proposal.take(ended, run_round(proposal.rounds + 1, ended.snapshot, ended.files))
+
+
+@attrs.define(eq=False)
+class _Change(Proposal["Changed | _Unseen"]):
+    """One call of :func:`change`, with all that its rounds have done so far."""
+
+    _transactions: Transactions
+    _statement: Statement
+    _start: Start
+    _isolation: Isolation
+    rounds: int = 0
+    _ran: list[tuple[Ran, list[Piece]]] = attrs.field(factory=list)
+    _seen: set[FileKey] = attrs.field(factory=set)
+    _first: Snapshot | None = None
+    _last_round: int | None = None
+    _live: tuple[Partitioning, LiveFiles] | None = None
+    _stored: int | None = None
+    _decided_on: int | None = None
+    _put: Changed | None = None
+    _brought: set[str] = attrs.field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self._log = self._transactions.log
+        self.table = self._log.table
+        self.name = str(self._statement)
+        self._same_table = SameTable(self._log, self._statement.operation)
+
+    def look_ahead(self) -> AbstractContextManager[object]:
+        """Let every snapshot tell whether the table was made again."""
+        self._log.doubt()
+        return nullcontext()
+
+    def take(self, unseen: _Unseen, ran: Ran) -> None:
+        """Take in what a round did.
+
+        :param unseen: the files that it has read.
+        """
+        self.rounds += 1
+        self._ran.append((ran, list(ran.pieces)))
+        self._seen.update(map(file_key, unseen.files))
+        self._last_round = unseen.snapshot.version
+
+    def decide(self, view: View) -> Put | Changed | _Unseen:
+        """Put what the rounds did, or ask for another round."""
+        snapshot = view.snapshot
+        if (done := self._done_before(snapshot)) is not None:
+            return done
+        self._same_table.check(snapshot)
+        snapshot.check_supported(self.table)
+        self._check_fits(snapshot)
+        present = {file_key(file): file for file in self._files(view)}
+        # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
+        # whoever is told that nothing was changed must not find it in the table.
+        if snapshot.version != self._decided_on:
+            self._drop_lost_pieces(present)
+            self._check_young(snapshot)
+        unseen = [file for key, file in present.items() if key not in self._seen]
+        if unseen and not self._all_later(unseen, view):
+            return self._round(unseen, snapshot)
+        if not any(pieces for _, pieces in self._ran):
+            return Changed(status=NOTHING_TO_DO, rounds=self.rounds)
+        self._bring_vectors_home()
+        self._decided_on = snapshot.version
+        return Put(self._entry(snapshot, view.txn_id))
+
+    def committed(self, version: int, tally: Tally) -> Changed:
+        """Return what was done.
+
+        :param version: in which the statement stands.
+        """
+        assert self._put is not None
+        self._brought.clear()
+        return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
+
+    def give_up(self, tally: Tally) -> Changed:
+        """Change nothing.
+
+        :raises CommitContentionError: always.
+        """
+        raise CommitContentionError(
+            f"{self.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's commit, and the "
+            f"budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry runs it again."
+        )
+
+    def forget_vectors(self, *keep: str) -> None:
+        """Delete copies of deletion vectors that no commit of ours names, and none will.
+
+        :param keep: the copies that are still wanted.
+        """
+        for path in self._brought.difference(keep):
+            try:
+                self._log.store.delete(path)
+            except OneLakeError as error:
+                logger.warning("%s: %s is left for a VACUUM: %s", self.table, path, error)
+            self._brought.discard(path)
+
+    # -- what was done before -----------------------------------------------------------------------------------------
+
+    def _done_before(self, snapshot: Snapshot) -> Changed | None:
+        earlier = find_earlier(self._log, self._start.id, snapshot)
+        if earlier is not None and not earlier.is_undone:
+            return _already(earlier)
+        stored = snapshot.txns.get(self._start.task_id, 0)
+        if self._stored is None:
+            self._stored = stored
+            if self._start.on_rerun is OnStatementRerun.SKIP:
+                return self._skipped(snapshot)
+        elif stored > self._stored:
+            self.forget_vectors()
+            raise ZombieWriterError(
+                f"Another start of this task has done {self.name} to {self.table} since this one began, and it is not "
+                "done twice. Nothing more was changed: clear the task if it is to be done again."
+            )
+        return None
+
+    def _skipped(self, snapshot: Snapshot) -> Changed | None:
+        """Return what an earlier start did, if it stands as it was; ``None`` if there is none, or it was undone."""
+        earlier = find_earlier(self._log, self._start.task_id, snapshot)
+        if earlier is None or earlier.is_undone:
+            return None
+        if earlier.commit is None:
+            why: str | None = "the log since then was cleaned up, so nobody knows what became of its rows"
+        else:
+            in_range = self._range(snapshot.partitioning)
+            changed = next((commit for commit in earlier.later if _touches(commit, in_range, snapshot)), None)
+            why = f"version {changed.version} ({changed.author}) changed rows that it may concern" if changed else None
+        if why is None:
+            return _already(earlier)
+        at = "" if earlier.commit is None else f" in version {earlier.commit.version}"
+        raise RerunRefusedError(
+            f"An earlier start of this task has done {self.name} to {self.table}{at}. It is not skipped, because {why}; "
+            "and it is not done again, because that could change rows twice. Nothing was changed: set "
+            "on_rerun='again' to do it to the rows as they are now, or mark the task as successful."
+        )
+
+    # -- the table as it is -------------------------------------------------------------------------------------------
+
+    def _check_fits(self, snapshot: Snapshot) -> None:
+        if self._first is None:
+            self._first, self.read_version = snapshot, snapshot.version
+            return
+        reason = unfit(self._first, snapshot) or _renamed(self._first, snapshot)
+        if reason is None and self._first.has_change_feed != snapshot.has_change_feed:
+            reason = "its change data feed was switched"
+        if reason is not None:
+            self.forget_vectors()
+            raise StatementRefusedError(
+                f"{self.table} is no longer what {self.name} was begun on: {reason}. Nothing was changed: clear the "
+                "task to run the statement under the new definition."
+            )
+
+    def _range(self, split: Partitioning) -> Callable[[Partition], bool]:
+        covers = self._statement.covers
+        return _everything if covers is None else PartitionPredicate.parse(covers, split).covers
+
+    def _files(self, view: View) -> LiveFiles:
+        split = view.snapshot.partitioning
+        if self._live is not None and self._live[0] == split and view.complete:
+            self._live[1].follow(view.winners)
+        else:
+            self._live = split, self._transactions.live_in(view.snapshot, self._range(split))
+        return self._live[1]
+
+    def _drop_lost_pieces(self, present: dict[FileKey, Add]) -> None:
+        """Drop what was done to files that others have changed since. The files of it that are left are unseen again."""
+        for _, pieces in self._ran:
+            for piece in list(pieces):
+                keys = [file_key(file) for file in piece.removed]
+                if not all(key in present for key in keys):
+                    pieces.remove(piece)
+                    self._seen.difference_update(keys)
+        self.forget_vectors(*(home for _, pieces in self._ran for piece in pieces for home in piece.vectors))
+
+    def _check_young(self, snapshot: Snapshot) -> None:
+        oldest = min((ran.oldest for ran, pieces in self._ran if pieces and ran.oldest is not None), default=None)
+        if oldest is not None and self._log.clock.now() - oldest >= lifetime(snapshot.retention_days):
+            raise BufferLostError(
+                f"What Spark wrote for {self.name} is older than half of the retention of {self.table}, which is "
+                f"{snapshot.retention_days:g} days, so a VACUUM may be about to delete it. Nothing was changed: clear "
+                "the task to run it again."
+            )
+
+    def _all_later(self, unseen: list[Add], view: View) -> bool:
+        """Say whether all unseen files came by appends that may count as later than the statement.
+
+        An append that landed before the last round cannot count as later: that round has read some or all of its rows,
+        and a commit counts as a whole.
+        """
+        if self._isolation is Isolation.SERIALIZABLE or self._last_round is None or not view.complete:
+            return False
+        later = {
+            file_key(add)
+            for commit in view.winners
+            if commit.version > self._last_round and commit.blind_append and not commit.removes
+            for add in commit.adds
+        }
+        return later.issuperset(map(file_key, unseen))
+
+    def _round(self, unseen: list[Add], snapshot: Snapshot) -> _Unseen:
+        check_paths_relative(unseen, self.table)
+        if snapshot.append_only:
+            raise StatementRefusedError(
+                f"{self.table} is append-only (delta.appendOnly), so its rows must not be changed. Nothing was "
+                "changed: unset the property first."
+            )
+        if len(unseen) > MOST_FILES:
+            raise StatementRefusedError(
+                f"{self.name} would have to look at {len(unseen):,} files of {self.table}, and at most "
+                f"{MOST_FILES:,} are taken. Nothing was changed: name the partitions that matter by covers, or compact "
+                "the table first."
+            )
+        return _Unseen(snapshot, tuple(unseen))
+
+    # -- the commit ---------------------------------------------------------------------------------------------------
+
+    def _bring_vectors_home(self) -> None:
+        """Copy the files of deletion vectors to the table's root, under their own names, which are unique."""
+        store = self._log.store
+        for _, pieces in self._ran:
+            for piece in pieces:
+                for home, source in piece.vectors.items():
+                    if home in self._brought:
+                        continue
+                    try:
+                        store.create(home, store.get(source))
+                    except ObjectExistsError:
+                        logger.debug("%s is there already", home)
+                    self._brought.add(home)
+
+    def _entry(self, snapshot: Snapshot, txn_id: str) -> list[Action]:
+        statement, now = self._statement, self._log.clock.now()
+        pieces = [piece for _, kept in self._ran for piece in kept]
+        removed = [file for piece in pieces for file in piece.removed]
+        again = [file for piece in pieces for file in piece.again]
+        # Copies, because a put that loses its race gives the files other row ids the next time.
+        added: list[Add] = [{**file} for piece in pieces for file in piece.added]
+        staying = {file["path"] for file in again}
+        self._put = Changed(
+            status=DONE,
+            rows=self._rows(pieces),
+            files_removed=sum(file["path"] not in staying for file in removed),
+            files_added=len(added),
+            rounds=self.rounds,
+        )
+        info = commit_info(
+            statement.operation,
+            {"predicate": json.dumps([statement.predicate], ensure_ascii=False)},
+            snapshot,
+            txn_id,
+            now,
+            blind=False,
+            metrics=self._metrics(again),
+            isolation="Serializable" if self._isolation is Isolation.SERIALIZABLE else "WriteSerializable",
+            told=of_task(self._start.by, self.name, self._start.message),
+        )
+        info[STAGED] = {
+            "format": FORMAT,
+            CHANGE: {"rounds": self.rounds, "readVersion": self.read_version, "covers": statement.covers},
+        }
+        tags = [dict(ran.tags) for ran, kept in self._ran if kept]
+        if tags[0] and all(each == tags[0] for each in tags):
+            info["tags"] = tags[0]
+        stamped = stamp(info, added, snapshot, now)
+        written = milliseconds(now)
+        entry: list[Action] = [{"commitInfo": info}]
+        for app_id in (self._start.task_id, self._start.id):
+            turn = snapshot.txns.get(app_id, 0) + 1
+            entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
+        entry += stamped
+        entry += [{"remove": remove_of(file, written, data_change=True)} for file in removed]
+        entry += [{"add": {**file, "dataChange": True}} for file in (*again, *added)]
+        entry += [{"cdc": file} for piece in pieces for file in piece.cdc]
+        return entry
+
+    def _rows(self, pieces: Iterable[Piece]) -> int | None:
+        if self._statement.operation == UPDATE:
+            counts = [ran.rows_updated if len(kept) == len(ran.pieces) else None for ran, kept in self._ran if kept]
+        else:
+            counts = [piece.rows_gone for piece in pieces]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def _metrics(self, again: Sequence[Add]) -> dict[str, str]:
+        assert self._put is not None
+        rows = "numUpdatedRows" if self._statement.operation == UPDATE else "numDeletedRows"
+        counted = {
+            rows: self._put.rows,
+            "numRemovedFiles": self._put.files_removed,
+            "numAddedFiles": self._put.files_added,
+            "numDeletionVectorsAdded": len(again),
+        }
+        return {name: str(count) for name, count in counted.items() if count is not None}
+
+
+def _everything(_: Partition) -> bool:
+    return True
+
+
+def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Snapshot) -> bool:
+    """Say whether a commit changed rows of some partitions, as far as it tells; else it did."""
+    split = snapshot.partitioning
+    files = [file for file in (*commit.adds, *commit.removes) if file.get("dataChange", True)]
+    return any(not split.named_by(file) or in_range(split.partition(file["partitionValues"])) for file in files)
+
+
+def _renamed(before: Snapshot, now: Snapshot) -> str | None:
+    """Say which column has another name: the statement's texts mean something else then."""
+    names = {column.physical_name: name for name, column in columns(now.metadata).items()}
+    for name, column in columns(before.metadata).items():
+        if names.get(column.physical_name, name) != name:
+            return f"column {name} is called {names[column.physical_name]} now"
+    return None
+
+
+def _already(earlier: Earlier) -> Changed:
+    if earlier.commit is None:
+        return Changed(status=ALREADY, rows=None, files_removed=None, files_added=None)
+    metrics: Any = earlier.commit.info.get("operationMetrics") or {}
+    record = (earlier.commit.info.get(STAGED) or {}).get(CHANGE) or {}
+
+    def count(name: str) -> int | None:
+        said = metrics.get(name)
+        return int(said) if isinstance(said, str) and said.isdecimal() else whole_number(said)
+
+    rows = "numUpdatedRows" if earlier.commit.operation == UPDATE else "numDeletedRows"
+    return Changed(
+        status=ALREADY,
+        version=earlier.commit.version,
+        rows=count(rows),
+        files_removed=count("numRemovedFiles"),
+        files_added=count("numAddedFiles"),
+        rounds=whole_number(record.get("rounds")) or 0,
+    )

@@ -1,0 +1,117 @@
+"""What an earlier try of a statement did, and whether the table still has it; and whether it is the same table.
+
+A ``txn`` stays when a RESTORE takes back the commit that set it. So whether a statement stands is read from the commits
+since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import StatementRefusedError
+from airflow_provider_onelake.log.actions import file_key, object_path
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.staging.published import UNDOING
+from airflow_provider_onelake.storage.clock import whole_number
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.log.snapshot import Snapshot
+
+
+@attrs.frozen
+class Earlier:
+    """The commit of an earlier try or an earlier start.
+
+    :param commit: ``None`` where the log was cleaned up since.
+    :param later: the commits after it, in order.
+    """
+
+    commit: Commit | None
+    later: tuple[Commit, ...] = attrs.field(default=(), repr=False)
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether a RESTORE took the table back to a version before the commit."""
+        return self.commit is not None and _is_undone(self.commit, self.later)
+
+
+def find_earlier(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Earlier | None:
+    """Return the newest commit of a statement; ``None`` where there is none.
+
+    :param app_id: the statement's ``txn`` application id.
+    :param snapshot: the newest of the table.
+    """
+    if app_id not in snapshot.txns:
+        return None
+    later: list[Commit] = []
+    for version in range(snapshot.version, -1, -1):
+        commit = log.commit(version)
+        if commit is None:
+            break
+        if app_id in commit.txns:
+            return Earlier(commit, tuple(reversed(later)))
+        later.append(commit)
+    return Earlier(None)
+
+
+def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
+    """Say whether the table is as it was before a commit, but for what came after a RESTORE."""
+    gone = {object_path(file) for file in ours.removes}
+    # The states of these files that came after the commit: a RESTORE to one of them does not undo it.
+    since = {file_key(file) for file in ours.adds}
+    stayed = {object_path(file) for file in ours.adds}
+    undone_at = {ours.version: False}
+    undone = False
+    for commit in later:
+        target = _restored_to(commit)
+        if target is not None:
+            undone = undone_at.get(target, True)
+        else:
+            for add in commit.adds:
+                if object_path(add) not in gone or file_key(add) in since:
+                    continue
+                if commit.operation in UNDOING or object_path(add) not in stayed:
+                    undone = True
+                else:
+                    since.add(file_key(add))
+        undone_at[commit.version] = undone
+    return undone
+
+
+def _restored_to(commit: Commit) -> int | None:
+    """Return the version that a RESTORE took the table back to, as far as the commit says."""
+    said = commit.parameters.get("version") if commit.operation == "RESTORE" else None
+    return int(said) if isinstance(said, str) and said.isdecimal() else whole_number(said)
+
+
+@attrs.define
+class SameTable:
+    """Refuses to change another table that was made at the same place (protocol: same table).
+
+    Unlike a write, a statement has no read version whose entry it could check instead.
+    """
+
+    _log: DeltaLog
+    _operation: str
+    _anchor: tuple[int, str | None, str] | None = None
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Remember the table at the first call, and compare with it at every later one.
+
+        :raises StatementRefusedError: the table was replaced, or dropped and made again, since the first call.
+        """
+        if self._anchor is None:
+            self._anchor = snapshot.version, self._log.digest(snapshot.version), snapshot.table_id
+        version, digest, table_id = self._anchor
+        now = self._log.digest(version)
+        # An entry that was cleaned up behind a checkpoint tells nothing.
+        entry_changed = digest is not None and now is not None and now != digest
+        if snapshot.version < version or entry_changed or snapshot.table_id != table_id:
+            raise StatementRefusedError(
+                f"{self._log.table} was replaced, or dropped and made again, while this {self._operation} was at work. "
+                "The new table was not changed: look at it, and clear this task if its rows are to be changed too."
+            )
