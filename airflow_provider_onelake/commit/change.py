@@ -42,7 +42,7 @@ from airflow_provider_onelake.exceptions import (
     StatementRefusedError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import Action, Add, FileKey, file_key
+from airflow_provider_onelake.log.actions import Action, Add, FileKey, Remove, file_key
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
 from airflow_provider_onelake.log.replay import LiveFiles
@@ -172,6 +172,7 @@ class _Change(Proposal["Changed | _Unseen"]):
     _seen: set[FileKey] = attrs.field(factory=set)
     _first: Snapshot | None = None
     _last_round: int | None = None
+    _lost: bool = False
     _live: tuple[Partitioning, LiveFiles] | None = None
     _stored: int | None = None
     _decided_on: int | None = None
@@ -197,7 +198,7 @@ class _Change(Proposal["Changed | _Unseen"]):
         self.rounds += 1
         self._ran.append((ran, list(ran.pieces)))
         self._seen.update(map(file_key, unseen.files))
-        self._last_round = unseen.snapshot.version
+        self._last_round, self._lost = unseen.snapshot.version, False
 
     def decide(self, view: View) -> Put | Changed | _Unseen:
         """Put what the rounds did, or ask for another round."""
@@ -236,6 +237,7 @@ class _Change(Proposal["Changed | _Unseen"]):
 
         :raises CommitContentionError: always.
         """
+        self.forget_vectors()
         raise CommitContentionError(
             f"{self.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's commit, and the "
             f"budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry runs it again."
@@ -321,12 +323,13 @@ class _Change(Proposal["Changed | _Unseen"]):
         return self._live[1]
 
     def _drop_lost_pieces(self, present: dict[FileKey, Add]) -> None:
-        """Drop what was done to files that others have changed since. The files of it that are left are unseen again."""
+        """Drop what was done to files that others have changed since. What is left of these files is unseen again."""
         for _, pieces in self._ran:
             for piece in list(pieces):
                 keys = [file_key(file) for file in piece.removed]
                 if not all(key in present for key in keys):
                     pieces.remove(piece)
+                    self._lost = True
                     self._seen.difference_update(keys)
         self.forget_vectors(*(home for _, pieces in self._ran for piece in pieces for home in piece.vectors))
 
@@ -343,9 +346,10 @@ class _Change(Proposal["Changed | _Unseen"]):
         """Say whether all unseen files came by appends that may count as later than the statement.
 
         An append that landed before the last round cannot count as later: that round has read some or all of its rows,
-        and a commit counts as a whole.
+        and a commit counts as a whole. Nor can one count as later where a commit after the last round changed rows that
+        the statement had changed: that commit counts as earlier, and it may have read what was appended.
         """
-        if self._isolation is Isolation.SERIALIZABLE or self._last_round is None or not view.complete:
+        if self._isolation is Isolation.SERIALIZABLE or self._last_round is None or self._lost or not view.complete:
             return False
         later = {
             file_key(add)
@@ -457,7 +461,8 @@ def _everything(_: Partition) -> bool:
 def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Snapshot) -> bool:
     """Say whether a commit changed rows of some partitions, as far as it tells; else it did."""
     split = snapshot.partitioning
-    files = [file for file in (*commit.adds, *commit.removes) if file.get("dataChange", True)]
+    both: list[Add | Remove] = [*commit.adds, *commit.removes]
+    files = [file for file in both if file.get("dataChange", True)]
     return any(not split.named_by(file) or in_range(split.partition(file["partitionValues"])) for file in files)
 
 
@@ -476,16 +481,12 @@ def _already(earlier: Earlier) -> Changed:
     metrics: Any = earlier.commit.info.get("operationMetrics") or {}
     record = (earlier.commit.info.get(STAGED) or {}).get(CHANGE) or {}
 
-    def count(name: str) -> int | None:
-        said = metrics.get(name)
-        return int(said) if isinstance(said, str) and said.isdecimal() else whole_number(said)
-
     rows = "numUpdatedRows" if earlier.commit.operation == UPDATE else "numDeletedRows"
     return Changed(
         status=ALREADY,
         version=earlier.commit.version,
-        rows=count(rows),
-        files_removed=count("numRemovedFiles"),
-        files_added=count("numAddedFiles"),
+        rows=whole_number(metrics.get(rows)),
+        files_removed=whole_number(metrics.get("numRemovedFiles")),
+        files_added=whole_number(metrics.get("numAddedFiles")),
         rounds=whole_number(record.get("rounds")) or 0,
     )

@@ -84,8 +84,7 @@ def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
 
 def _restored_to(commit: Commit) -> int | None:
     """Return the version that a RESTORE took the table back to, as far as the commit says."""
-    said = commit.parameters.get("version") if commit.operation == "RESTORE" else None
-    return int(said) if isinstance(said, str) and said.isdecimal() else whole_number(said)
+    return whole_number(commit.parameters.get("version")) if commit.operation == "RESTORE" else None
 
 
 @attrs.define

@@ -6,7 +6,8 @@ A file's path tells whose rows are in it, until a compaction merges the file wit
 * the files that it published itself before, which a rerun takes back (protocol: take back whole);
 * the files that came after its read version, which a reconciliation may keep beside its rows.
 
-A DELETE or UPDATE in flight needs the files that Spark reads for it: what a compaction moved, it would have to read again.
+A DELETE or UPDATE in flight needs the files that Spark reads for it: it would have to read again what a compaction
+moved.
 
 So a compaction leaves these files out until the writer is settled, and never makes a writer fail.
 """

@@ -1,16 +1,18 @@
-"""The operators that delete rows: DELETE by partition columns, and TRUNCATE. Neither needs Spark."""
+"""The operators of statements: TRUNCATE, and DELETE of whole partitions, without Spark; DELETE and UPDATE of rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider_onelake.choices import Isolation, OnStatementRerun
+from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink
-from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator, TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_message,
     check_rendered,
@@ -21,6 +23,8 @@ from airflow_provider_onelake.operators._terms import (
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_provider_onelake.table import Table
 
 
 class OneLakeTruncateOperator(TableTaskOperator):
@@ -72,11 +76,11 @@ class OneLakeTruncateOperator(TableTaskOperator):
         with terminal_errors_fail():
             for name in self.template_fields:
                 check_rendered(name, getattr(self, name))
-            where, message = self._predicate(), rendered_message(self.commit_message)
+            message = rendered_message(self.commit_message)
             table = self.begin(context)
             done = Deletion(
                 table=table,
-                where=where,
+                where=None,
                 run=TaskRun.of(context),
                 deed=deed_of(context).id,
                 namespace=self.hook.namespace,
@@ -88,40 +92,233 @@ class OneLakeTruncateOperator(TableTaskOperator):
                 self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
             return {"table": str(table), **describe_deletion(done)}
 
-    def _predicate(self) -> str | None:
-        """Return the predicate of the rows to delete; ``None`` for all rows."""
-        return None
+
+class _RowStatementOperator(SparkTaskOperator):
+    """A DELETE or UPDATE with a predicate on rows."""
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        where: str,
+        covers: str | None = None,
+        isolation: str = Isolation.SERIALIZABLE.value,
+        max_rounds: int = 5,
+        commit_message: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.where = where
+        self.covers = covers
+        self.isolation = isolation
+        self.max_rounds = max_rounds
+        self.commit_message = commit_message
+        check_message(commit_message)
+        if isolation not in list(Isolation):
+            raise InvalidWriteError(f"isolation={isolation!r} is unknown; it is one of {', '.join(Isolation)}.")
+        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
+            raise InvalidWriteError(f"max_rounds={max_rounds!r}: a whole number, at least 1. Nothing was changed.")
+
+    def _begin(self, context: Context) -> Table:
+        for name in self.template_fields:
+            check_rendered(name, getattr(self, name))
+        return self.begin(context)
+
+    def _statement(self) -> Statement:
+        raise NotImplementedError
+
+    def _check_now(self) -> None:
+        """Refuse what is wrong as far as it is known when the DAG is parsed."""
+        if all(is_final(value) for value in (self.where, self.covers, getattr(self, "set", None))):
+            self._statement()
+
+    def _covers(self) -> str | None:
+        covers = self.covers
+        if covers is not None and not isinstance(covers, str):
+            raise InvalidWriteError(f"covers={covers!r}: a predicate on partition columns. Nothing was changed.")
+        return (covers or "").strip() or None
+
+    def _change(self, context: Context, table: Table, on_rerun: OnStatementRerun) -> dict[str, Any]:
+        from airflow_provider_onelake.work.change import RowChange, describe_change
+
+        statement = self._statement()
+        done = RowChange(
+            table=table,
+            spark=self.spark,
+            statement=statement,
+            isolation=Isolation(self.isolation),
+            on_rerun=on_rerun,
+            max_rounds=self.max_rounds,
+            run=TaskRun.of(context),
+            deed=deed_of(context).id,
+            namespace=self.hook.namespace,
+            message=rendered_message(self.commit_message),
+        ).carry_out()
+        return self._tell(table, done.version, describe_change(statement, done))
+
+    def _tell(self, table: Table, version: int | None, result: dict[str, Any]) -> dict[str, Any]:
+        self.show_commit(version)
+        if version is not None:
+            lineage = Lineage(table=table.address, version=version)
+            self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
+        return {"table": str(table), **result}
 
 
-class OneLakeDeleteOperator(OneLakeTruncateOperator):
-    """Delete the rows of the partitions that a predicate covers, in one commit and without Spark.
+class OneLakeDeleteOperator(_RowStatementOperator):
+    """Delete the rows that a predicate matches, in one commit, whoever else writes the table at the same time.
 
-    The commit is Delta's DELETE. What holds for :class:`OneLakeTruncateOperator` holds here too: what others commit
-    meanwhile, retries, clears and the result in XCom. A predicate on other columns is refused.
+    A predicate on partition columns alone takes whole files, without Spark, as :class:`OneLakeTruncateOperator` does.
+    For any other predicate Spark runs Delta's own DELETE in *rounds*: on a private table over the files that it has not
+    read yet. If others change or add files meanwhile, Spark runs again on these alone, and one commit publishes all.
+    So the version that it makes is the DELETE done to the version before, and no commit of others makes it fail, unless
+    they change the same files again and again.
+
+    A retry after a commit whose answer was lost deletes nothing more, unless a RESTORE has brought the rows back, or
+    the task asks for something else by then. A clear deletes again.
+
+    The result in XCom is a dict:
+
+    - ``table`` (str); ``status`` (str): ``done``, ``already_done`` (an earlier try did it) or ``nothing_to_do``;
+      ``summary`` (str): one sentence.
+    - ``version`` (int or None): the version that the commit made.
+    - ``rows_deleted`` (int, or None if the statistics of a file do not say); ``files_removed`` (int or None);
+      ``lost_races`` (int).
+    - ``rounds`` (int): how many times Spark ran; 0 for whole files. Then ``bytes_removed`` (int or None) is there too,
+      else ``files_added`` (int or None).
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
-    :param where: which rows go: a predicate on partition columns alone, in Spark SQL, as in ``month < '2019-01'``. It
-        may compare columns with literals (=, <>, <, <=, >, >=, <=>, IN, BETWEEN, IS NULL), joined by AND, OR and NOT
-        (templated).
+    :param where: which rows go: a predicate in Spark SQL, as in ``month < '2019-01'`` or ``person_id = 17``. It has no
+        subquery, and calls no function whose answer changes from run to run, such as ``rand()`` (templated).
+    :param covers: a predicate on partition columns alone. No row of any other partition goes, Spark does not look at
+        them, and what others do there does not matter. Default: all partitions (templated).
+    :param isolation: ``serializable``, or ``write_serializable``: appends that did not read the table, and that land
+        while Spark is at work, count as later, so their rows stay, and Spark does not run again because of them.
+        Default: ``serializable``. Not templated.
+    :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
+        Not templated.
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
         in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
-    :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
+    :param kwargs: the connections and ``spark_timeout`` of a
+        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
+        operator. ``deferrable`` has no effect here.
     """
 
-    template_fields: Collection[str] = ("table", "where", "commit_message")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"where": "sql"}
+    template_fields: Collection[str] = ("table", "where", "covers", "commit_message")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"where": "sql", "covers": "sql"}
+    ui_color = "#f4ece3"
 
     def __init__(self, *, table: str, where: str, **kwargs: Any) -> None:
-        super().__init__(table=table, **kwargs)
-        self.where = where
-        if is_final(where):
-            self._predicate()
+        super().__init__(table=table, where=where, **kwargs)
+        self._check_now()
 
-    def _predicate(self) -> str | None:
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Delete the rows.
+
+        :param context: of the running task.
+        :returns: the result for XCom, as the class describes it.
+        :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
+        """
+        from airflow_provider_onelake.work.statement import Deletion, describe_deletion, of_whole_files
+
+        with terminal_errors_fail():
+            table = self._begin(context)
+            where = of_whole_files(self._statement(), table.log.snapshot())
+            if where is None:
+                return self._change(context, table, OnStatementRerun.AGAIN)
+            done = Deletion(
+                table=table,
+                where=where,
+                run=TaskRun.of(context),
+                deed=deed_of(context).id,
+                namespace=self.hook.namespace,
+                message=rendered_message(self.commit_message),
+            ).carry_out()
+            return self._tell(table, done.version, {**describe_deletion(done), "rounds": 0})
+
+    def _statement(self) -> Statement:
         where = self.where
         if not isinstance(where, str) or not where.strip():
             raise InvalidWriteError(
-                f"{self.task_id}: where={where!r}: a predicate on partition columns, such as \"month = '2019-01'\". "
-                "Nothing was changed. To delete all rows, use OneLakeTruncateOperator."
+                f"{self.task_id}: where={where!r}: a predicate, such as \"month = '2019-01'\". Nothing was changed. To "
+                "delete all rows, use OneLakeTruncateOperator."
             )
-        return where.strip()
+        return Statement(operation=DELETE, where=where.strip(), covers=self._covers())
+
+
+class OneLakeUpdateOperator(_RowStatementOperator):
+    """Update the rows that a predicate matches, in one commit, whoever else writes the table at the same time.
+
+    Spark runs Delta's own UPDATE in *rounds*, as for :class:`OneLakeDeleteOperator`. Each row is updated once, also if
+    others rewrite its file while Spark is at work.
+
+    A retry after a commit whose answer was lost updates nothing more, unless a RESTORE has undone the commit, or the
+    task asks for something else by then.
+
+    The result in XCom is a dict:
+
+    - ``table`` (str); ``status`` (str): ``done``, ``already_done`` (an earlier try or start did it) or
+      ``nothing_to_do``; ``summary`` (str): one sentence.
+    - ``version`` (int or None): the version that the commit made.
+    - ``rows_updated`` (int, or None if a part of what Spark did had to be done again); ``files_removed``,
+      ``files_added`` (int or None); ``rounds`` (int): how many times Spark ran; ``lost_races`` (int).
+
+    :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
+    :param set: by column, its new value in Spark SQL, as in ``{"fare": "fare / 100"}``. It has no subquery (templated).
+    :param where: which rows are updated: a predicate in Spark SQL; ``true`` stands for all. It has no subquery, and
+        calls no function whose answer changes from run to run (templated).
+    :param covers: a predicate on partition columns alone. No row of any other partition is updated, Spark does not look
+        at them, and what others do there does not matter. Default: all partitions (templated).
+    :param on_rerun: what a clear does after the update was done: ``skip`` leaves the rows as they are, and is refused
+        with ``RerunRefusedError`` if others have changed rows in these partitions since; ``again`` updates the rows
+        that match now. After a RESTORE that has undone it, both update. Default: ``skip``. Not templated.
+    :param isolation: ``serializable``, or ``write_serializable``: appends that did not read the table, and that land
+        while Spark is at work, count as later, so their rows stay as they are, and Spark does not run again because of
+        them. Default: ``serializable``. Not templated.
+    :param max_rounds: after how many rounds that others have overtaken it gives up with ``ConflictError``. Default: 5.
+        Not templated.
+    :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
+        in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
+    :param kwargs: the connections and ``spark_timeout`` of a
+        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
+        operator. ``deferrable`` has no effect here.
+    """
+
+    template_fields: Collection[str] = ("table", "set", "where", "covers", "commit_message")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"where": "sql", "covers": "sql", "set": "json"}
+    ui_color = "#f4ece3"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        set: Mapping[str, str],  # noqa: A002 - SQL's own word
+        where: str,
+        on_rerun: str = OnStatementRerun.SKIP.value,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(table=table, where=where, **kwargs)
+        self.set = set
+        self.on_rerun = on_rerun
+        if on_rerun not in list(OnStatementRerun):
+            raise InvalidWriteError(f"on_rerun={on_rerun!r} is unknown; it is one of {', '.join(OnStatementRerun)}.")
+        self._check_now()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Update the rows.
+
+        :param context: of the running task.
+        :returns: the result for XCom, as the class describes it.
+        :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
+        """
+        with terminal_errors_fail():
+            return self._change(context, self._begin(context), OnStatementRerun(self.on_rerun))
+
+    def _statement(self) -> Statement:
+        if not isinstance(self.set, Mapping) or not self.set or not all(isinstance(name, str) for name in self.set):
+            raise InvalidWriteError(
+                f"{self.task_id}: set={self.set!r}: by column, its new value in Spark SQL, such as "
+                '{"fare": "fare / 100"}. Nothing was changed.'
+            )
+        where = self.where.strip() if isinstance(self.where, str) else self.where
+        return Statement(operation=UPDATE, where=where, covers=self._covers(), assignments=dict(self.set))

@@ -52,7 +52,7 @@ def statement(job: Mapping[str, Any]) -> str:
     # The author's texts may end in a comment, so each of them ends with its line.
     where = f"WHERE (\n{job['where']}\n)"
     sets = ",\n".join(f"{_column(name)} = {sql}\n" for name, sql in job["assignments"].items())
-    return f"UPDATE {shadow} SET\n{sets}{where}" if sets else f"DELETE FROM {shadow} {where}"
+    return " ".join(["UPDATE", shadow, "SET\n", sets, where] if sets else ["DELETE FROM", shadow, where])
 
 
 def _column(name: str) -> str:

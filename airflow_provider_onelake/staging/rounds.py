@@ -185,13 +185,8 @@ def read_round(store: Store, ran: Round, *, keeps_rows: bool, moves_rows: bool) 
         gone = piece.rows_gone
         if gone is not None and (gone < 0 or (keeps_rows and gone)):
             raise _invalid(ran, f"{total_rows(piece.removed)} rows became {total_rows((*piece.again, *piece.added))}")
-    metrics = commit.info.get("operationMetrics") or {}
-    updated = whole_number(_number(metrics.get("numUpdatedRows")))
+    updated = whole_number((commit.info.get("operationMetrics") or {}).get("numUpdatedRows"))
     return Ran(tuple(pieces), oldest, updated, commit.info.get("tags") or {})
-
-
-def _number(said: object) -> object:
-    return int(said) if isinstance(said, str) and said.isdecimal() else said
 
 
 def _check_plain_change(ran: Round, commit: Commit, cdc: list[DataFile]) -> None:
@@ -207,7 +202,8 @@ def _check_plain_change(ran: Round, commit: Commit, cdc: list[DataFile]) -> None
         if add["path"] in inputs:
             if add["path"] not in {path for path, _ in removed}:
                 problems.append(f"it adds {add['path']} beside itself")
-            if (add.get("deletionVector") or {}).get("storageType") not in ("u", "i"):
+            vector = add.get("deletionVector")
+            if vector is None or vector["storageType"] not in ("u", "i"):
                 problems.append(f"it adds {add['path']} without a deletion vector of its own")
         elif add.get("deletionVector"):
             problems.append("a new file has a deletion vector")

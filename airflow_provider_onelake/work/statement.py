@@ -10,10 +10,14 @@ import attrs
 
 from airflow_provider_onelake.commit.delete import Deleted, Status, delete
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
+from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
+from airflow_provider_onelake.log.partitions import PartitionPredicate
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.statement import Statement
     from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -60,6 +64,22 @@ class Deletion:
         # corrected task is another statement.
         asked = "truncate" if self.where is None else f"where={digest_of(self.where.encode())}"
         return f"onelake-delete/{self.run.owner(self.namespace)}/{quote(self.deed, safe='')}/{asked}"
+
+
+def of_whole_files(statement: Statement, snapshot: Snapshot) -> str | None:
+    """Return the predicate of a DELETE if it is on partition columns alone, so that whole files go; else ``None``.
+
+    :raises InvalidWriteError: ``covers`` is no predicate on partition columns.
+    """
+    split, covers = snapshot.partitioning, statement.covers
+    if covers is not None:
+        PartitionPredicate.parse(covers, split)
+    try:
+        PartitionPredicate.parse(statement.where, split)
+    except InvalidWriteError:
+        return None
+    # Each of them is a predicate by itself, and may end in a comment.
+    return statement.where if covers is None else f"({statement.where}\n) AND ({covers}\n)"
 
 
 def describe_deletion(done: Deleted) -> dict[str, Any]:
