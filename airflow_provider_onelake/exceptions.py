@@ -195,7 +195,7 @@ class CommitContentionError(TransientError):
 
 
 class StatementRefusedError(TerminalError):
-    """A DELETE or TRUNCATE is refused: the table is append-only, or it was made again meanwhile."""
+    """A DELETE, UPDATE or TRUNCATE is refused: the table is append-only, or was made again or changed meanwhile."""
 
 
 class RestoreRefusedError(TerminalError):

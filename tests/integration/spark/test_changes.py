@@ -1,0 +1,161 @@
+"""DELETE and UPDATE of rows, by Spark in shadows, beside Spark's own statement on a copy: rows, row ids, change feed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_onelake.engines.base import ChangeJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError
+from tests.support.changes import change_of
+from tests.support.spark import Server
+from tests.support.tables import local_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+VECTORS = "'delta.enableDeletionVectors'='true'"
+FEED = "'delta.enableChangeDataFeed'='true'"
+IDS = "'delta.enableRowTracking'='true'"
+STAMPS = "'delta.enableInCommitTimestamps'='true'"
+MAPPED = "'delta.columnMapping.mode'='name'"
+
+WHERE = "id % 5 = 2 -- a comment"
+
+
+class Copies:
+    """A table and its copy: ours, and the one in which Spark does the statement itself."""
+
+    def __init__(self, spark: SparkSession, directory: Path, properties: str) -> None:
+        self.spark = spark
+        self.ours, self.theirs = directory / "a lake" / "ours", directory / "a lake" / "theirs"
+        with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
+        columns = "id BIGINT, v STRING, month STRING"
+        self.run(f"CREATE TABLE {{t}} ({columns}) USING delta PARTITIONED BY (month) {with_properties}", self.ours)
+        self.run("INSERT INTO {t} SELECT id, 'v', concat('2019 ', id % 3) FROM range(0, 30, 1, 2)", self.ours)
+        self.run("DELETE FROM {t} WHERE id % 7 = 1", self.ours)
+        shutil.copytree(self.ours, self.theirs)
+
+    def run(self, query: str, path: Path) -> list[Any]:
+        return self.spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
+
+    def rows(self, path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.run(f"SELECT {columns} FROM {{t}}", path)))
+
+    def changes(self, path: Path, version: int) -> list[tuple[Any, ...]]:
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
+        return sorted(map(tuple, feed.load(str(path)).select("id", "v", "month", "_change_type").collect()))
+
+    def by_deltalake(self) -> list[int]:
+        import pyarrow as pa
+        from deltalake import DeltaTable, QueryBuilder
+
+        found = QueryBuilder().register("t", DeltaTable(str(self.ours))).execute("SELECT id FROM t").read_all()
+        return sorted(pa.table(found).column("id").to_pylist())
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param("", id="plain"),
+        pytest.param(f"{VECTORS},{FEED},{STAMPS}", id="deletion vectors, change feed, in-commit timestamps"),
+        pytest.param(f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting"),
+    ],
+)
+def test_both_are_what_spark_would_have_done(
+    spark: SparkSession, engine: ConnectEngine, tmp_path: Path, properties: str
+) -> None:
+    both = Copies(spark, tmp_path, properties)
+    log = local_log(both.ours)
+    sets = {"v": "concat(v, '!') -- a comment", "`id`": "id + 100"}
+
+    for operation, query, terms in (
+        ("DELETE", "DELETE FROM {t} WHERE id % 5 = 2", {}),
+        ("UPDATE", "UPDATE {t} SET v = concat(v, '!'), id = id + 100 WHERE id % 5 = 2", {"assignments": sets}),
+    ):
+        where = WHERE if operation == "DELETE" else "id % 5 = 3"
+        query = query.replace("id % 5 = 2", where.removesuffix(" -- a comment"))
+        before = len(both.rows(both.ours))
+        done = change_of(log, engine, operation, where, **terms).carry_out()
+        both.run(query, both.theirs)
+        assert (done.status, done.rounds) == ("done", 1)
+        assert both.rows(both.ours) == both.rows(both.theirs)
+        assert both.by_deltalake() == [row[0] for row in both.rows(both.ours)]
+        assert done.version is not None
+        assert done.rows == (before - len(both.rows(both.ours)) or 5)
+        if FEED in properties:
+            assert both.changes(both.ours, done.version) == both.changes(both.theirs, done.version)
+        if IDS in properties:
+            ids = "id, _metadata.row_id, _metadata.row_commit_version"
+            assert both.rows(both.ours, ids) == both.rows(both.theirs, ids)
+        (history,) = both.run("DESCRIBE HISTORY {t} LIMIT 1", both.ours)
+        assert (
+            history["operation"],
+            history["operationMetrics"]["numDeletedRows" if operation == "DELETE" else "numUpdatedRows"],
+        ) == (operation, str(done.rows))
+    # Spark goes on from there, and finds the vectors at the table's root, as Trino does.
+    for path in (both.ours, both.theirs):
+        both.run("DELETE FROM {t} WHERE id % 5 = 4", path)
+        both.run("OPTIMIZE {t}", path)
+    assert both.rows(both.ours) == both.rows(both.theirs)
+    named = [
+        add["deletionVector"]["pathOrInlineDv"]
+        for commit in log.commits_since(-1)
+        for add in commit.adds
+        if add.get("deletionVector")
+    ]
+    assert {len(text) for text in named} <= {20}
+    assert bool(named) == (VECTORS in properties)
+
+
+@pytest.mark.parametrize("properties", ["", VECTORS])
+def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
+    spark: SparkSession, connect_server: Server, tmp_path: Path, properties: str
+) -> None:
+    both = Copies(spark, tmp_path, properties)
+    log = local_log(both.ours)
+    started: list[str] = []
+
+    class Overtaken(ConnectEngine):
+        """Lets the other statement begin and end while this one's first round has ended and is not published."""
+
+        def change(self, job: ChangeJob) -> Any:
+            result = super().change(job)
+            started.append(job.where)
+            if len(started) == 1:
+                other = ConnectEngine(connect_server.remote)
+                won = change_of(log, other, "UPDATE", "id = 6", task="other", assignments={"v": "'six'"})
+                assert won.carry_out().rounds == 1
+            return result
+
+    before = both.rows(both.ours, "id, v")
+    done = change_of(log, Overtaken(connect_server.remote), where="id = 9").carry_out()
+    assert (done.status, done.rows, done.rounds) == ("done", 1, 2)
+    expected = [(row, "six" if row == 6 else v) for row, v in before if row != 9]
+    assert both.rows(both.ours, "id, v") == expected
+
+
+def test_what_spark_refuses_changes_nothing(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
+    both = Copies(spark, tmp_path, "")
+    both.run("ALTER TABLE {t} ADD CONSTRAINT small CHECK (id < 1000)", both.ours)
+    log = local_log(both.ours)
+    version = log.snapshot().version
+    refused: list[tuple[Callable[[], Any], type[Exception]]] = [
+        (lambda: change_of(log, engine, where="no_column = 1").carry_out(), SparkQueryError),
+        (
+            lambda: change_of(log, engine, "UPDATE", "id = 3", assignments={"id": "id + 1000"}).carry_out(),
+            ConstraintViolatedError,
+        ),
+    ]
+    for run, error in refused:
+        with pytest.raises(error, match="The table is unchanged"):
+            run()
+    assert change_of(log, engine, where="id = -1").carry_out().status == "nothing_to_do"
+    assert log.snapshot().version == version

@@ -1,0 +1,183 @@
+"""DELETE and UPDATE of rows: with a real engine, or by hand on tables of ids by month."""
+
+from __future__ import annotations
+
+import json
+import struct
+import uuid
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_onelake.choices import Isolation, OnStatementRerun
+from airflow_provider_onelake.commit.statement import Statement
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.engines.base import ChangeJob, Engine, SparkResult
+from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.work.change import RowChange
+from airflow_provider_onelake.work.spark import SparkWork
+from tests.support.vectors import _MAGIC, _z85, positions
+
+
+class _TableOf:
+    """A table by the log of a test, whose store may fail or be held."""
+
+    def __init__(self, log: DeltaLog) -> None:
+        self.log = log
+        self.address = TableAddress.parse(log.table)
+
+    def committer(self) -> Transactions:
+        check = deltalake_cross_check(self.log.table, dict)
+        return Transactions(self.log, backoff=Backoff(first=0.0, longest=0.0, silent=0.0), cross_check=check)
+
+    def __str__(self) -> str:
+        return self.log.table
+
+
+def change_of(
+    log: DeltaLog,
+    engine: Engine,
+    operation: str = "DELETE",
+    where: str = "id % 3 = 0",
+    *,
+    task: str = "change",
+    deed: str = "first",
+    isolation: Isolation = Isolation.SERIALIZABLE,
+    on_rerun: OnStatementRerun = OnStatementRerun.AGAIN,
+    max_rounds: int = 5,
+    **terms: Any,
+) -> RowChange:
+    """One try of a task's statement."""
+    statement = Statement(operation=operation, where=where, **terms)
+    return RowChange(
+        table=_TableOf(log),  # type: ignore[arg-type]
+        spark=SparkWork(lambda: engine),
+        statement=statement,
+        isolation=isolation,
+        on_rerun=on_rerun,
+        max_rounds=max_rounds,
+        run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1),
+        deed=deed,
+        namespace="test",
+    )
+
+
+@attrs.define
+class ChangeByHand(Engine):
+    """Does to the rows of a shadow what Spark would: ids that are divisible by 3 are deleted, or raised by 1,000.
+
+    :param vectors: whether deletion vectors hide rows, or files are rewritten.
+    :param after: called when a round is done: lets others in, or raises.
+    """
+
+    vectors: bool = False
+    after: Callable[[ChangeJob], object] = lambda job: None
+    jobs: list[ChangeJob] = attrs.field(factory=list)
+    files: list[int] = attrs.field(factory=list)
+
+    def change(self, job: ChangeJob) -> SparkResult:
+        self.jobs.append(job)
+        shadow = Path(job.shadow_uri.removeprefix("file://"))
+        adds = of_kind(parse_actions((shadow / version_path(0)).read_bytes(), "shadow"), "add")
+        self.files.append(len(adds))
+        actions = self._actions(shadow, adds, bool(job.assignments))
+        if len(actions) > 1:
+            (shadow / version_path(1)).write_bytes(dump_actions(actions))
+        self.after(job)
+        return SparkResult(engine="by hand")
+
+    def _actions(self, shadow: Path, adds: list[Any], update: bool) -> list[Any]:
+        metrics: dict[str, str] = {}
+        info = {"timestamp": 1, "operation": "x", "operationMetrics": metrics}
+        actions: list[Any] = [{"commitInfo": info}]
+        by_partition: dict[str, list[Any]] = {}
+        for add in adds:
+            by_partition.setdefault(json.dumps(add["partitionValues"]), []).append(add)
+        updated = 0
+        hidden: list[tuple[Any, list[int]]] = []
+        for files in by_partition.values():
+            new: list[int] = []
+            for file in files:
+                found, gone = rows_of(file)
+                hit = [at for at, row in enumerate(found) if row % 3 == 0 and at not in gone]
+                if not hit:
+                    continue
+                updated += len(hit)
+                actions.append({"remove": {**file, "deletionTimestamp": 1, "dataChange": True}})
+                new += [found[at] + 1000 for at in hit] if update else []
+                if not self.vectors:
+                    new += [row for at, row in enumerate(found) if at not in gone and at not in hit]
+                elif len(hit) + len(gone) < len(found):
+                    hidden.append((file, sorted({*gone, *hit})))
+            if new:
+                actions.append({"add": _written(shadow, files[0]["partitionValues"], new)})
+        actions += [{"add": add} for add in _hide(shadow, hidden)]
+        metrics["numUpdatedRows"] = str(updated)
+        return actions
+
+
+def mapped(rows: list[int], operation: str = "DELETE") -> list[int]:
+    """What the statement of :class:`ChangeByHand` makes of rows."""
+    kept = [row for row in rows if row % 3]
+    return sorted(kept + [row + 1000 for row in rows if row % 3 == 0] * (operation == "UPDATE"))
+
+
+def rows_of(file: Any) -> tuple[list[int], set[int]]:
+    """The ids in a file of a shadow, and the positions of those that a vector hides."""
+    found = pq.ParquetFile(unquote(file["path"].removeprefix("file:"))).read().column("id").to_pylist()
+    vector = file.get("deletionVector")
+    if vector is None:
+        return found, set()
+    if vector["storageType"] == "i":
+        return found, positions(vector)
+    data = Path(unquote(vector["pathOrInlineDv"].removeprefix("file:"))).read_bytes()
+    at = vector["offset"] + 4 + struct.calcsize("<Iqi") + struct.calcsize("<IIHHI")
+    return found, set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
+
+
+def _written(shadow: Path, values: dict[str, str | None], rows: list[int]) -> dict[str, Any]:
+    folder = "/".join(f"{name}={value or '__HIVE_DEFAULT_PARTITION__'}" for name, value in values.items())
+    path = shadow / folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": pa.array(rows, pa.int64())}), path)
+    return {
+        "path": quote(str(path.relative_to(shadow)), safe="/=-._"),
+        "partitionValues": values,
+        "size": path.stat().st_size,
+        "modificationTime": 1,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": len(rows)}),
+    }
+
+
+def _hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:
+    """Write all vectors into one file, as Spark does; return the files' new ``add`` actions."""
+    name, content, adds = uuid.uuid4(), b"\x01", []
+    for file, at in hidden:
+        bitmap = struct.pack("<IIHHI", 12346, 1, 0, len(at) - 1, 16) + b"".join(struct.pack("<H", one) for one in at)
+        data = struct.pack("<Iqi", _MAGIC, 1, 0) + bitmap
+        vector = {
+            "storageType": "u",
+            "pathOrInlineDv": "ab" + _z85(name.bytes),
+            "offset": len(content),
+            "sizeInBytes": len(data),
+            "cardinality": len(at),
+        }
+        content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+        stats = json.dumps({**json.loads(file["stats"]), "tightBounds": False})
+        adds.append({**file, "deletionVector": vector, "stats": stats})
+    if adds:
+        path = shadow / "ab" / f"deletion_vector_{name}.bin"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return adds

@@ -1,0 +1,435 @@
+"""DELETE and UPDATE of rows: whoever commits meanwhile and wherever it dies, version N + 1 is the statement on version N."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_onelake.choices import Isolation, OnNewerCommit, OnStatementRerun
+from airflow_provider_onelake.commit.change import Changed
+from airflow_provider_onelake.commit.delete import delete
+from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.exceptions import (
+    BufferLostError,
+    ConflictError,
+    InvalidWriteError,
+    RerunRefusedError,
+    StatementRefusedError,
+    StoreUnavailableError,
+    UnsupportedFeatureError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.maintenance.restore import restore
+from tests.support.changes import ChangeByHand, change_of, mapped
+from tests.support.shadows import compact, planned
+from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.tables import change_metadata, foreign_append, foreign_commit, ids, make_table, newest
+from tests.support.vectors import delete_rows, ids_without_deleted
+
+UPDATE: dict[str, Any] = {"operation": "UPDATE", "assignments": {"id": "id + 1000"}}
+BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vectors"])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    """Versions 1 and 2 append two files to January and one to another month, whose name has a space."""
+    log = make_table(tmp_path / "a lake" / "t")
+    foreign_append(log, {"2019-01": [1, 2, 3]})
+    foreign_append(log, {"2019-01": [4, 5, 6], "2019 02": [7, 8, 9]})
+    return log
+
+
+def rows(log: DeltaLog, version: int | None = None) -> list[int]:
+    """The live rows at a version, by deltalake."""
+    if version is None or version == newest(log).version:
+        return ids_without_deleted(Path(log.table))
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    found = QueryBuilder().register("t", DeltaTable(log.table, version=version)).execute("SELECT id FROM t")
+    return sorted(pa.table(found.read_all()).column("id").to_pylist())
+
+
+def last(log: DeltaLog) -> Commit:
+    commit = log.commit(newest(log).version)
+    assert commit is not None
+    return commit
+
+
+def live(log: DeltaLog) -> list[dict[str, Any]]:
+    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
+
+
+def take_back(log: DeltaLog, version: int, name: str = "restore") -> None:
+    restore(Transactions(log), version, newest(log), app_id=name, by="me", on_newer_commit=OnNewerCommit.FAIL)
+
+
+def run(log: DeltaLog, engine: ChangeByHand | None = None, **terms: Any) -> Changed:
+    return change_of(log, engine or ChangeByHand(), **terms).carry_out()
+
+
+def vectors_at_root(log: DeltaLog) -> list[str]:
+    return [path.name for path in Path(log.table).glob("deletion_vector_*.bin")]
+
+
+@BOTH
+def test_rows_are_deleted_and_updated_in_one_commit(log: DeltaLog, vectors: bool) -> None:
+    engine = ChangeByHand(vectors)
+    done = run(log, engine)
+    assert (done.status, done.version, done.rows, done.rounds) == ("done", 3, 3, 1)
+    assert rows(log) == [1, 2, 4, 5, 7, 8]
+    foreign_append(log, {"2019-01": [12, 13]})
+    done = run(log, engine, **UPDATE)
+    assert (done.version, done.rows, done.files_added) == (5, 1, 1)
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 13, 1012]
+    info = last(log).info
+    assert (info["operation"], info["isBlindAppend"], info["readVersion"]) == ("UPDATE", False, 4)
+    assert info["operationMetrics"]["numUpdatedRows"] == "1"
+    assert info["operationParameters"] == {"predicate": '["id % 3 = 0"]'}
+    # One file of vectors, for all files of the table, under a name that every reader takes.
+    assert len(vectors_at_root(log)) == 2 * vectors
+    named = {add["deletionVector"]["pathOrInlineDv"] for add in live(log) if add.get("deletionVector")}
+    assert {len(text) for text in named} == ({20} if vectors else set())
+
+
+def test_nothing_is_put_where_no_row_matches_and_spark_is_not_asked_where_there_is_no_file(log: DeltaLog) -> None:
+    run(log)
+    engine = ChangeByHand()
+    assert run(log, engine, task="again").status == "nothing_to_do"
+    assert run(log, engine, task="again", covers="month = 'x'").rounds == 0
+    assert len(engine.jobs) == 1
+    assert newest(log).version == 3
+
+
+def test_covers_names_the_partitions_that_are_looked_at(log: DeltaLog) -> None:
+    engine = ChangeByHand()
+    engine.after = lambda job: foreign_append(log, {"2019-01": [33]})
+    done = run(log, engine, covers="month = '2019 02'")
+    assert (done.rounds, engine.files, rows(log)) == (1, [1], [1, 2, 3, 4, 5, 6, 7, 8, 33])
+    with pytest.raises(InvalidWriteError, match="no partition column"):
+        run(log, covers="id = 3")
+
+
+# -- others at the same time -----------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_what_others_add_or_change_meanwhile_is_read_in_a_round_of_its_own(log: DeltaLog, vectors: bool) -> None:
+    engine = ChangeByHand(vectors)
+    winners = [lambda: foreign_append(log, {"2019-01": [30, 31]}), lambda: run(log, task="other", **UPDATE)]
+    engine.after = lambda job: winners.pop(0)() if winners else None
+    done = run(log, engine)
+    # The second winner took all rows that matched, so nothing is left to delete.
+    assert (done.status, done.rounds) == ("nothing_to_do", 3)
+    assert engine.files[:2] == [3, 1]
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 31, 1003, 1006, 1009, 1030]
+
+
+@BOTH
+def test_a_piece_is_dropped_alone(log: DeltaLog, vectors: bool) -> None:
+    engine = ChangeByHand(vectors)
+
+    def another_deletes_a_row() -> None:
+        first = next(file for file in live(log) if file["partitionValues"]["month"] == "2019 02")
+        delete_rows(log, first, [0])
+
+    winners = [another_deletes_a_row]
+    engine.after = lambda job: winners.pop(0)() if winners else None
+    done = run(log, engine)
+    assert (done.status, done.rounds, done.rows, engine.files) == ("done", 2, 3, [3, 1])
+    assert rows(log) == [1, 2, 4, 5, 8]
+    # The copy of the first round's vectors is still named by January's files, that of the second by the other month's.
+    assert len(vectors_at_root(log)) == 2 * vectors
+
+
+def test_a_copy_of_vectors_that_no_commit_names_is_deleted(log: DeltaLog) -> None:
+    engine = ChangeByHand(vectors=True)
+    held = through(LoserHeld(log.store, lambda: delete(Transactions(log), None, app_id="x", by="me")), log)
+    assert run(held, engine).status == "nothing_to_do"
+    assert vectors_at_root(log) == []
+
+
+def test_it_gives_up_after_as_many_rounds_as_are_allowed_and_says_what_to_do(log: DeltaLog) -> None:
+    numbers = itertools.count(100)
+    engine = ChangeByHand(after=lambda job: foreign_append(log, {"2019-01": [3 * next(numbers)]}))
+    with pytest.raises(ConflictError, match=r"3 times.*Nothing was changed.*covers.*write_serializable"):
+        run(log, engine, max_rounds=3)
+    assert engine.files == [3, 1, 1]
+    assert last(log).operation == "WRITE"
+    # A stream of appends that did not read the table counts as later, if its author says so.
+    done = run(log, engine, isolation=Isolation.WRITE_SERIALIZABLE)
+    assert (done.status, done.rounds) == ("done", 1)
+    assert [row for row in rows(log) if row % 3 == 0] == [309]
+    assert last(log).info["isolationLevel"] == "WriteSerializable"
+
+
+def test_an_append_does_not_count_as_later_in_part(log: DeltaLog) -> None:
+    engine = ChangeByHand()
+
+    def append_and_update() -> None:
+        foreign_append(log, {"2019-01": [30], "2019 02": [33]})
+        foreign_commit(
+            log, [{"commitInfo": {"timestamp": 1, "operation": "WRITE", "isBlindAppend": False}}, *adds_of(log)]
+        )
+
+    def another_changes_one_file_of_it() -> None:
+        file = next(file for file in live(log) if file["partitionValues"]["month"] == "2019 02" and rows_in(file) == 1)
+        foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "UPDATE"}}, {"remove": gone(file)}])
+
+    winners = [append_and_update, another_changes_one_file_of_it]
+    engine.after = lambda job: winners.pop(0)() if winners else None
+    run(log, engine, isolation=Isolation.WRITE_SERIALIZABLE)
+    assert [row for row in rows(log) if row % 3 == 0] == []
+
+
+def adds_of(log: DeltaLog) -> list[dict[str, Any]]:
+    from tests.support.tables import append_files
+
+    return append_files(log.store, "", {"x": [40]})[1:]
+
+
+def rows_in(file: dict[str, Any]) -> int:
+    import json
+
+    return int(json.loads(file["stats"])["numRecords"])
+
+
+def gone(file: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "path": file["path"],
+        "partitionValues": file["partitionValues"],
+        "dataChange": True,
+        "deletionTimestamp": 1,
+    }
+
+
+def test_a_compaction_of_ours_leaves_alone_what_a_statement_reads(log: DeltaLog) -> None:
+    left: list[Any] = []
+    engine = ChangeByHand(after=lambda job: left.extend(planned(log).left_out))
+    done = run(log, engine)
+    assert {one.reason for one in left} == {"a DELETE or UPDATE in flight reads it"}
+    assert done.rounds == 1
+    assert not writers_in_flight(log, newest(log)).changing
+    foreign_append(log, {"2019-01": [10]})
+    assert [len(group.inputs) for group in planned(log).groups] == [2]
+
+
+def test_a_dead_statement_protects_nothing_for_ever(log: DeltaLog) -> None:
+    found: list[Any] = []
+    engine = ChangeByHand(after=lambda job: found.append(writers_in_flight(log, newest(log), timedelta(0)).changing))
+    run(log, engine)
+    assert found == [frozenset()]
+
+
+# -- retries, clears, zombies ----------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("effect", [True, False])
+def test_a_lost_answer_changes_rows_once(log: DeltaLog, effect: bool, vectors: bool) -> None:
+    engine = ChangeByHand(vectors)
+    done = run(through(AnswerLost(log.store, 1, effect=effect), log), engine, **UPDATE)
+    assert (done.status, done.version) == ("done", 3)
+    assert run(log, engine, **UPDATE) == Changed(
+        status="already_done", version=3, rows=3, files_removed=done.files_removed, files_added=2, rounds=1
+    )
+    assert (rows(log), len(engine.jobs)) == ([1, 2, 4, 5, 7, 8, 1003, 1006, 1009], 1)
+
+
+def test_a_retry_after_a_restore_does_it_again_also_if_the_rows_were_moved_since(log: DeltaLog) -> None:
+    run(log, **UPDATE)
+    take_back(log, 2)
+    compact(log)
+    assert run(log, **UPDATE).status == "done"
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
+    # A RESTORE to a version that has it does not undo it, nor does a vector that another gives to one of its files.
+    done = newest(log).version
+    delete_rows(log, live(log)[0], [0])
+    take_back(log, done, "another")
+    assert run(log, **UPDATE).status == "already_done"
+    take_back(log, 2, "third")
+    take_back(log, done, "fourth")
+    assert run(log, **UPDATE).status == "already_done"
+
+
+def test_a_clear_does_it_again_or_skips_it_or_is_refused(log: DeltaLog) -> None:
+    skip: dict[str, Any] = {**UPDATE, "on_rerun": OnStatementRerun.SKIP}
+    run(log, covers="month = '2019-01'", **skip)
+    compact(log)
+    foreign_append(log, {"x": [30]})
+    cleared = run(log, deed="second", covers="month = '2019-01'", **skip)
+    assert (cleared.status, cleared.version) == ("already_done", 3)
+    # The rows that it updated may have been loaded again: to skip would leave them as they were.
+    foreign_append(log, {"2019-01": [33]})
+    with pytest.raises(RerunRefusedError, match=r"version 5 .*on_rerun='again'"):
+        run(log, deed="third", covers="month = '2019-01'", **skip)
+    done = run(log, deed="third", covers="month = '2019-01'", **{**skip, "on_rerun": OnStatementRerun.AGAIN})
+    assert (done.status, done.rows) == ("done", 1)
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 9, 30, 1003, 1006, 1033]
+
+
+def test_a_zombie_does_nothing_after_a_newer_start_has_done_it(log: DeltaLog) -> None:
+    engine = ChangeByHand()
+    winners = [lambda: run(log, deed="second", **UPDATE)]
+    engine.after = lambda job: winners.pop(0)() if winners else None
+    with pytest.raises(ZombieWriterError, match="not done twice"):
+        run(log, engine, deed="first", **UPDATE)
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
+
+
+def test_two_tries_at_once_are_one_update(log: DeltaLog) -> None:
+    engine = ChangeByHand()
+    winners = [lambda: run(log, **UPDATE)]
+    engine.after = lambda job: winners.pop(0)() if winners else None
+    done = run(log, engine, **UPDATE)
+    assert (done.status, done.version) == ("already_done", 3)
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"schemaString": '{"type":"struct","fields":[{"name":"month","type":"string","nullable":true,"metadata":{}}]}'}, "column id is gone"),
+        ({"id": "another"}, "made again"),
+    ],
+    ids=["column dropped", "replaced"],
+)  # fmt: skip
+def test_a_table_that_changes_its_definition_is_left_alone(log: DeltaLog, change: dict[str, Any], why: str) -> None:
+    engine = ChangeByHand(after=lambda job: change_metadata(log, **change))
+    with pytest.raises(StatementRefusedError, match=why):
+        run(log, engine)
+    assert newest(log).version == 3
+
+
+def test_a_change_feed_that_is_switched_meanwhile(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{"delta.enableChangeDataFeed": "true"})
+    foreign_append(log, {"x": [3]})
+    engine = ChangeByHand(after=lambda job: change_metadata(log, configuration={}))
+    with pytest.raises(StatementRefusedError, match="change data feed was switched"):
+        run(log, engine)
+
+
+def test_a_comment_on_the_table_does_not_matter(log: DeltaLog) -> None:
+    engine = ChangeByHand(after=lambda job: change_metadata(log, description="trips"))
+    assert run(log, engine).version == 4
+
+
+def test_a_table_that_is_made_again_is_left_alone(log: DeltaLog) -> None:
+    def made_again(_: object) -> None:
+        shutil.rmtree(log.table)
+        again = make_table(Path(log.table))
+        for number in range(4):
+            foreign_append(again, {"2019-01": [3 * number]})
+
+    with pytest.raises((StatementRefusedError, BufferLostError)):
+        run(through(LoserHeld(log.store, lambda: made_again(None)), log))
+    assert ids(Path(log.table)) == [0, 3, 6, 9]
+
+
+def test_an_append_only_table_and_absolute_paths_are_refused_before_spark(log: DeltaLog) -> None:
+    engine = ChangeByHand()
+    add = {**live(log)[0], "path": "file:/elsewhere/part-0.parquet", "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
+    with pytest.raises(UnsupportedFeatureError, match="absolute path"):
+        run(log, engine)
+    change_metadata(log, configuration={"delta.appendOnly": "true"})
+    with pytest.raises(StatementRefusedError, match="append-only"):
+        run(log, engine, covers="month = '2019 02'")
+    assert engine.jobs == []
+
+
+# -- any history -----------------------------------------------------------------------------------------------------
+
+_STEPS = st.sampled_from(
+    ["append", "append", "append two", "delete", "vector", "compact", "back", "update", "die", "lost", "none"]
+)
+_HISTORIES = st.lists(st.tuples(_STEPS, st.integers(0, 2)), max_size=4)
+
+
+class _DiedError(Exception):
+    pass
+
+
+@settings(max_examples=40, deadline=None)
+@given(_HISTORIES, st.booleans(), st.sampled_from(["DELETE", "UPDATE"]), st.sampled_from(list(Isolation)))
+def test_the_version_is_the_statement_on_the_version_before(
+    tmp_path_factory: pytest.TempPathFactory, meanwhile: Any, vectors: bool, operation: str, isolation: Isolation
+) -> None:
+    log = make_table(tmp_path_factory.mktemp("t"))
+    numbers: Iterator[int] = iter(range(3, 1000, 3))
+    appended: list[list[int]] = []
+    foreign_append(log, {"m0": [1000_000, 2], "m1": [3000_003, 5]})
+    foreign_append(log, {"m1": [6000_006, 8], "m2": [11]})
+
+    def step(kind: str, which: int) -> None:
+        number = next(numbers) * 10
+        files = sorted(live(log), key=lambda file: file["path"])
+        if kind in ("append", "append two"):
+            new = {f"m{which}": [number, number + 1]}
+            new |= {f"m{(which + 1) % 3}": [number + 3]} if kind == "append two" else {}
+            appended.append([row for each in new.values() for row in each])
+            foreign_append(log, new)
+        elif kind == "delete":
+            delete(Transactions(log), f"month = 'm{which}'", app_id=f"step {number}", by="me")
+        elif kind == "vector" and files and not files[which % len(files)].get("deletionVector"):
+            delete_rows(log, files[which % len(files)], [0])
+        elif kind == "compact" and planned(log).groups:
+            compact(log)
+        elif kind == "back":
+            take_back(log, max(0, newest(log).version - which), f"step {number}")
+        elif kind == "update":
+            run(log, ChangeByHand(not vectors), task=f"step {number}", deed=str(number), **UPDATE)
+        elif kind == "die":
+            raise _DiedError
+
+    steps = list(meanwhile)
+    engine = ChangeByHand(vectors)
+
+    def after(_: object) -> None:
+        if steps:
+            step(*steps.pop(0))
+
+    engine.after = after
+    assignments = UPDATE["assignments"] if operation == "UPDATE" else {}
+    for _ in range(len(meanwhile) + 1):
+        held = LoserHeld(log.store, *(lambda: after(None) for _ in range(2)))
+        loses = bool(steps) and steps[0][0] == "lost"
+        store = AnswerLost(held, 1, effect=bool(steps[0][1])) if loses else held
+        try:
+            done = run(through(store, log), engine, operation=operation, assignments=assignments, isolation=isolation)
+        except (_DiedError, StoreUnavailableError):
+            continue
+        break
+    ours = [
+        commit
+        for commit in log.commits_since(-1)
+        if "onelake-" + operation.lower() + "/test/dag/change/run/first/where=" in " ".join(commit.txns)
+    ]
+    if done.version is None:
+        assert ours == []
+        assert [row for row in rows(log) if row % 3 == 0] == []
+        return
+    assert done.version == ours[-1].version
+    for commit in ours:
+        before, now = rows(log, commit.version - 1), rows(log, commit.version)
+        later = appended if isolation is Isolation.WRITE_SERIALIZABLE else []
+        left = [set(itertools.chain(*some)) for n in range(len(later) + 1) for some in itertools.combinations(later, n)]
+        # Each append counts as a whole, as earlier or as later.
+        assert now in [
+            sorted(mapped([row for row in before if row not in out], operation) + [row for row in before if row in out])
+            for out in left
+        ]
