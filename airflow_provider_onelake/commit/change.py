@@ -289,7 +289,7 @@ class _Change(Proposal["Changed | _Unseen"]):
             return _already(earlier)
         at = "" if earlier.commit is None else f" in version {earlier.commit.version}"
         raise RerunRefusedError(
-            f"An earlier start of this task has done {self.name} to {self.table}{at}. It is not skipped, because {why}; "
+            f"An earlier start of this task did {self.name} to {self.table}{at}. It is not skipped, because {why}, "
             "and it is not done again, because that could change rows twice. Nothing was changed: set "
             "on_rerun='again' to do it to the rows as they are now, or mark the task as successful."
         )
@@ -336,6 +336,7 @@ class _Change(Proposal["Changed | _Unseen"]):
     def _check_young(self, snapshot: Snapshot) -> None:
         oldest = min((ran.oldest for ran, pieces in self._ran if pieces and ran.oldest is not None), default=None)
         if oldest is not None and self._log.clock.now() - oldest >= lifetime(snapshot.retention_days):
+            self.forget_vectors()
             raise BufferLostError(
                 f"What Spark wrote for {self.name} is older than half of the retention of {self.table}, which is "
                 f"{snapshot.retention_days:g} days, so a VACUUM may be about to delete it. Nothing was changed: clear "

@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests, a shortcut, old months."""
+"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests, a shortcut, old months, a person."""
 
 from __future__ import annotations
 
@@ -140,6 +140,26 @@ def test_old_months_are_deleted(lakehouse: Path) -> None:
     assert states(run) == {"delete_old_months": "success"}
     assert xcom(run, "delete_old_months")["rows_deleted"] == 2
     assert ids(Path(log.table)) == [2, 3]
+
+
+@pytest.mark.spark
+def test_a_person_is_forgotten(
+    lakehouse: Path, spark: Any, connect_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visits = f"delta.`{lakehouse}/Tables/visits`"
+    spark.sql(f"CREATE TABLE {visits} (person BIGINT, name STRING, month STRING) USING delta PARTITIONED BY (month)")
+    rows = "(1, 'a', '2019-01'), (2, 'b', '2019-01'), (1, 'a', '2019-02'), (2, 'b', '2019-02')"
+    spark.sql(f"INSERT INTO {visits} VALUES {rows}")
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    run = run_dag(load_dag(DAGS / "forget_person.py", "forget_person"), run_conf={"person": 1})
+    assert states(run) == {"delete": "success", "mask": "success"}
+    assert (xcom(run, "delete")["rows_deleted"], xcom(run, "mask")["rows_updated"]) == (1, 1)
+    assert sorted(map(tuple, spark.sql(f"SELECT name, month FROM {visits}").collect())) == [
+        ("***", "2019-02"),
+        ("b", "2019-01"),
+        ("b", "2019-02"),
+    ]
 
 
 def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:

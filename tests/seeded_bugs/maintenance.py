@@ -360,4 +360,18 @@ BUGS = [
         "if False:",
         ("maintenance/test_manifests.py::test_a_file_with_a_deletion_vector_is_refused_and_nothing_is_written",),
     ),
+    Bug(
+        "a compaction takes the files that a statement reads",
+        "maintenance.in_flight",
+        '        if file["path"] in self.changing:\n',
+        "        if False:\n",
+        ("commit/test_change.py::test_a_compaction_of_ours_leaves_alone_what_a_statement_reads",),
+    ),
+    Bug(
+        "old files of the change feed below staged stay for ever",
+        "maintenance.vacuum",
+        "(depth == 0 or staged)",
+        "depth == 0",
+        ("maintenance/test_vacuum.py::test_old_changes_of_a_statement_go_and_a_statement_at_work_is_spared",),
+    ),
 ]

@@ -16,6 +16,7 @@ import pytest
 
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.exceptions import (
+    BufferLostError,
     InvalidWriteError,
     TableNotFoundError,
     VacuumAtWorkError,
@@ -32,6 +33,7 @@ from airflow_provider_onelake.staging.prepare import Stage, prepare
 from airflow_provider_onelake.storage.clock import milliseconds
 from airflow_provider_onelake.storage.stores import ObjectInfo
 from tests.support.ages import grow_old
+from tests.support.changes import ChangeByHand, change_of
 from tests.support.clocks import HeldClock
 from tests.support.stores import PassingOn, through
 from tests.support.tables import (
@@ -653,3 +655,30 @@ def test_a_buffer_that_is_spared_is_still_complete(hasty: DeltaLog) -> None:
         hasty.store.delete(info.path)
     assert read_buffer(hasty.store, buffer.path).rows == 1
     assert not any(LOG_DIRECTORY in name for name in names(todo))
+
+
+def test_old_changes_of_a_statement_go_and_a_statement_at_work_is_spared(hasty: DeltaLog) -> None:
+    foreign_append(hasty, {"2019-01": [1, 2, 3]})
+    left: list[str] = []
+
+    def while_spark_works(job: Any) -> None:
+        shadow = Path(job.shadow_uri.removeprefix("file://"))
+        (shadow / "_change_data").mkdir()
+        (shadow / "_change_data" / "cdc-0.parquet").write_bytes(b"changes")
+        (shadow / "nobody.parquet").write_bytes(b"of a try of Spark's that failed")
+        left.append(str(shadow.relative_to(hasty.table)))
+        grow_old(hasty)
+        late = shadow / "_delta_log" / "late"
+        late.write_bytes(b"")
+        found = plan(hasty, SHORT)
+        assert [staged.owner for staged in found.in_flight] == ["statement test/dag/change"]
+        assert [info.path for info in found.candidates if info.path.startswith(left[0])] == []
+
+    with pytest.raises(BufferLostError, match="older than half of the retention"):
+        change_of(hasty, ChangeByHand(after=while_spark_works)).carry_out()
+    grow_old(hasty)
+    found = plan(hasty, SHORT)
+    assert found.in_flight == ()
+    gone = {info.path for info in found.candidates}
+    assert {f"{left[0]}/_change_data/cdc-0.parquet", f"{left[0]}/nobody.parquet"} <= gone
+    assert not any(path.startswith("month=") for path in gone)

@@ -1,4 +1,4 @@
-"""The operators that delete rows: what they refuse early, what they tell, and that a retry deletes nothing twice."""
+"""The operators of statements: what they refuse early, what they tell, and that a retry deletes nothing twice."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.exceptions import InvalidWriteError, StoreUnavailableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.operators.statements import OneLakeDeleteOperator, OneLakeTruncateOperator
+from airflow_provider_onelake.operators.statements import (
+    OneLakeDeleteOperator,
+    OneLakeTruncateOperator,
+    OneLakeUpdateOperator,
+)
+from tests.support.changes import ChangeByHand
 from tests.support.contexts import connect, context_of
+from tests.support.engines import use_engine
 from tests.support.tables import foreign_append, ids, make_table, newest
 
 
@@ -105,7 +111,7 @@ def test_no_predicate_is_refused_in_the_dag_file(where: Any) -> None:
     [
         ("", "use OneLakeTruncateOperator"),
         ("month = '{{ ds }}'", "still holds a template"),
-        ("id = 3", "'id' is no partition column"),
+        ("id IN (SELECT 3)", "has a subquery"),
     ],
 )
 def test_what_is_wrong_once_it_is_rendered_deletes_nothing(log: DeltaLog, where: str, why: str) -> None:
@@ -114,3 +120,111 @@ def test_what_is_wrong_once_it_is_rendered_deletes_nothing(log: DeltaLog, where:
     with pytest.raises(AirflowFailException, match=why):
         task.execute(context_of(task))
     assert newest(log).version == 3
+
+
+# -- rows, by Spark ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ChangeByHand:
+    return use_engine(monkeypatch, ChangeByHand())
+
+
+def updates(**terms: Any) -> OneLakeUpdateOperator:
+    given = {"set": {"id": "id + 1000"}, "where": "id % 3 = 0", **terms}
+    return OneLakeUpdateOperator(task_id="update", table="Tables/t", **given)
+
+
+def test_rows_are_deleted_by_spark_where_whole_files_cannot_be(log: DeltaLog, engine: ChangeByHand) -> None:
+    foreign_append(log, {"x": [3, 4], "y": [6]})
+    task = deletes("id % 3 = 0", covers="month = 'x'", commit_message="GDPR 17")
+    result = task.execute(context_of(task))
+    assert (result["status"], result["version"], result["rows_deleted"], result["rounds"]) == ("done", 5, 2, 1)
+    assert result["summary"] == "version 5 deleted 2 rows, in one round of Spark"
+    assert json.loads(json.dumps(result)) == result
+    assert ids(Path(log.table)) == [1, 2, 4, 6]
+    (job,) = engine.jobs
+    assert (job.where, job.label, job.table_uri) == ("id % 3 = 0", "delete DELETE", f"file://{log.table}")
+    (last,) = DeltaTable(log.table).history(1)
+    assert last["userMetadata"].endswith(": DELETE WHERE (id % 3 = 0) AND (month = 'x'). Message: GDPR 17")
+    closed = json.loads(next(Path(log.table).glob("staged/change-*/*/_closed.json")).read_text())
+    assert closed == {"version": 5}
+
+
+def test_a_predicate_and_covers_on_partition_columns_need_no_spark(log: DeltaLog) -> None:
+    task = deletes("month >= 'x' -- all", covers="month = 'y'")
+    result = task.execute(context_of(task))
+    assert (result["rounds"], result["rows_deleted"]) == (0, 1)
+    assert ids(Path(log.table)) == [0, 2]
+
+
+def test_an_update_says_what_it_did_and_a_clear_skips_it_by_default(log: DeltaLog, engine: ChangeByHand) -> None:
+    task = updates()
+    result = task.execute(context_of(task))
+    assert (result["status"], result["rows_updated"], result["rounds"], result["lost_races"]) == ("done", 1, 1, 0)
+    assert ids(Path(log.table)) == [1, 2, 1000]
+    cleared = task.execute(context_of(task, clears=1, try_number=2, max_tries=1))
+    assert (cleared["status"], cleared["version"], cleared["rows_updated"]) == ("already_done", 4, 1)
+    assert cleared["summary"] == "an earlier try or start updated 1 row in version 4"
+    foreign_append(log, {"x": [9]})
+    with pytest.raises(AirflowFailException, match="on_rerun='again'"):
+        task.execute(context_of(task, clears=2, try_number=3, max_tries=2))
+    again = updates(on_rerun="again")
+    assert again.execute(context_of(again, clears=3, try_number=4, max_tries=3))["status"] == "done"
+    assert ids(Path(log.table)) == [1, 2, 1000, 1009]
+
+
+def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(job: Any) -> None:
+        raise KeyboardInterrupt
+
+    killed = use_engine(monkeypatch, ChangeByHand(after=dies))
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_provider_onelake.work.change.try_to_mark", lambda *_: None)
+        task = updates()
+        with pytest.raises(KeyboardInterrupt):
+            task.execute(context_of(task))
+    (left,) = Path(log.table).glob("staged/change-*/*")
+    assert not (left / "_closed.json").exists()
+    use_engine(monkeypatch, ChangeByHand())
+    task = updates()
+    assert task.execute(context_of(task, try_number=2))["rows_updated"] == 1
+    assert "anew" in (left / "_closed.json").read_text()
+    assert len(killed.jobs) == 1
+
+
+def test_a_task_that_is_stopped_while_spark_works_publishes_nothing(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = updates()
+    use_engine(monkeypatch, ChangeByHand(after=lambda job: task.on_kill()))
+    with pytest.raises(AirflowException, match="was stopped"):
+        task.execute(context_of(task))
+    assert newest(log).version == 3
+
+
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ({"set": {}}, "by column"),
+        ({"set": "id = 3"}, "by column"),
+        ({"where": ""}, "an expression"),
+        ({"set": {"id": "(SELECT 1)"}}, "subquery"),
+        ({"where": "rand() < 1"}, "changes from run to run"),
+        ({"covers": 3}, "covers=3"),
+        ({"isolation": "snapshot"}, "one of serializable, write_serializable"),
+        ({"on_rerun": "append"}, "one of skip, again"),
+        ({"max_rounds": 0}, "at least 1"),
+    ],
+)
+def test_a_wrong_update_is_refused_in_the_dag_file(terms: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidWriteError, match=why):
+        updates(**terms)
+
+
+def test_a_template_is_looked_at_once_it_is_rendered(log: DeltaLog, engine: ChangeByHand) -> None:
+    task = updates(where="id IN ({{ params.query }})")
+    task.where = "id IN (SELECT 3)"
+    with pytest.raises(AirflowFailException, match="subquery"):
+        task.execute(context_of(task))
+    assert engine.jobs == []
