@@ -171,7 +171,6 @@ class _Change(Proposal["Changed | _Unseen"]):
     _ran: list[tuple[Ran, list[Piece]]] = attrs.field(factory=list)
     _seen: set[FileKey] = attrs.field(factory=set)
     _first: Snapshot | None = None
-    _last_round: int | None = None
     _lost: bool = False
     _live: tuple[Partitioning, LiveFiles] | None = None
     _stored: int | None = None
@@ -198,7 +197,7 @@ class _Change(Proposal["Changed | _Unseen"]):
         self.rounds += 1
         self._ran.append((ran, list(ran.pieces)))
         self._seen.update(map(file_key, unseen.files))
-        self._last_round, self._lost = unseen.snapshot.version, False
+        self._lost = False
 
     def decide(self, view: View) -> Put | Changed | _Unseen:
         """Put what the rounds did, or ask for another round."""
@@ -346,16 +345,16 @@ class _Change(Proposal["Changed | _Unseen"]):
     def _all_later(self, unseen: list[Add], view: View) -> bool:
         """Say whether all unseen files came by appends that may count as later than the statement.
 
-        An append that landed before the last round cannot count as later: that round has read some or all of its rows,
-        and a commit counts as a whole. Nor can one count as later where a commit after the last round changed rows that
-        the statement had changed: that commit counts as earlier, and it may have read what was appended.
+        They cannot where a commit after the last round changed what the statement had changed. That commit counts as
+        earlier, and it may have read what was appended. And the files of the piece that was dropped for it may be of an
+        append whose other files were read: a commit counts as a whole.
         """
-        if self._isolation is Isolation.SERIALIZABLE or self._last_round is None or self._lost or not view.complete:
+        if self._isolation is Isolation.SERIALIZABLE or not self.rounds or self._lost or not view.complete:
             return False
         later = {
             file_key(add)
             for commit in view.winners
-            if commit.version > self._last_round and commit.blind_append and not commit.removes
+            if commit.blind_append and not commit.removes
             for add in commit.adds
         }
         return later.issuperset(map(file_key, unseen))
