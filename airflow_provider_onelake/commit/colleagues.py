@@ -14,11 +14,11 @@ from datetime import datetime
 import attrs
 
 from airflow_provider_onelake.commit.transaction import View
-from airflow_provider_onelake.exceptions import ConflictError, InvalidWriteError, LogGapError
+from airflow_provider_onelake.exceptions import ConflictError, LogGapError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import markers
@@ -108,23 +108,12 @@ class _Rows:
             if commit.version <= self.version:
                 continue
             taken = [file for file in commit.removes if self._is_own(file) or object_path(file) in self.elsewhere]
-            added = commit.adds if taken and self._may_keep_rows(commit) else moved(commit, taken, self._partitioning)
+            added = moved(commit, taken, self._partitioning)
             into = {object_path(add) for add in added if not self._is_own(add)}
             back = self._ever & {object_path(add) for add in commit.adds} if self._ever else frozenset()
             self.elsewhere = (self.elsewhere - {object_path(file) for file in taken}) | into | back
             self._ever |= into
             self.version = commit.version
-
-    def _may_keep_rows(self, commit: Commit) -> bool:
-        """Say whether a commit is an overwrite by data columns: it rewrites the rows outside of its predicate."""
-        predicate = commit.parameters.get("predicate")
-        if commit.writers or commit.operation != "WRITE" or not predicate:
-            return False
-        try:
-            PartitionPredicate.parse(str(predicate), self._partitioning)
-        except InvalidWriteError:
-            return True
-        return False
 
     def _is_own(self, file: Add | Remove) -> bool:
         return writer_directory(file["path"]) == self._directory

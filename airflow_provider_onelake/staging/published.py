@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError
+from airflow_provider_onelake.exceptions import InvalidWriteError, LogGapError, RerunRefusedError
 from airflow_provider_onelake.log.actions import Add, FileKey, Remove, file_key, object_path, total_rows
 from airflow_provider_onelake.log.commits import PublishedWriter
 from airflow_provider_onelake.log.directories import Below
+from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.staging.buffers import markers
 
 if TYPE_CHECKING:
@@ -44,7 +45,10 @@ UNDOING = ("RESTORE", *REPLACING_TABLE)
 """Operations that take a commit's rows back without taking back its txn (protocol: skip only what is there)."""
 
 AFRESH = ("WRITE", *UNDOING)
-"""Operations whose new files hold no rows of the files that they remove."""
+"""Operations whose new files hold no rows of the files that they remove.
+
+Of ``WRITE`` this holds unless it replaced rows by a predicate on data columns.
+"""
 
 _BRINGING_BACK = ("RESTORE", "CLONE")
 """Of these operations, the ones that may bring back rows that an older commit had."""
@@ -298,7 +302,8 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         taken = holders.follow(commit)
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
-            some = "some of its rows were" if holders.now else "its rows were"
+            which = "some or all" if _keeps_rows(commit, snapshot.partitioning) else "some"
+            some = f"{which} of its rows were" if holders.now else "its rows were"
             story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
     if holders.now and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
@@ -320,13 +325,30 @@ def moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -
 
     :param taken: files that the commit removes.
     """
-    rewrites = not commit.writers and commit.operation not in AFRESH
+    afresh = commit.operation in AFRESH and not _keeps_rows(commit, partitioning)
+    rewrites = not commit.writers and not afresh
     if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
         return []
     if not all(partitioning.named_by(file) for file in taken):
         return list(commit.adds)
     partitions = {partitioning.partition(file["partitionValues"]) for file in taken}
     return [add for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions]
+
+
+def _keeps_rows(commit: Commit, partitioning: Partitioning) -> bool:
+    """Say whether a commit is an overwrite by data columns.
+
+    Such an overwrite removes whole files and writes their rows that lie outside of its predicate into new ones, of the
+    same partitions. Nothing in the log tells these files from those with the overwrite's own rows.
+    """
+    predicate = commit.parameters.get("predicate")
+    if commit.writers or commit.operation != "WRITE" or not predicate:
+        return False
+    try:
+        PartitionPredicate.parse(str(predicate), partitioning)
+    except InvalidWriteError:
+        return True
+    return False
 
 
 def files_to_take_back(log: DeltaLog, identity: WriterIdentity, generation: int, snapshot: Snapshot) -> list[Add]:

@@ -602,15 +602,6 @@ BUGS = [
         ("commit/test_colleagues.py::test_rows_that_a_winner_moves_while_a_late_writer_publishes_are_looked_for",),
     ),
     Bug(
-        "an overwrite by data columns is thought to keep no row",
-        "commit.colleagues",
-        'commit.operation != "WRITE" or not predicate:',
-        'commit.operation != "WRITE" or True:',
-        (
-            "commit/test_colleagues.py::test_a_late_writer_is_refused_where_an_overwrite_by_a_data_column_moved_its_colleagues_rows",
-        ),
-    ),
-    Bug(
         "a late writer is refused wherever a colleague's rows were moved",
         "commit.colleagues",
         "mixed = min(paths & rows.elsewhere, default=None)",

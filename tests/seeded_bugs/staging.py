@@ -389,6 +389,26 @@ BUGS = [
     ),
     # -- what was published --------------------------------------------------------------------------------------------
     Bug(
+        "an overwrite by data columns is thought to keep no row",
+        "staging.published",
+        'commit.operation != "WRITE" or not predicate:',
+        'commit.operation != "WRITE" or True:',
+        (
+            "commit/test_colleagues.py::test_a_late_writer_is_refused_where_an_overwrite_by_a_data_column_moved_its_colleagues_rows",
+            "commit/test_whole_writes.py::test_an_overwrite_by_a_data_column_may_have_left_rows_alone_in_new_files",
+        ),
+    ),
+    Bug(
+        "an overwrite by partition columns is thought to keep rows",
+        "staging.published",
+        "        PartitionPredicate.parse(str(predicate), partitioning)\n    except InvalidWriteError:\n        return True\n    return False",
+        "        PartitionPredicate.parse(str(predicate), partitioning)\n    except InvalidWriteError:\n        return True\n    return True",
+        (
+            "commit/test_colleagues.py::test_an_overwrite_by_a_partition_column_moves_no_rows_and_refuses_nobody",
+            "commit/test_whole_writes.py::test_reconcile_tells_what_became_of_rows_since",
+        ),
+    ),
+    Bug(
         "a rerun takes back a part of what it appended, where the log is gone",
         "staging.published",
         "elif found.record.rows is None or total_rows(live) != found.record.rows:",

@@ -445,6 +445,12 @@ def test_rows_that_a_restore_took_back_are_not_called_published(log: DeltaLog) -
             "its rows were replaced by WRITE",
             id="foreign overwrite",
         ),
+        pytest.param(
+            lambda table: overwrite(table, "month = 'p1'"),
+            "superseded",
+            "its rows were replaced by WRITE",
+            id="foreign overwrite by a partition column",
+        ),
     ],
 )
 def test_reconcile_tells_what_became_of_rows_since(
@@ -457,6 +463,20 @@ def test_reconcile_tells_what_became_of_rows_since(
     (outcome,) = report.outcomes
     assert outcome.status == status
     assert outcome.aftermath == (() if story is None else (f"{story} in version 3",))
+
+
+def overwrite(table: DeltaTable, predicate: str) -> None:
+    write_deltalake(table, pa.table({"id": [12], "month": ["p1"]}), mode="overwrite", predicate=predicate)
+
+
+def test_an_overwrite_by_a_data_column_may_have_left_rows_alone_in_new_files(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec(), {"p1": [10, 12]})])
+    overwrite(DeltaTable(log.table), "id = 12")
+    (outcome,) = settle(log, "w").outcomes
+    assert (outcome.status, outcome.aftermath) == (
+        "already_published",
+        ("some or all of its rows were replaced by WRITE in version 3",),
+    )
 
 
 def test_a_compaction_is_followed_however_it_spells_the_partition(log: DeltaLog) -> None:
