@@ -353,12 +353,12 @@ BUGS = [
 # write down what it finds.
 SHOWN_BY = {
     "writer-skipped-though-a-restore-took-its-rows": 1126,
-    "winners-remove-ignored": 194,
+    "winners-remove-ignored": 824,
     "closed-buffer-published-again": 46,
     "zombies-generation-ignored": 265,
     "old-buffer-published": 149,
-    "rows-of-a-colleague-published-meanwhile-replaced": 321,
-    "rows-of-a-colleague-whose-rerun-is-missing-replaced": 116,
+    "rows-of-a-colleague-published-meanwhile-replaced": 1484,
+    "rows-of-a-colleague-whose-rerun-is-missing-replaced": 240,
     "colleagues-rows-in-a-compacted-file-replaced": 212,
     "colleagues-rows-in-an-updated-file-replaced": 212,
     "colleagues-older-rows-in-a-compacted-file-replaced": 994684266,
@@ -366,7 +366,7 @@ SHOWN_BY = {
     "set-aside-reported-as-published": 493,
     "listing-taken-for-an-instant": 82,
     "compaction-published-after-an-input-was-removed": 40,
-    "compactions-own-commit-not-recognised": 1749,
+    "compactions-own-commit-not-recognised": 1907,
     "remove-without-its-deletion-vector": 297,
     "stale-column-mapping": 78,
     "row-ids-not-rebased": 402,
@@ -376,7 +376,7 @@ SHOWN_BY = {
     "half-of-a-write-yields-to-a-delete": 116,
     "half-of-a-write-yields-to-who-was-first": 71,
     "removes-that-do-not-say-where-passed-over": 1273,
-    "appends-that-do-not-say-that-they-are-blind-refused": 144,
+    "appends-that-do-not-say-that-they-are-blind-refused": 337,
     "later-appends-replaced": 26,
 }
 _HISTORIES = 3000

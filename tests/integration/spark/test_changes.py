@@ -115,7 +115,7 @@ def test_both_are_what_spark_would_have_done(
     assert bool(named) == (VECTORS in properties)
 
 
-@pytest.mark.parametrize("properties", ["", VECTORS])
+@pytest.mark.parametrize("properties", [pytest.param("", marks=pytest.mark.long), VECTORS])
 def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
     spark: SparkSession, connect_server: Server, tmp_path: Path, properties: str
 ) -> None:

@@ -23,17 +23,19 @@ FEED = "'delta.enableChangeDataFeed'='true'"
 IDS = "'delta.enableRowTracking'='true'"
 STAMPS = "'delta.enableInCommitTimestamps'='true'"
 MAPPED = "'delta.columnMapping.mode'='name'"
+SOME = "month >= '2019 1' AND month <> '2019 2'"
 
 
 @pytest.mark.parametrize(
-    "properties",
+    ("properties", "where"),
     [
-        pytest.param(f"{VECTORS},{FEED}", id="deletion vectors, change feed"),
-        pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", id="row ids, in-commit timestamps"),
-        pytest.param(f"{MAPPED},{FEED}", id="column mapping"),
+        pytest.param(f"{VECTORS},{FEED}", SOME, id="deletion vectors, change feed", marks=pytest.mark.long),
+        pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", SOME, id="vectors, row ids, in-commit timestamps"),
+        pytest.param(f"{MAPPED},{FEED}", SOME, id="column mapping"),
+        pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", None, id="all: vectors, row ids, in-commit timestamps"),
+        pytest.param(f"{MAPPED},{FEED}", None, id="all: column mapping", marks=pytest.mark.long),
     ],
 )
-@pytest.mark.parametrize("where", ["month >= '2019 1' AND month <> '2019 2'", None])
 def test_it_is_what_spark_would_have_done(
     spark: SparkSession, tmp_path: Path, properties: str, where: str | None
 ) -> None:

@@ -120,7 +120,7 @@ ALTER = (
     ("properties", "layout", "since"),
     [
         pytest.param("", "PARTITIONED BY (month)", DML, id="rewritten files, partitions with spaces"),
-        pytest.param(VECTORS, "", DML, id="deletion vectors"),
+        pytest.param(VECTORS, "", DML, id="deletion vectors", marks=pytest.mark.long),
         pytest.param(f"{VECTORS},{FEED}", "PARTITIONED BY (month)", DML, id="deletion vectors, change feed"),
         pytest.param(f"{VECTORS},{IDS}", "", DML, id="deletion vectors, row ids"),
         pytest.param(IDS, "PARTITIONED BY (month)", (*DML, "OPTIMIZE {t}"), id="row ids, compacted since"),
@@ -131,9 +131,11 @@ ALTER = (
             ("ALTER TABLE {t} RENAME COLUMN v TO w", "ALTER TABLE {t} DROP COLUMN w", DML[0]),
             id="columns renamed and dropped since",
         ),
-        pytest.param("'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps"),
+        pytest.param(
+            "'delta.enableInCommitTimestamps'='true'", "", DML, id="in-commit timestamps", marks=pytest.mark.long
+        ),
         pytest.param("", "CLUSTER BY (id)", (*DML, "ALTER TABLE {t} CLUSTER BY (v)"), id="clustered otherwise since"),
-        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since"),
+        pytest.param("", "", ("OPTIMIZE {t}",), id="compacted since", marks=pytest.mark.long),
     ],
 )
 def test_it_is_what_spark_would_have_done(
