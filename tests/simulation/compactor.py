@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.simulation.actors import Deployment
 
 _URI = "file:///lake/sim table"
-_BASE = "file:///lake/sim%20table"
+_BASE = "file:/lake/sim%20table"
 
 
 @attrs.define

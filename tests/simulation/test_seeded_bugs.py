@@ -365,7 +365,7 @@ SHOWN_BY = {
     "rerun-yields-to-its-own-older-generation": 965,
     "set-aside-reported-as-published": 493,
     "listing-taken-for-an-instant": 82,
-    "compaction-published-after-an-input-was-removed": 40,
+    "compaction-published-after-an-input-was-removed": 51,
     "compactions-own-commit-not-recognised": 1907,
     "remove-without-its-deletion-vector": 297,
     "stale-column-mapping": 78,
