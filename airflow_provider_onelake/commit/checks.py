@@ -15,7 +15,7 @@ and 6 under the same definition of the table, 9 where the live files are known.
 7. :func:`check_winners_known`: does the log still have every winner? (known winners)
 8. :func:`stale_reads`: is the table still what the writer read? (reads its target)
 9. a second opinion on the live files, and :func:`check_paths_relative` (verbatim remove)
-10. :meth:`Colleagues.check_apart <airflow_provider_onelake.commit.colleagues.Colleagues.check_apart>`: can the rows of
+10. :meth:`RowsOfLoad.check_apart <airflow_provider_onelake.commit.colleagues.RowsOfLoad.check_apart>`: can the rows of
     the load's other writers be told from the rows that the batch replaces? (whole writes)
 11. :meth:`KnownConflicts.find <airflow_provider_onelake.commit.conflicts.KnownConflicts.find>`: what did others do to
     the rows that the batch replaces? The policy settles the conflicts that it finds (whole writes)

@@ -1,8 +1,8 @@
-"""Where the rows of a load's other writers are, so that a batch which replaces rows leaves those alone.
+"""Where the rows of a load's other writers are.
 
-Writers that are published together are colleagues: none of them replaces the rows of another. A writer's rows are in
-files of its own directory, until a compaction or a statement moves them into files that may hold others' rows as well
-(protocol: whole writes).
+Writers that are published together are colleagues: none of them replaces the rows of another. Other writers of the load
+are rivals, whose rows a policy weighs. Either way their rows are in files of their own directories, until a compaction
+or a statement moves them into files that may hold others' rows as well (protocol: whole writes).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from airflow_provider_onelake.storage.at_once import each
 
 
 @attrs.define(eq=False)
-class Colleagues:
-    """Knows from attempt to attempt where colleagues' rows are, and follows each commit once.
+class RowsOfLoad:
+    """Knows from attempt to attempt where the rows of a load's writers are, and follows each commit once.
 
-    :param _rows: by the directories of the colleagues; ``None`` for one whose rows nobody can follow.
+    :param _rows: by the directories of the writers; ``None`` for one whose rows nobody can follow.
     """
 
     _log: DeltaLog
@@ -66,6 +66,23 @@ class Colleagues:
                     f"and {where if mixed else 'the log no longer says which files hold its rows now'}. They cannot "
                     f"be told from the rows that {names} replace. Nothing was published: clear all writers of the load."
                 )
+
+    def elsewhere(self, writers: Collection[WriterIdentity], view: View) -> dict[str, frozenset[str]]:
+        """Return the live files outside of the writers' directories that may hold their rows.
+
+        :param writers: whose ``txn`` is in the table.
+        :param view: that is decided on.
+        :returns: the files' paths, as the store names them, by the writers' directories. None of a writer whose rows
+            nobody can follow, because the log was cleaned up since.
+        """
+        self._begin([identity for identity in writers if identity.directory not in self._rows], view.snapshot)
+        found: dict[str, frozenset[str]] = {}
+        for identity in writers:
+            rows = self._rows[identity.directory]
+            if rows is not None:
+                rows.follow(view.winners)
+                found[identity.directory] = rows.elsewhere
+        return found
 
     def _begin(self, colleagues: Collection[WriterIdentity], snapshot: Snapshot) -> None:
         landed: dict[int, datetime] | None = None

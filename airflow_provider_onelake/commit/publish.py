@@ -21,13 +21,13 @@ from airflow_provider_onelake.commit.checks import (
     is_in_table,
     stale_reads,
 )
-from airflow_provider_onelake.commit.colleagues import Colleagues
+from airflow_provider_onelake.commit.colleagues import RowsOfLoad
 from airflow_provider_onelake.commit.conflicts import UNLOGGED, KnownConflicts, serial_order
 from airflow_provider_onelake.commit.entry import Entry, build_entry
 from airflow_provider_onelake.commit.policy import Contest, Settlement, settle
 from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
 from airflow_provider_onelake.exceptions import CommitContentionError, ConflictError, RerunRefusedError
-from airflow_provider_onelake.log.actions import Action, Add, CommitInfo
+from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, object_path
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, PublishedWriter
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.directories import Below
@@ -36,7 +36,7 @@ from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer, read_marker, try_to_mark
 from airflow_provider_onelake.staging.footers import with_statistics
 from airflow_provider_onelake.staging.identity import WriterIdentity, writers_among
-from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, is_staged, writer_directory
+from airflow_provider_onelake.staging.layout import WriterDirectory, attempt_directory, writer_directory
 from airflow_provider_onelake.staging.published import Publishing, files_to_take_back, find_published, record_of
 from airflow_provider_onelake.storage.at_once import ahead, each
 
@@ -127,9 +127,9 @@ class _Publishing(Proposal[Publication]):
     def __attrs_post_init__(self) -> None:
         self._log = self._committer.log
         self._replaced = _Replaced(self._committer)
-        self._same_load = _SameLoad(self._log)
+        self._rows = RowsOfLoad(self._log)
+        self._same_load = _SameLoad(self._log, self._rows)
         self._conflicts = KnownConflicts()
-        self._apart = Colleagues(self._log)
         self._marker_of: Callable[[str], Mapping[str, Any] | None] = self._read_marker
         self.name = f"writers {self._names}"
         self.read_version = min(buffer.read_version for buffer in self._buffers)
@@ -169,7 +169,7 @@ class _Publishing(Proposal[Publication]):
             return self._leave_or_refuse(batch, stale, view)
         removable = self._replaced.files(batch, view, self._colleagues)
         if batch.replaces_anything:
-            self._apart.check_apart(others, removable, batch.names, view)
+            self._rows.check_apart(others, removable, batch.names, view)
         # An append replaces nothing, so nobody is its rival, and it does not look at every winner again.
         rivals = self._rivals(batch, view, removable) if batch.replaces_anything else []
         conflicts = self._conflicts.find(batch, rivals, snapshot)
@@ -270,7 +270,7 @@ class _Publishing(Proposal[Publication]):
             # A winner that all buffers of the batch have seen is no rival; a buffer that was dropped may be older.
             if winner.version > read_version and not self._is_allied(winner)
         ]
-        return self._same_load.commits(batch, view.snapshot, removable) + since
+        return self._same_load.commits(batch, view, removable) + since
 
     def _is_allied(self, winner: Commit) -> bool:
         return bool(winner.writers) and all(self._allied(writer) for writer in winner.writers)
@@ -420,25 +420,32 @@ class _SameLoad:
     """
 
     _log: DeltaLog
+    _rows: RowsOfLoad
     _known: dict[tuple[str, int], Publishing | None] = attrs.field(factory=dict)
 
-    def commits(self, batch: Batch, snapshot: Snapshot, removable: Iterable[Add]) -> list[Commit]:
+    def commits(self, batch: Batch, view: View, removable: Iterable[Add]) -> list[Commit]:
         """Return what other writers published before the batch was formed, if the batch would remove it.
 
         If such a writer is being rerun, its earlier commit does not count: its rerun is the rival.
 
-        :param snapshot: that the commit is decided on.
+        :param view: that the commit is decided on.
         :param removable: the live files that the batch would remove, without those of colleagues.
-        :returns: the writers' commits, in the order of versions, with only the files that are still live.
+        :returns: the writers' commits, in the order of versions, with only the files that are still live: their own,
+            and those into which their rows were moved since.
         """
-        met: dict[str, list[Add]] = {}
-        for file in removable:
-            if is_staged(file["path"]):
-                met.setdefault(writer_directory(file["path"]), []).append(file)
-        # Skip this where no staged file is removed, as in most overwrites: a table may have many thousands of txns.
-        writers = writers_among(snapshot.txns, batch.buffers[0].spec.identity.load.prefix) if met else ()
+        snapshot = view.snapshot
+        files = {object_path(file): file for file in removable}
+        # Skip this where no file is removed: a table may have many thousands of txns.
+        writers = writers_among(snapshot.txns, batch.buffers[0].spec.identity.load.prefix) if files else ()
         own = {buffer.spec.identity.app_id for buffer in batch.buffers}
         others = {writer.directory: writer for writer in writers if writer.app_id not in own}
+        met: dict[str, list[Add]] = {}
+        for file in files.values():
+            met.setdefault(writer_directory(file["path"]), []).append(file)
+        if others and met.keys() - others.keys():
+            for directory, paths in self._rows.elsewhere(others.values(), view).items():
+                if moved := [file for path, file in files.items() if path in paths]:
+                    met.setdefault(directory, []).extend(moved)
         found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
             publishing = self._publishing(others[directory], snapshot, met[directory])

@@ -170,7 +170,8 @@ class Report:
                 "downstream tasks; the others keep their buffers and do not run Spark again."
             )
             messages += [
-                f"What {o.writer} published before, in version {o.version}, is still in the table."
+                f"What {o.writer} published before, in version {o.version}, is still in the table"
+                f"{', but ' + '; '.join(o.aftermath) if o.aftermath else ''}."
                 for o in self.outcomes
                 if o.status == "missing" and o.version is not None
             ]
@@ -379,9 +380,13 @@ class _Reconciliation:
         snapshot = self._log.snapshot()
         for state in states:
             outcome, found = self._outcomes[state.identity.key], self._publishings.get(state.identity.key)
-            if found is None or outcome.status not in (Status.PUBLISHED, Status.ALREADY):
+            if found is None or outcome.status not in (Status.PUBLISHED, Status.ALREADY, "missing"):
                 continue
             since = aftermath(self._log, found, snapshot)
+            if outcome.status == "missing":
+                version = None if since.gone else found.version
+                self._outcomes[outcome.writer] = attrs.evolve(outcome, version=version, aftermath=since.story)
+                continue
             status = outcome.status if since.fate is Fate.LIVE else since.fate.value
             outcome = attrs.evolve(outcome, status=status, aftermath=since.story)
             self._outcomes[outcome.writer] = outcome
@@ -398,9 +403,11 @@ class _Reconciliation:
     def _missing(self, state: _Staged, snapshot: Snapshot) -> WriterOutcome:
         """Say that a writer is missing, and in which version its rows are if only its rerun is missing."""
         stored = snapshot.txns.get(state.identity.app_id)
-        before = stored and find_published(self._log, state.identity, stored, snapshot)
-        version = before.version if before else None
-        return WriterOutcome(writer=state.identity.key, status="missing", version=version)
+        before = find_published(self._log, state.identity, stored, snapshot) if stored else None
+        if before is None or before.record.set_aside:
+            return WriterOutcome(writer=state.identity.key, status="missing")
+        self._publishings[state.identity.key] = before
+        return WriterOutcome(writer=state.identity.key, status="missing", version=before.version)
 
     def _publish_batch(self, states: list[_Staged], colleagues: Sequence[WriterIdentity]) -> None:
         buffers = [state.buffer for state in states if state.buffer is not None]

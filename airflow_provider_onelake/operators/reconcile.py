@@ -244,7 +244,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
     def _check_doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], report: Report) -> None:
         from airflow_provider_onelake.staging.orphans import doubled
 
-        published = [(one.writer, one.version) for one in report.outcomes if one.version is not None]
+        published = [one.writer for one in report.outcomes if one.version is not None]
         if (error := doubled(log, load, found, published)) is not None:
             raise error
 

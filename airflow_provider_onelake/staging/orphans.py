@@ -16,9 +16,12 @@ from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInv
 from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
 from airflow_provider_onelake.staging.identity import writers_among
+from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.published import aftermath, find_published
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.identity import Load, WriterIdentity
@@ -36,6 +39,7 @@ class Orphan:
     :param task: what people called its task; empty where this is not known.
     :param version: in which its rows were published; ``None`` where the log no longer says.
     :param rows: how many rows were published; ``None`` where they were not counted.
+    :param begun: the store's time of its first claim; ``None`` where that was cleaned up.
     """
 
     group: str
@@ -43,6 +47,7 @@ class Orphan:
     task: str
     version: int | None
     rows: int | None
+    begun: datetime | None = None
 
     def __str__(self) -> str:
         """Describe the writer for messages."""
@@ -113,21 +118,21 @@ _WAYS = (
 )
 
 
-def doubled(
-    log: DeltaLog, load: Load, found: Iterable[Orphan], published: Iterable[tuple[str, int]]
-) -> OrphanWriterError | None:
-    """Return the error of writers that appended after an orphan for the first time, and may have doubled its rows.
+def doubled(log: DeltaLog, load: Load, found: Iterable[Orphan], published: Iterable[str]) -> OrphanWriterError | None:
+    """Return the error of writers that began to append after an orphan had begun, and may have doubled its rows.
+
+    Which of them published first does not matter: a task of the old name may still be at work when the new one ends.
 
     :param load: that was reconciled.
     :param found: its orphans.
-    :param published: keys of its writers, with the versions in which their rows were published.
+    :param published: keys of its writers whose rows were published.
     :returns: ``None`` where there are no such writers.
     """
-    before = [orphan for orphan in found if orphan.version is not None]
-    first = min((orphan.version for orphan in before if orphan.version is not None), default=None)
+    before = [orphan for orphan in found if orphan.version is not None and orphan.begun is not None]
+    first = min((orphan.begun for orphan in before if orphan.begun is not None), default=None)
     if first is None:
         return None
-    new = [key for key, version in published if version > first and _appended_anew(log, load.writer(key))]
+    new = [key for key in published if _appended_anew(log, load.writer(key), first)]
     if not new:
         return None
     return OrphanWriterError(
@@ -159,16 +164,27 @@ def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orph
         task=found_claims[-1].task if found_claims else "",
         version=found.version if found is not None else None,
         rows=found.record.rows if found is not None else None,
+        begun=_begun(log, identity),
     )
 
 
-def _appended_anew(log: DeltaLog, identity: WriterIdentity) -> bool:
-    """Say whether a writer published once, by an append whose terms do not allow rows to be there twice."""
-    published = [marker for marker in markers(log.store, identity.directory) if marker.get("version") is not None]
-    if len({marker["writer"]["generation"] for marker in published}) != 1:
+def _begun(log: DeltaLog, identity: WriterIdentity) -> datetime | None:
+    """Return the store's time of a writer's first claim; ``None`` where that was cleaned up."""
+    directory = WriterDirectory.read(log.store, identity.directory)
+    return directory.objects[directory.claims[1]].modified if 1 in directory.claims else None
+
+
+def _appended_anew(log: DeltaLog, identity: WriterIdentity, first: datetime) -> bool:
+    """Say whether a writer began after some time, and published by appends that do not allow rows to be there twice.
+
+    :param first: the store's time.
+    """
+    begun = _begun(log, identity)
+    if begun is None or begun <= first:
         return False
+    published = [marker for marker in markers(log.store, identity.directory) if marker.get("version") is not None]
     try:
-        spec = read_open_buffer(log.store, str(published[0]["writer"]["buffer"])).spec
+        specs = [read_open_buffer(log.store, str(marker["writer"]["buffer"])).spec for marker in published]
     except (BufferIncompleteError, BufferInvalidError):
         return False  # Its log was cleaned up, so it was closed long ago.
-    return spec.must_not_repeat
+    return bool(specs) and all(spec.must_not_repeat for spec in specs)

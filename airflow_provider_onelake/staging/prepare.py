@@ -129,7 +129,11 @@ def prepare(
         return done
     if (mine := _come_back(log, spec)) is not None:
         return mine
-    for path in WriterDirectory.read(log.store, spec.identity.directory).buffers:
+    begun = WriterDirectory.read(log.store, spec.identity.directory)
+    if (skipped := begun.skipped.get(spec.generation)) is not None:
+        # An earlier attempt found its rows in the table; this one has other terms, and its rows are to be published.
+        log.store.delete(skipped)
+    for path in begun.buffers:
         buffer = _reusable(log, path, spec, snapshot)
         if buffer is not None:
             return buffer
@@ -231,7 +235,8 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
     if why_not is None and not retried:
         # A person who deletes a run's rows and clears the run wants them back: "skipped" would leave the table empty.
         since = aftermath(log, found, snapshot)
-        why_not = "; ".join(since.story) if since.gone else None
+        doubt = "" if since.gone else ", and nobody knows which, so look before you append"
+        why_not = f"{'; '.join(since.story)}{doubt}" if since.gone is not False else None
     if why_not is None:
         return None
     return f"was published in version {found.version} of {log.table}, but {why_not}, so it cannot be skipped"

@@ -50,6 +50,9 @@ AFRESH = ("WRITE", *UNDOING)
 Of ``WRITE`` this holds unless it replaced rows by a predicate on data columns.
 """
 
+_WITHIN_PARTITIONS = ("WRITE", "DELETE", "OPTIMIZE", "REORG")
+"""Operations that leave a row in its partition, wherever they write it."""
+
 _BRINGING_BACK = ("RESTORE", "CLONE")
 """Of these operations, the ones that may bring back rows that an older commit had."""
 
@@ -234,6 +237,11 @@ class _Holders:
         """Tell the files apart by their deletion vectors too."""
         return frozenset(self.now.values())
 
+    @property
+    def holds_published(self) -> bool:
+        """Whether a file that was published is still live."""
+        return not self._published.isdisjoint(self.now)
+
     def follow(self, commit: Commit) -> list[Remove]:
         """Follow the rows through one commit.
 
@@ -269,12 +277,12 @@ class Aftermath:
     """What became of rows after they were published.
 
     :param story: sentences, in order: one for every commit that removed some of the rows, or what is not known.
-    :param gone: whether none of the rows is left, as far as the log says.
+    :param gone: whether none of the rows is left, as far as the log says; ``None`` where nobody can tell.
     """
 
     fate: Fate
     story: tuple[str, ...] = ()
-    gone: bool = False
+    gone: bool | None = False
 
 
 def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath:
@@ -296,20 +304,23 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
         return Aftermath(Fate.LIVE, (unknown,))
     holders, fate, story = _Holders.of(found, commits[0], snapshot.partitioning), Fate.LIVE, []
+    in_doubt = False
     if holders is None:
         return Aftermath(fate)
     for commit in commits[1:]:
         taken = holders.follow(commit)
         if any(file.get("dataChange", True) for file in taken):
             fate, verb = _taken_by(commit)
-            which = "some or all" if _keeps_rows(commit, snapshot.partitioning) else "some"
-            some = f"{which} of its rows were" if holders.now else "its rows were"
+            some = "some of its rows were" if holders.now else "its rows were"
+            if holders.now and _keeps_rows(commit, snapshot.partitioning):
+                fate, some, in_doubt = Fate.DELETED, "some or all of its rows were", True
             story.append(f"{some} {verb} by {commit.author} in version {commit.version}")
     if holders.now and fate in (Fate.SUPERSEDED, Fate.RESTORED_AWAY):
         fate = Fate.LIVE
     if not holders.now and fate is Fate.LIVE:
         story.append("its files are gone, and no commit says what became of its rows")
-    return Aftermath(fate, tuple(story), gone=not holders.now)
+    in_doubt = in_doubt and bool(holders.now) and not holders.holds_published
+    return Aftermath(fate, tuple(story), gone=None if in_doubt else not holders.now)
 
 
 def _taken_by(commit: Commit) -> tuple[Fate, str]:
@@ -327,9 +338,12 @@ def moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -
     """
     afresh = commit.operation in AFRESH and not _keeps_rows(commit, partitioning)
     rewrites = not commit.writers and not afresh
-    if not taken or (not rewrites and all(file.get("dataChange", True) for file in taken)):
+    changed = any(file.get("dataChange", True) for file in taken)
+    if not taken or (not rewrites and changed and all(file.get("dataChange", True) for file in taken)):
         return []
-    if not all(partitioning.named_by(file) for file in taken):
+    # An UPDATE or MERGE may give a row another value of a partition column.
+    stays = not changed or commit.writers or commit.operation in _WITHIN_PARTITIONS
+    if not stays or not all(partitioning.named_by(file) for file in taken):
         return list(commit.adds)
     partitions = {partitioning.partition(file["partitionValues"]) for file in taken}
     return [add for add in commit.adds if partitioning.partition(add["partitionValues"]) in partitions]

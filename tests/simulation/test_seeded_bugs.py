@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_onelake.commit import checks, conflicts, entry, policy, publish, reconcile, transaction
-from airflow_provider_onelake.commit.colleagues import Colleagues
+from airflow_provider_onelake.commit.colleagues import RowsOfLoad
 from airflow_provider_onelake.commit.publish import _Replaced
 from airflow_provider_onelake.hooks import task_run
 from airflow_provider_onelake.log import compatibility, partitions, replay
@@ -109,7 +109,7 @@ BUGS = [
         id="rows-of-a-colleague-whose-rerun-is-missing-replaced",
     ),
     pytest.param(
-        [Change(Colleagues, "check_apart", {"if rows is None or mixed is not None": "if rows is None"})],
+        [Change(RowsOfLoad, "check_apart", {"if rows is None or mixed is not None": "if rows is None"})],
         "of a colleague",
         id="colleagues-rows-in-a-compacted-file-replaced",
     ),
@@ -119,7 +119,7 @@ BUGS = [
         id="colleagues-rows-in-an-updated-file-replaced",
     ),
     pytest.param(
-        [Change(Colleagues, "_begin", {"if found.record.generation > 1:": "if False:"})],
+        [Change(RowsOfLoad, "_begin", {"if found.record.generation > 1:": "if False:"})],
         "of a colleague",
         id="colleagues-older-rows-in-a-compacted-file-replaced",
     ),

@@ -361,6 +361,15 @@ def test_a_late_writer_is_refused_where_an_overwrite_by_a_data_column_moved_its_
     assert by_month(log) == ({"01": [11, 12]} if status == "refused" else {"01": [11, 12], "02": [10]})
 
 
+def test_a_late_writer_is_refused_where_an_update_moved_its_colleagues_row_into_its_partition(log: DeltaLog) -> None:
+    begun(log, "b")({"01": [11]}, 0)
+    together(log, "a", "b")
+    DeltaTable(log.table).update({"month": "'02'"}, predicate="id = 11")
+    begun(log, "a")({"02": [10]}, 1)
+    assert statuses(together(log, "a", "b"))["a"] == "refused"
+    assert by_month(log) == {"02": [11]}
+
+
 def test_an_overwrite_by_a_partition_column_moves_no_rows_and_refuses_nobody(log: DeltaLog) -> None:
     begun(log, "b")({"01": [11, 12]}, 0)
     together(log, "a", "b")

@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.choices import OnMissingWriter, OnRerun, OnUnexpectedRows, Policy, PublishMode
-from airflow_provider_onelake.commit.colleagues import Colleagues
+from airflow_provider_onelake.commit.colleagues import RowsOfLoad
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.commit.reconcile import Report, check_committed, reconcile
 from airflow_provider_onelake.exceptions import (
@@ -536,7 +536,7 @@ def test_together_what_another_reconciliation_published_meanwhile_is_not_refused
         settle(log, "a", "b", publish=PublishMode.TOGETHER)
         raise ConflictError("cannot be told")
 
-    monkeypatch.setattr(Colleagues, "check_apart", held)
+    monkeypatch.setattr(RowsOfLoad, "check_apart", held)
     report = settle(log, "a", "b", publish=PublishMode.TOGETHER)
     assert statuses(report) == {"a": "already_published", "b": "already_published"}
     report.raise_for_failures()
@@ -768,6 +768,23 @@ def test_a_rerun_that_left_nothing_is_missing_and_what_was_published_before_is_n
     assert report.missing == ("a",)
     with pytest.raises(MissingWritersError, match="What a published before, in version 1, is still in the table"):
         report.raise_for_failures()
+
+
+@pytest.mark.parametrize("by", ["a colleague", "a restore"])
+def test_what_a_missing_rerun_published_before_is_not_said_to_be_there_where_it_is_gone(log: DeltaLog, by: str) -> None:
+    Committer(log).publish([stage(log, writer_spec("a", **OVERWRITE), HERE)])
+    if by == "a restore":
+        DeltaTable(log.table).restore(0)
+    prepare(log, writer_spec("a", generation=2, **OVERWRITE))
+    if by == "a colleague":
+        stage(log, writer_spec("b", **OVERWRITE), HERE)
+    report = settle(log, "a", "b")
+    (outcome, _) = report.outcomes
+    assert (outcome.status, outcome.version) == ("missing", None)
+    assert "its rows were" in outcome.aftermath[0]
+    with pytest.raises(MissingWritersError) as raised:
+        report.raise_for_failures()
+    assert "is still in the table" not in str(raised.value)
 
 
 # -- what is damaged -----------------------------------------------------------------------------------------------

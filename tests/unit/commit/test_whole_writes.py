@@ -26,6 +26,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
+from tests.support.shadows import compact
 from tests.support.stores import through
 from tests.support.tables import (
     LOAD,
@@ -336,6 +337,59 @@ def test_what_a_policy_does_does_not_depend_on_how_many_writers_ran_at_once(
             report.raise_for_failures()
 
 
+def by_our_compaction(log: DeltaLog) -> None:
+    compact(through(log.store, log))
+
+
+def by_an_update(log: DeltaLog) -> None:
+    DeltaTable(log.table).update({"id": "id + 100"}, predicate="id = 12 or id = 10")
+
+
+@pytest.mark.parametrize(
+    "move", [lambda log: DeltaTable(log.table).optimize.compact(), by_our_compaction, by_an_update]
+)
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (Policy.LAST_WRITER_WINS, {"a": "superseded", "b": "published"}),
+        (Policy.FIRST_WRITER_WINS, {"a": "already_published", "b": "set_aside"}),
+        (Policy.FAIL, {"a": "already_published", "b": "refused"}),
+    ],
+)
+def test_a_writer_of_the_load_is_a_rival_also_where_its_rows_were_moved_before_the_other_began(
+    log: DeltaLog, move: Winner, policy: Policy, told: dict[str, str]
+) -> None:
+    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10, 11]})])
+    foreign_append(log, {"p1": [12]})
+    move(log)
+    before = table_ids(log)
+    late = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [20]})
+    late = finished_at(log, late, late.finished + timedelta(seconds=2))
+    assert committer(log).publish([late]).status is Status.CONFLICTED
+    report = settle(log, "a", "b", policy=policy)
+    if move is by_an_update:
+        told = {key: "deleted" if status == "already_published" else status for key, status in told.items()}
+    assert statuses(report) == told
+    assert table_ids(log) == ([3, 20] if policy is Policy.LAST_WRITER_WINS else before)
+    if policy is Policy.LAST_WRITER_WINS:
+        (_, second) = report.outcomes
+        assert second.decisions == ("month=p1: version 2 (a) is replaced: it finished earlier",)
+
+
+def test_rows_that_an_update_brought_into_another_partition_are_followed(log: DeltaLog) -> None:
+    before = foreign_append(log, {"p3": [7]})
+    committer(log).publish([stage(log, writer_spec(), {"p1": [10]})])
+    DeltaTable(log.table).update({"month": "'p2'"}, predicate="id = 10")
+    (outcome,) = settle(log, "w").outcomes
+    assert (outcome.status, outcome.aftermath) == (
+        "deleted",
+        ("some of its rows were changed or deleted by UPDATE in version 4",),
+    )
+    DeltaTable(log.table).restore(before)
+    with pytest.raises(RowsRestoredAwayError):
+        settle(log, "w").raise_for_failures()
+
+
 def test_the_last_writer_of_a_load_says_whom_it_replaced_and_the_replaced_one_by_whom(log: DeltaLog) -> None:
     one_after_another(log, {"p1": [10]}, **PARTITIONS)
     first, second = settle(log, "a", "b").outcomes
@@ -474,7 +528,7 @@ def test_an_overwrite_by_a_data_column_may_have_left_rows_alone_in_new_files(log
     overwrite(DeltaTable(log.table), "id = 12")
     (outcome,) = settle(log, "w").outcomes
     assert (outcome.status, outcome.aftermath) == (
-        "already_published",
+        "deleted",
         ("some or all of its rows were replaced by WRITE in version 3",),
     )
 

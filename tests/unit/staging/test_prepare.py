@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_onelake.choices import OnRerun, PublishMode
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import reconcile
 from airflow_provider_onelake.exceptions import (
     BufferInvalidError,
     BufferSetAsideError,
@@ -724,3 +726,31 @@ def test_a_damaged_buffer_of_an_earlier_attempt_is_not_reused_and_stops_nobody(l
     again = prepare(log, writer_spec())
     assert isinstance(again, Stage)
     assert again.path != buffer.path
+
+
+@pytest.mark.parametrize("on_rerun", [OnRerun.APPEND, OnRerun.REPLACE])
+def test_a_generation_that_was_skipped_once_is_published_if_a_later_attempt_of_other_terms_stages(
+    log: DeltaLog, on_rerun: OnRerun
+) -> None:
+    """Its first attempt found its rows and died; the author has mended the DAG since."""
+    published(log)
+    assert isinstance(prepare(log, writer_spec(generation=2)), Skip)
+    spec = writer_spec(generation=2, fingerprint="mended", on_rerun=on_rerun)
+    stage(log, spec, {"2019-01": [7]})
+    (outcome,) = reconcile(Committer(log), LOAD, ["w"], publish=PublishMode.TOGETHER).outcomes
+    assert outcome.status == "published"
+    assert ids(Path(log.table)) == ([1, 7] if on_rerun is OnRerun.APPEND else [7])
+
+
+@pytest.mark.parametrize("predicate", ["id >= 0", "month LIKE '2%'", "month = '2019-01' AND id >= 0"])
+def test_a_rerun_is_not_skipped_where_nobody_knows_whether_an_overwrite_took_all_of_its_rows(
+    log: DeltaLog, predicate: str
+) -> None:
+    published(log)
+    rows = pa.table({"id": [99], "month": ["2019-01"]})
+    write_deltalake(log.table, rows, mode="overwrite", predicate=predicate)
+    assert ids(Path(log.table)) == [99]
+    with pytest.raises(
+        RerunRefusedError, match=r"some or all of its rows were replaced by WRITE .* nobody knows which"
+    ):
+        prepare(log, writer_spec(generation=2))
