@@ -55,9 +55,7 @@ class RowsOfLoad:
         self._begin([identity for identity in published if identity.directory not in self._rows], view.snapshot)
         paths = frozenset(map(object_path, removable))
         for identity in published:
-            rows = self._rows[identity.directory]
-            if rows is not None:
-                rows.follow(view.winners)
+            rows = self._followed(identity, view)
             mixed = min(paths & rows.elsewhere, default=None) if rows is not None else None
             if rows is None or mixed is not None:
                 where = f"its files were rewritten since: {mixed} may hold rows of it now"
@@ -76,13 +74,14 @@ class RowsOfLoad:
             nobody can follow, because the log was cleaned up since.
         """
         self._begin([identity for identity in writers if identity.directory not in self._rows], view.snapshot)
-        found: dict[str, frozenset[str]] = {}
-        for identity in writers:
-            rows = self._rows[identity.directory]
-            if rows is not None:
-                rows.follow(view.winners)
-                found[identity.directory] = rows.elsewhere
-        return found
+        followed = {identity.directory: self._followed(identity, view) for identity in writers}
+        return {directory: rows.elsewhere for directory, rows in followed.items() if rows is not None}
+
+    def _followed(self, identity: WriterIdentity, view: View) -> _Rows | None:
+        rows = self._rows[identity.directory]
+        if rows is not None:
+            rows.follow(view.winners)
+        return rows
 
     def _begin(self, colleagues: Collection[WriterIdentity], snapshot: Snapshot) -> None:
         landed: dict[int, datetime] | None = None

@@ -389,6 +389,48 @@ BUGS = [
     ),
     # -- what was published --------------------------------------------------------------------------------------------
     Bug(
+        "an UPDATE is thought to leave rows in their partitions",
+        "staging.published",
+        '_WITHIN_PARTITIONS = ("WRITE",',
+        '_WITHIN_PARTITIONS = ("UPDATE", "WRITE",',
+        (
+            "commit/test_colleagues.py::test_a_late_writer_is_refused_where_an_update_moved_its_colleagues_row_into_its_partition",
+            "staging/test_orphans.py::test_one_whose_rows_an_update_moved_into_another_partition_is_one",
+        ),
+    ),
+    Bug(
+        "a rerun is skipped where nobody knows whether its rows are left",
+        "staging.prepare",
+        "if since.gone is not False else None",
+        "if since.gone else None",
+        (
+            "staging/test_prepare.py::test_a_rerun_is_not_skipped_where_nobody_knows_whether_an_overwrite_took_all_of_its_rows",
+        ),
+    ),
+    Bug(
+        "a generation that was skipped once counts as published for ever",
+        "staging.prepare",
+        "        log.store.delete(skipped)",
+        "        pass",
+        (
+            "staging/test_prepare.py::test_a_generation_that_was_skipped_once_is_published_if_a_later_attempt_of_other_terms_stages",
+        ),
+    ),
+    Bug(
+        "a new name is one whatever began first",
+        "staging.orphans",
+        "if begun is None or begun <= first:",
+        "if begun is None:",
+        ("staging/test_orphans.py::test_reconcile_names_who_appended_beside_an_orphan_for_the_first_time",),
+    ),
+    Bug(
+        "a new name is one only if it publishes after the old one",
+        "staging.orphans",
+        "if begun is None or begun <= first:",
+        "if begun is None or begun >= first:",
+        ("staging/test_orphans.py::test_a_task_of_the_old_name_that_publishes_last_is_named_all_the_same",),
+    ),
+    Bug(
         "an overwrite by data columns is thought to keep no row",
         "staging.published",
         'commit.operation != "WRITE" or not predicate:',

@@ -135,7 +135,7 @@ BUGS = [
                     )
                 },
             ),
-            Change(prepare, "_why_not_skipped", {"if since.gone else None": "if False else None"}),
+            Change(prepare, "_why_not_skipped", {"if since.gone is not False else None": "if False else None"}),
         ],
         "of it back",
         id="writer-skipped-though-a-restore-took-its-rows",
@@ -280,7 +280,7 @@ BUGS = [
         id="overwrite-leaves-a-winners-file",
     ),
     pytest.param(
-        [Change(_Publishing, "_rivals", {"self._same_load.commits(batch, view.snapshot, removable) + ": ""})],
+        [Change(_Publishing, "_rivals", {"self._same_load.commits(batch, view, removable) + ": ""})],
         "serial order|passes over",
         id="writers-of-a-load-one-after-another-are-no-rivals",
     ),

@@ -486,8 +486,14 @@ class Versions:
 
         :param commit: of ours.
         """
-        theirs = tuple(f"{identity.directory}/" for identity in self.colleagues(commit))
-        staged = (s for path, s in self.d.staged.items() if path.startswith(theirs))
+        return {row for identity in self.colleagues(commit) for row in self.rows_of(identity)}
+
+    def rows_of(self, writer: Writer) -> set[str]:
+        """Return the rows that a writer staged.
+
+        :param writer: of ours.
+        """
+        staged = (s for path, s in self.d.staged.items() if path.startswith(f"{writer.directory}/"))
         return {row for one in staged for row in one.row_ids}
 
     def partition(self, file: dict[str, Any]) -> int:

@@ -17,6 +17,8 @@ from tests.simulation.serial import Candidate, SerialOrder, Write, difference
 from tests.simulation.versions import Published, Versions, fail, original
 
 _NOTHING = Write()
+# How the paths of writers' own files begin.
+_BUFFERS = "staged/w"
 _EMPTY = tuple(frozenset[str]() for _ in PARTITIONS)
 
 
@@ -132,7 +134,7 @@ class WholeWrites:
         """Yield the other writers of the load whose rows a write replaces, though it was formed on top of them."""
         versions = self._versions
         entry = versions.store.entries[commit.version]
-        found: dict[int, _Rival] = {}
+        found: dict[int, list[_Rival]] = {}
         colleagues = versions.colleagues(commit) if commit.together else ()
         others = [w for w in versions.writers_of(commit.load) if w.app_id not in commit.generations]
         for identity in (writer for writer in others if writer not in colleagues):
@@ -145,15 +147,29 @@ class WholeWrites:
             for other in versions.commits[: commit.read + 1]:
                 if other.generations.get(identity.app_id) != there:
                     continue
-                # Rows of an older generation count too: a newer one without rows leaves them where they are. What a
-                # compaction has moved, nobody can tell any more.
-                met = {f.partition for path, f in versions.live.items() if path.startswith(f"{identity.directory}/")}
+                # Rows of an older generation count too: a newer one without rows leaves them where they are.
+                theirs = versions.rows_of(identity)
+                met = {
+                    file.partition
+                    for path, file in versions.live.items()
+                    if path.startswith(f"{identity.directory}/") or not theirs.isdisjoint(map(original, file.rows))
+                }
                 if met & commit.ranges:
-                    partitions = met & commit.ranges
-                    found[other.version] = _Rival(other, frozenset(partitions), vague=bool(newer))
+                    definite = _Rival(other, frozenset(met & commit.ranges), vague=bool(newer))
+                    found.setdefault(other.version, []).append(definite)
+                # Whoever rewrote rows may have moved some of the writer's, as far as the log says.
+                rewritten = {
+                    file.partition
+                    for path, file in versions.live.items()
+                    if file.version > other.version
+                    and versions.commits[file.version].removes
+                    and not path.startswith(_BUFFERS)
+                }
+                if maybe := (rewritten - met) & commit.ranges:
+                    found.setdefault(other.version, []).append(_Rival(other, frozenset(maybe), vague=True))
         for version in sorted(found):
-            self._counters["writers of a load one after another"] += 1
-            yield found[version]
+            self._counters["writers of a load one after another"] += any(not rival.vague for rival in found[version])
+            yield from found[version]
 
     def _allied(self, commit: Published, other: Published) -> bool:
         """Say whether a write is a colleague's of another, or what its own writers did before."""
