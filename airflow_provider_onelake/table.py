@@ -92,6 +92,17 @@ class Table:
             message=message,
         )
 
+    def rehearsal(self) -> Committer:
+        """Return what commits to a copy of the table in memory, and changes nothing in the store.
+
+        It decides as :meth:`committer` does, but asks deltalake nothing, and nothing follows a commit.
+        """
+        from airflow_provider_onelake.commit.publish import Committer
+        from airflow_provider_onelake.log.delta_log import DeltaLog
+        from airflow_provider_onelake.storage.rehearsal import Rehearsal
+
+        return Committer(DeltaLog(Rehearsal(self.log.store), str(self)))
+
     def spark_access(self) -> SparkAccess:
         """Return what a Spark application needs to reach the table: settings, an environment with secrets, packages.
 

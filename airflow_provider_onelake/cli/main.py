@@ -6,14 +6,15 @@ from importlib.util import find_spec
 
 import typer
 
-from airflow_provider_onelake.cli import tables
+from airflow_provider_onelake.cli import changes, lakehouse, tables
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Look at lakehouse tables from a terminal. Nothing here changes a table.",
+    help="Look at lakehouse tables from a terminal. Only reconcile and restore change a table, and only with --yes.",
 )
-for _command in (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.doctor):
+_LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.doctor)
+for _command in (lakehouse.tables, *_LOOKS, changes.reconcile, changes.restore):
     app.command()(_command)
 
 # A local OneLake needs what the extra `local` brings; looking at tables does not.

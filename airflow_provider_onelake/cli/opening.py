@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import attrs
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.exceptions import OneLakeError
-from airflow_provider_onelake.storage.addresses import resolve_table
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
+from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+    from airflow_provider_onelake.storage.stores import Store
 
 # A person waits for the answer, so a store that does not answer is given up sooner than by a task.
 _PATIENCE = 15.0
+
+
+@attrs.frozen
+class Lakehouse:
+    """A directory that holds tables.
+
+    :param name: what messages call it.
+    :param store: rooted there.
+    :param table: returns the table at a path below; the empty path is the directory itself.
+    """
+
+    name: str
+    store: Store
+    table: Callable[[str], Table]
 
 
 def open_table(name: str, connection: str | None) -> Table:
@@ -26,25 +47,63 @@ def open_table(name: str, connection: str | None) -> Table:
     :raises OneLakeError: the address is malformed, or nothing is there.
     """
     if connection is None:
-        local = ":" not in name
-        table = Table(resolve_table(str(Path(name).expanduser().absolute()) if local else name, None), None, _PATIENCE)
+        table = Table(resolve_table(_address(name), None), None, _PATIENCE)
     else:
-        # Airflow takes seconds to import, so only those who need it wait for it.
-        from airflow.sdk.exceptions import AirflowNotFoundException
-
-        from airflow_provider_onelake.hooks.onelake import OneLakeHook
-
-        try:
-            table = OneLakeHook(connection, most_patience=_PATIENCE).table(name)
-        except AirflowNotFoundException as error:
-            raise OneLakeError(
-                f"There is no connection {connection!r} in this process's environment or in the secrets backend. One "
-                f"of Airflow's database is not looked for: `airflow connections get {connection} -o json` prints it, "
-                f"for AIRFLOW_CONN_{connection.upper()}."
-            ) from error
+        with _hook(connection) as hook:
+            table = hook.table(name)
     # Opening a local store makes its directory, and looking at a table must not.
     table.address.kind.check_is_there(table.address)
     return table
+
+
+def open_lakehouse(name: str | None, connection: str | None) -> Lakehouse:
+    """Return a lakehouse that is there.
+
+    :param name: an address, or a directory of this machine. Default: the lakehouse of the connection.
+    :param connection: the id of Airflow's connection. Default: sign in with what this process's environment offers.
+    :raises OneLakeError: there is neither name nor connection, the address is malformed, or nothing is there.
+    """
+    credentials, patience = None, _PATIENCE
+    given = _address(name) if name is not None else None
+    if connection is not None:
+        with _hook(connection) as hook:
+            given = given or hook.lakehouse
+            if given is None:
+                raise InvalidWriteError(f"The connection {connection!r} has no lakehouse: give an address as well.")
+            credentials, patience = hook.credentials(TableAddress.parse_root(given)), hook.patience
+    if given is None:
+        raise InvalidWriteError("Give the address of a lakehouse, or --connection with the id of Airflow's connection.")
+    root = TableAddress.parse_root(given)
+    root.kind.check_is_there(root)
+
+    def table(path: str) -> Table:
+        address = resolve_table(path, str(root)) if path else TableAddress.parse(str(root))
+        return Table(address, credentials, patience)
+
+    return Lakehouse(str(root), open_store(root, credentials, patience), table)
+
+
+def _address(name: str) -> str:
+    """Return an address; a name without a scheme is a directory of this machine."""
+    return name if ":" in name else str(Path(name).expanduser().absolute())
+
+
+@contextmanager
+def _hook(connection: str) -> Iterator[OneLakeHook]:
+    """Give the hook of a connection, and say what to do if the connection is not found."""
+    # Airflow takes seconds to import, so only those who need it wait for it.
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+
+    try:
+        yield OneLakeHook(connection, most_patience=_PATIENCE)
+    except AirflowNotFoundException as error:
+        raise OneLakeError(
+            f"There is no connection {connection!r} in this process's environment or in the secrets backend. One "
+            f"of Airflow's database is not looked for: `airflow connections get {connection} -o json` prints it, "
+            f"for AIRFLOW_CONN_{connection.upper()}."
+        ) from error
 
 
 @contextmanager

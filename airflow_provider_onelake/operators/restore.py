@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.choices import OnNewerCommit
@@ -19,6 +19,7 @@ from airflow_provider_onelake.operators._terms import (
     rendered_message,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.storage.clock import instant_given
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -144,7 +145,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
                 "was changed."
             )
         if timestamp is not None:
-            return None, _instant(timestamp)
+            return None, instant_given(timestamp)
         try:
             number = int(version)
         except (TypeError, ValueError):
@@ -157,13 +158,3 @@ class OneLakeRestoreOperator(TableTaskOperator):
 def _given(value: Any) -> Any:
     """Return a parameter; a blank text, as a template may render it, counts as not given."""
     return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value
-
-
-def _instant(value: Any) -> datetime:
-    try:
-        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
-    except ValueError as error:
-        raise InvalidWriteError(
-            f"timestamp={value!r}: a time in ISO format, such as 2019-01-31T12:00:00+00:00. Nothing was changed."
-        ) from error
-    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)

@@ -6,6 +6,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from airflow_provider_onelake.exceptions import InvalidWriteError
+
 
 class Clock(Protocol):
     """The operations on time that the core needs."""
@@ -77,3 +79,18 @@ def instant_of(value: Any) -> datetime | None:
         return None if number is None else from_milliseconds(number)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def instant_given(value: datetime | str) -> datetime:
+    """Return the time that a person gave; in UTC if it has no time zone.
+
+    :param value: a ``datetime``, or its text in ISO format.
+    :raises InvalidWriteError: the text is no time in ISO format.
+    """
+    try:
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
+    except ValueError as error:
+        raise InvalidWriteError(
+            f"timestamp={value!r}: a time in ISO format, such as 2019-01-31T12:00:00+00:00. Nothing was changed."
+        ) from error
+    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)

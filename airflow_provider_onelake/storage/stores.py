@@ -5,6 +5,7 @@ Every path is relative to the table's directory, with ``/`` between segments and
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -105,6 +106,13 @@ class Store(Protocol):
 
         :param prefix: a directory, without the slash at its end.
         :param start_after: leave out this path and all that sort before it.
+        :raises StoreUnavailableError: the store did not answer.
+        """
+
+    def directories(self, path: str) -> builtins.list[str]:
+        """Return the names of the directories directly in a directory, in order; none where there is no directory.
+
+        :param path: of the directory, without the slash at its end; empty for the root.
         :raises StoreUnavailableError: the store did not answer.
         """
 
@@ -262,6 +270,12 @@ class ObjectStore:
             found = [_info(meta) for chunk in chunks for meta in chunk]
         # Local disks list in any order; object stores list in the order of the paths already.
         yield from sorted(found, key=lambda info: info.path)
+
+    def directories(self, path: str) -> builtins.list[str]:
+        """See :meth:`Store.directories`."""
+        with self._explaining(path, "list"):
+            found = self._store.list_with_delimiter(path or None)["common_prefixes"]
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
 
     def delete(self, path: str) -> None:
         """See :meth:`Store.delete`."""

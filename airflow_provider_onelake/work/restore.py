@@ -18,6 +18,7 @@ from airflow_provider_onelake.maintenance.restore import Anchor, Restored, Statu
 if TYPE_CHECKING:
     from airflow_provider_onelake.choices import OnNewerCommit
     from airflow_provider_onelake.hooks.task_run import TaskRun
+    from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.table import Table
 
@@ -76,15 +77,8 @@ class Restoration:
         return done
 
     def _decide(self, seen: Snapshot) -> Decision:
-        log, version = self.table.log, self.version
-        if version is None:
-            assert self.instant is not None
-            try:
-                version = version_at(log, seen, self.instant)
-            except LogGapError as error:
-                raise RestoreRefusedError(str(error)) from error
-            logger.info("%s had version %d at %s", self.table, version, self.instant.isoformat())
-        return anchor_of(log, seen), version
+        log = self.table.log
+        return anchor_of(log, seen), version_asked(log, seen, self.version, self.instant)
 
     @property
     def _app_id(self) -> str:
@@ -92,6 +86,25 @@ class Restoration:
         # corrected task is another restore.
         asked = f"version={self.version}" if self.instant is None else f"timestamp={self.instant.isoformat()}"
         return f"onelake-restore/{self.run.owner(self.namespace)}/{quote(self.deed, safe='')}/{quote(asked, safe='=')}"
+
+
+def version_asked(log: DeltaLog, seen: Snapshot, version: int | None, instant: datetime | None) -> int:
+    """Return the version that a table is to be taken back to.
+
+    :param seen: the newest snapshot.
+    :param version: what is asked for, or
+    :param instant: the time whose version is asked for.
+    :raises RestoreRefusedError: the log does not reach back to the instant.
+    """
+    if version is not None:
+        return version
+    assert instant is not None
+    try:
+        version = version_at(log, seen, instant)
+    except LogGapError as error:
+        raise RestoreRefusedError(str(error)) from error
+    logger.info("%s had version %d at %s", log.table, version, instant.isoformat())
+    return version
 
 
 def describe_restore(done: Restored) -> dict[str, Any]:

@@ -591,4 +591,40 @@ BUGS = [
         "",
         ("staging/test_rounds.py::test_a_round_names_the_tables_files_by_addresses_that_delta_matches",),
     ),
+    # -- loads that wait -----------------------------------------------------------------------------------------------
+    Bug(
+        "a load that has no complete buffer waits",
+        "staging.waiting",
+        "for one in begun if one.complete}",
+        "for one in begun}",
+        ("staging/test_waiting.py::test_without_a_complete_buffer_no_load_waits",),
+    ),
+    Bug(
+        "a published buffer without its marker waits",
+        "staging.waiting",
+        "if one is not None and not one.directory.is_published(snapshot.txns.get(one.identity.app_id))",
+        "if one is not None",
+        ("staging/test_waiting.py::test_a_published_buffer_whose_marker_is_missing_does_not_wait",),
+    ),
+    Bug(
+        "a buffer of an older generation waits",
+        "staging.waiting",
+        "if spec.generation >= directory.generation}",
+        "}",
+        ("staging/test_waiting.py::test_a_buffer_of_an_older_generation_does_not_wait",),
+    ),
+    Bug(
+        "writers that left no buffer are not missed",
+        "staging.waiting",
+        "    begun += _begun(log.store, snapshot, others)\n",
+        "",
+        ("staging/test_waiting.py::test_a_load_waits_with_all_its_writers_that_have_begun",),
+    ),
+    Bug(
+        "half of a load that belongs together is published writer by writer",
+        "staging.waiting",
+        "publish=PublishMode.TOGETHER if together else PublishMode.EACH",
+        "publish=PublishMode.EACH",
+        ("staging/test_waiting.py::test_a_load_waits_with_all_its_writers_that_have_begun",),
+    ),
 ]

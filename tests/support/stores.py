@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,6 +39,9 @@ class PassingOn:
 
     def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
         return self.inner.list(prefix, start_after)
+
+    def directories(self, path: str) -> builtins.list[str]:
+        return self.inner.directories(path)
 
     def delete(self, path: str) -> None:
         self.inner.delete(path)

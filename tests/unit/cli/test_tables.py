@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from airflow_provider_onelake.choices import Policy
-from airflow_provider_onelake.cli import main, tables
+from airflow_provider_onelake.cli import main
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.preflight import SCRATCH
@@ -40,12 +39,6 @@ def told(*words: object) -> Any:
     result = ask(*words, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.output)
-
-
-@pytest.fixture(autouse=True)
-def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No cell is folded."""
-    monkeypatch.setattr(tables, "console", Console(width=250, highlight=False))
 
 
 @pytest.fixture

@@ -93,6 +93,14 @@ def test_a_listing_starts_after_the_path_given(store: ObjectStore) -> None:
     assert [info.path for info in store.list("_delta_log", version_path(1))] == [version_path(2), version_path(3)]
 
 
+def test_directories_are_those_directly_there(store: ObjectStore) -> None:
+    for name in ("a/b/c", "a/é %20=1/d", "a/file", "top"):
+        store.create(name, b"")
+    assert store.directories("") == ["a"]
+    assert store.directories("a") == ["b", "é %20=1"]
+    assert store.directories("a/b") == store.directories("nowhere") == []
+
+
 def test_a_listing_of_a_missing_directory_is_empty(store: ObjectStore) -> None:
     assert list(store.list("nowhere")) == []
 

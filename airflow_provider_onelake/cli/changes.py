@@ -1,0 +1,273 @@
+"""The commands that change a table: ``onelake reconcile`` and ``restore``. Without ``--yes`` they only rehearse it."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
+
+import typer
+from rich.markup import escape
+
+from airflow_provider_onelake.choices import OnMissingWriter, OnNewerCommit, Policy, PublishMode
+from airflow_provider_onelake.cli.opening import open_table, told
+from airflow_provider_onelake.cli.output import (
+    AsJson,
+    ConnectionId,
+    TableName,
+    commits_grid,
+    console,
+    errors,
+    grid_of,
+    partition_in_words,
+    print_json,
+    size,
+    summary_of,
+    text,
+)
+from airflow_provider_onelake.commit.reconcile import reconcile as reconcile_load
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError
+from airflow_provider_onelake.maintenance.restore import Status
+from airflow_provider_onelake.maintenance.restore import restore as restore_table
+from airflow_provider_onelake.staging.waiting import WaitingLoad, loads_waiting
+from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
+from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.storage.clock import instant_given
+from airflow_provider_onelake.work.restore import describe_restore, version_asked
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.reconcile import Report
+    from airflow_provider_onelake.log.commits import Commit
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+    from airflow_provider_onelake.maintenance.restore import Restored
+
+_Yes = Annotated[bool, typer.Option("--yes", help="do it. Default: say what would be done, and change nothing")]
+_Message = Annotated[str | None, typer.Option(help="for people who read the table's history")]
+_MOST = 10
+_REHEARSED = ", rehearsed: this is what --yes would do"
+
+
+def reconcile(
+    table: TableName,
+    connection: ConnectionId = None,
+    load: Annotated[str | None, typer.Option(metavar="ID", help="Default: every load that waits")] = None,
+    writer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="a writer that the load should have; once for each. Default: all that began"),
+    ] = None,
+    on_conflict: Annotated[Policy, typer.Option(help="whose rows are seen after a conflict")] = Policy.FAIL,
+    on_missing_writer: Annotated[
+        OnMissingWriter, typer.Option(help="what happens if a writer is not complete")
+    ] = OnMissingWriter.PUBLISH_NOTHING,
+    message: _Message = None,
+    yes: _Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish buffers that wait, as their load's task reconcile would. Status 2: rows of a load are left out."""
+    with told(errors):
+        opened = open_table(table, connection)
+        listing = list(opened.log.store.list(STAGED_DIRECTORY))
+        waiting = loads_waiting(opened.log, opened.log.snapshot(), listing)
+        if load is not None:
+            waiting = _named(waiting, load, opened.log.table)
+        _check_meant(waiting, writer, yes=yes)
+        committer = opened.committer(message=message) if yes else opened.rehearsal()
+        done = [
+            (
+                one,
+                reconcile_load(
+                    committer,
+                    one.load,
+                    writer or one.writers,
+                    publish=one.publish,
+                    on_conflict=on_conflict,
+                    on_missing_writer=on_missing_writer,
+                ),
+            )
+            for one in waiting
+        ]
+    if as_json:
+        print_json([_report_in_json(one, report, done=yes) for one, report in done])
+    elif not done:
+        console.print(f"No complete buffer waits below {escape(opened.log.table)}.")
+    else:
+        console.print(f"[bold]{escape(opened.log.table)}[/]{'' if yes else _REHEARSED}")
+        for one, report in done:
+            _print_report(one, report)
+            if not yes:
+                chosen = {"--on-conflict": on_conflict.value, "--on-missing-writer": on_missing_writer.value}
+                _print_how(
+                    "reconcile", table, connection, {"--load": one.load.id, **chosen}, writer or _unsure(one), message
+                )
+    if any(_failure(report) for _, report in done):
+        raise typer.Exit(2)
+
+
+def restore(
+    table: TableName,
+    connection: ConnectionId = None,
+    version: Annotated[int | None, typer.Option(min=0, help="to go back to")] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="to go back to the version of that time, in ISO format; in UTC without a zone")
+    ] = None,
+    newest: Annotated[
+        int | None, typer.Option(min=0, metavar="VERSION", help="refuse if the table has a newer version than this")
+    ] = None,
+    message: _Message = None,
+    yes: _Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a table back to an older version, in one commit and without Spark."""
+    with told(errors):
+        if (version is None) == (timestamp is None):
+            raise InvalidWriteError("Give either --version or --timestamp, to say what the table goes back to.")
+        instant = instant_given(timestamp) if timestamp is not None else None
+        opened = open_table(table, connection)
+        log, seen = opened.log, opened.log.snapshot()
+        seen.check_supported(log.table)
+        if newest is not None and newest != seen.version:
+            raise RestoreRefusedError(
+                f"The newest version of {log.table} is {seen.version}, not {newest}. Nothing was changed: look at it "
+                f"by `onelake history`, and say --newest {seen.version} if it may be undone."
+            )
+        asked = version_asked(log, seen, version, instant)
+        committer = opened.committer() if yes else opened.rehearsal()
+        done = restore_table(
+            committer,
+            asked,
+            seen,
+            app_id=f"onelake-restore/terminal/{uuid4()}",
+            by=f"onelake restore, by {_person()}",
+            on_newer_commit=OnNewerCommit.FAIL,
+            message=message,
+        )
+        commit = committer.log.commit(done.version) if done.version is not None else None
+        undone = _newest_of(log, done.undone)
+    if as_json:
+        print_json({"table": log.table, "done": yes, **describe_restore(done), "undone_commits": undone})
+        return
+    console.print(f"[bold]{escape(log.table)}[/], version {seen.version}{'' if yes else _REHEARSED}")
+    console.print(f"  {escape(describe_restore(done)['summary'])}")
+    if done.status is Status.NOTHING_TO_DO:
+        return
+    _print_restored(done, commit)
+    if done.undone is not None:
+        first, last = done.undone
+        console.print(f"Undone: {last - first + 1} versions, the newest first")
+        console.print(commits_grid(undone))
+    if not yes:
+        exactly = {"--version": str(asked), "--newest": str(seen.version)}
+        _print_how("restore", table, connection, exactly, None, message)
+
+
+def _named(waiting: Sequence[WaitingLoad], load: str, table: str) -> list[WaitingLoad]:
+    found = [one for one in waiting if one.load.id == load]
+    if not found:
+        others = ", ".join(one.load.id for one in waiting) or "none"
+        raise InvalidWriteError(
+            f"No complete buffer of load {load!r} waits below {table}. Loads that wait: {others}. Nothing was changed."
+        )
+    return found
+
+
+def _check_meant(waiting: Sequence[WaitingLoad], writers: Sequence[str] | None, *, yes: bool) -> None:
+    """Refuse what would be decided for several loads at once, and half of a load that belongs together."""
+    if len(waiting) > 1 and (yes or writers):
+        raise InvalidWriteError(
+            f"{len(waiting)} loads wait, and each was given its own policies by its DAG: name one by --load. They are "
+            f"{', '.join(one.load.id for one in waiting)}. Nothing was changed."
+        )
+    if yes and not writers and any(one.publish is PublishMode.TOGETHER for one in waiting):
+        raise InvalidWriteError(
+            f"Load {waiting[0].load.id} is published together, and only its DAG knows all its writers: one that never "
+            f"began has left no trace. Name them all by --writer. Those that began: {', '.join(waiting[0].writers)}. "
+            "Nothing was changed."
+        )
+
+
+def _unsure(load: WaitingLoad) -> Sequence[str] | None:
+    """Return the writers to name where it is not known whether they are all."""
+    return load.writers if load.publish is PublishMode.TOGETHER else None
+
+
+def _failure(report: Report) -> str | None:
+    try:
+        report.raise_for_failures()
+    except OneLakeError as error:
+        return str(error)
+    return None
+
+
+def _report_in_json(load: WaitingLoad, report: Report, *, done: bool) -> dict[str, Any]:
+    facts = {"done": done, "publish": load.publish.value, "last_written": load.written}
+    return {**report.to_json(), **facts, "failure": _failure(report)}
+
+
+def _print_report(load: WaitingLoad, report: Report) -> None:
+    ago = timedelta(seconds=int((datetime.now(UTC) - load.written).total_seconds()))
+    console.print(f"Load {escape(load.load.id)} ({load.publish.value}), last written {ago} ago")
+    for line in report.table_lines():
+        console.print(f"  {escape(line)}")
+    for outcome in report.outcomes:
+        for sentence in (*outcome.decisions, *outcome.aftermath):
+            console.print(f"  {escape(outcome.writer)}: {escape(sentence)}")
+    if (failure := _failure(report)) is not None:
+        console.print(f"[red]{escape(failure)}[/]")
+    if report.missing:
+        console.print("A writer that is missing may still be at work: look at its task.")
+
+
+def _newest_of(log: DeltaLog, versions: tuple[int, int] | None) -> list[dict[str, Any]]:
+    """Return what a history says of the newest of some versions, as far as the log still has them."""
+    if versions is None:
+        return []
+    first, last = versions
+    commits = each(log.store, log.commit, range(last, max(first - 1, last - _MOST), -1))
+    return [summary_of(commit) for commit in commits if commit is not None]
+
+
+def _print_restored(done: Restored, commit: Commit | None) -> None:
+    grid = grid_of("", "files", "rows", "size", "partitions")
+    for column in grid.columns[1:4]:
+        column.justify = "right"
+    for name, files, rows, bytes_, partitions in (
+        ("come back", done.files_restored, done.rows_restored, done.bytes_restored, commit and commit.added_partitions),
+        ("go", done.files_removed, done.rows_removed, done.bytes_removed, commit and commit.removed_partitions),
+    ):
+        counts = (f"{files:,}", "?" if rows is None else f"{rows:,}", size(bytes_))
+        grid.add_row(*map(text, (name, *counts, _listed(sorted(map(partition_in_words, partitions or ()))))))
+    console.print(grid)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more
+
+
+def _print_how(
+    command: str,
+    table: str,
+    connection: str | None,
+    options: Mapping[str, str],
+    writers: Sequence[str] | None,
+    message: str | None,
+) -> None:
+    """Print the command that does what was rehearsed."""
+    words = ["onelake", command, table, *(["--connection", connection] if connection else [])]
+    for name, value in options.items():
+        words += [name, value]
+    for writer in writers or ():
+        words += ["--writer", writer]
+    words += ["--message", message] if message else []
+    console.print("Nothing was changed. To do it:")
+    console.print(f"  {escape(shlex.join([*words, '--yes']))}")
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "somebody"  # A container may run under a number that has no name.
