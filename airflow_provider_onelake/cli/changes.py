@@ -154,9 +154,8 @@ def restore(
     if done.status is Status.NOTHING_TO_DO:
         return
     _print_restored(done, commit)
-    if done.undone is not None:
-        first, last = done.undone
-        console.print(f"Undone: {last - first + 1} versions, the newest first")
+    if undone:
+        console.print("What it undoes, the newest first:")
         console.print(commits_grid(undone))
     if not yes:
         exactly = {"--version": str(asked), "--newest": str(seen.version)}
