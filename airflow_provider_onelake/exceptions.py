@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_PAGE = "docs/errors.md"
+
 
 class OneLakeError(Exception):
     """The root of all errors that this package raises on purpose."""
@@ -250,6 +252,21 @@ class SparkQueryError(TerminalError):
 
 class SparkJobTimeoutError(TransientError):
     """The Spark job ran longer than it was allowed to, and was stopped."""
+
+
+def with_page(error: OneLakeError) -> str:
+    """Return an error's message, and at its end where the docs say more of errors of its class.
+
+    This is for the last one who shows the error to a person: a message may stand in the middle of another one.
+
+    :param error: of a class of this module, or derived from one.
+    """
+    name = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == __name__)
+    pointer = f"More: {_PAGE}#{name.lower()}"
+    said = str(error)
+    # Spark's words may end with lines of SQL.
+    between = "\n" if "\n" in said else " "
+    return said if said.endswith(pointer) else f"{said}{between}{pointer}"
 
 
 def causes_of(error: BaseException | None, *, hidden: bool = False) -> Iterator[BaseException]:

@@ -29,7 +29,7 @@ from airflow_provider_onelake.cli.output import (
     text,
 )
 from airflow_provider_onelake.commit.reconcile import reconcile as reconcile_load
-from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import Status
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
 from airflow_provider_onelake.staging.waiting import WaitingLoad, loads_waiting
@@ -196,7 +196,7 @@ def _failure(report: Report) -> str | None:
     try:
         report.raise_for_failures()
     except OneLakeError as error:
-        return str(error)
+        return with_page(error)
     return None
 
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, with_page
 from airflow_provider_onelake.storage.addresses import TableAddress, resolve_table
 from airflow_provider_onelake.storage.stores import open_store
 from airflow_provider_onelake.table import Table
@@ -115,5 +115,5 @@ def told(console: Console) -> Iterator[None]:
     try:
         yield
     except OneLakeError as error:
-        console.print(f"[red]{escape(str(error))}[/]")
+        console.print(f"[red]{escape(with_page(error))}[/]")
         raise typer.Exit(1) from error

@@ -380,6 +380,17 @@ class SparkEngine(Engine):
         return SparkResult(engine=self.name, **self.run(job.doing, job))
 
 
+_IN_WORDS = {ANALYSING: "analysing the rows of", StageJob.doing: "staging the rows of"}
+
+
+def in_words(kind: str, job: SparkJob) -> str:
+    """Return what a job does, in the words of messages.
+
+    :param kind: of the job, such as ``StageJob.doing``.
+    """
+    return f"{_IN_WORDS.get(kind, kind)} {job.label or 'a job'} for {job.table_uri}"
+
+
 def check_above_0(name: str, value: float | None, what: str) -> None:
     """Refuse a number that is not above 0.
 

@@ -24,6 +24,7 @@ from airflow_provider_onelake.engines.base import (
     Surroundings,
     check_above_0,
     error_of_end,
+    in_words,
 )
 from airflow_provider_onelake.engines.errors import translate, was_unreachable
 from airflow_provider_onelake.exceptions import (
@@ -110,7 +111,7 @@ class ConnectEngine(SparkEngine):
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
         """Run one job in a session of its own; see :meth:`SparkEngine.run`."""
-        what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
+        what = in_words(kind, job)
         self._check_stopped(what)
         try:
             running = _Running(self._remote, job)
@@ -128,7 +129,7 @@ class ConnectEngine(SparkEngine):
                 timer.daemon = True
                 timer.start()
             self._check_stopped(what)
-            logger.info("Spark session %s at %s: %s", running.session_id, self._address, what)
+            logger.info("Spark session %s at %s: %s (attempt %s)", running.session_id, self._address, what, job.attempt)
             self._tell_of(running)
             if self._settings:
                 configure(running.session, self._settings)
@@ -246,8 +247,8 @@ class _Running:
         except Exception as error:
             if self.ended is None and was_unreachable(error):
                 raise SparkUnavailableError(
-                    f"No Spark Connect server answers at {address}, so there was no {what}. Start it (here: 'make "
-                    "up'), or correct host and port of the Airflow connection. The table is unchanged."
+                    f"No Spark Connect server answers at {address}, so {what} did not begin. The table is unchanged. "
+                    "Start the server, or correct host and port of the Airflow connection."
                 ) from error
             raise
         self._patience(_RECONNECT_SECONDS)

@@ -119,6 +119,13 @@ _CONFLICT = re.compile(
 
 _NAMED = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _SQLSTATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
+# Behind a message about a query, Spark prints the query's plan.
+_PLAN = re.compile(r"(SQLSTATE: \w{5}(?:; line \d+,? pos \d+)?);\n.*", re.DOTALL)
+_REFUSED: dict[type[OneLakeError], str] = {
+    SparkQueryError: "the query",
+    SchemaMismatchError: "the rows",
+    ConstraintViolatedError: "the rows",
+}
 _LONGEST = 2000
 _LONGEST_CAUSE = 500
 _AGAIN = "The table is unchanged; a retry starts again."
@@ -173,7 +180,8 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
         return SparkUnavailableError(f"Spark at {where} went away while {doing}. {_AGAIN} Spark said: {said}")
     if kind is SparkJobError:
         return SparkJobError(f"Spark failed while {doing}. {_AGAIN} Spark said: {said}")
-    return kind(f"Spark refused {doing}. The table is unchanged. Spark said: {said}")
+    refused = _REFUSED.get(kind, "the work")
+    return kind(f"Spark refused {refused} while {doing}. The table is unchanged. Spark said: {said}")
 
 
 def is_sparks(error: BaseException) -> bool:
@@ -258,7 +266,7 @@ def _status(error: BaseException) -> str | None:
 
 def _message(error: BaseException) -> str:
     """Return Spark's message with its causes, without the JVM's frames and cut to a readable length."""
-    said = str(error).split("\n\nJVM stacktrace:")[0].strip()[:_LONGEST]
+    said = _PLAN.sub(r"\1", str(error).split("\n\nJVM stacktrace:")[0]).strip()[:_LONGEST]
     for cause in _jvm_texts(error)[1:]:
         # "java.io.IOException: what happened" → what happened
         line = cause.strip().splitlines()[0][:_LONGEST_CAUSE] if cause.strip() else ""

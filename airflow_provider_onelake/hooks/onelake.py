@@ -112,7 +112,7 @@ class OneLakeHook(BaseHook):
         """
         from airflow_provider_onelake.storage.addresses import resolve_table
 
-        address = resolve_table(name, self.lakehouse, self.lakehouse_alias)
+        address = resolve_table(name, self.lakehouse, self.lakehouse_alias, self._in_words)
         return Table(address, self.credentials(address), self.patience, self._extra)
 
     def credentials(self, address: TableAddress) -> Credentials | None:
@@ -141,7 +141,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.fabric import API, open_fabric
 
         if self.lakehouse is None:
-            raise OneLakeError(f"The connection {self.onelake_conn_id} has no lakehouse.")
+            raise self._no_lakehouse
         signed_in = self.credentials(TableAddress.parse_root(self.lakehouse))
         return open_fabric(signed_in, self._extra("fabric_api") or API, self.patience)
 
@@ -164,6 +164,17 @@ class OneLakeHook(BaseHook):
         problems = problems_of(store, f"{SCRATCH}/{uuid.uuid4()}", str(tried))
         return [*problems, *unsafe_log_stores(tried.address.kind, spark_settings or {})]
 
+    @property
+    def _in_words(self) -> str:
+        """What messages call the connection: it may be one of another type by mistake."""
+        return f"the connection {self.onelake_conn_id} of the type {self.connection.conn_type!r}"
+
+    @property
+    def _no_lakehouse(self) -> OneLakeError:
+        return InvalidWriteError(
+            f"T{self._in_words[1:]} has no lakehouse. Nothing was done: set `lakehouse` in its extra."
+        )
+
     def _extra(self, name: str) -> str | None:
         given = self.connection.extra_dejson.get(name)
         return str(given or "").strip() or None
@@ -179,7 +190,7 @@ class OneLakeHook(BaseHook):
         from airflow_provider_onelake.storage.stores import open_store
 
         if self.lakehouse is None:
-            raise OneLakeError(f"The connection {self.onelake_conn_id} has no lakehouse.")
+            raise self._no_lakehouse
         root = TableAddress.parse_root(self.lakehouse)
         if self.lakehouse_alias is not None:
             parse_alias(self.lakehouse_alias, root)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_onelake.exceptions import InvalidWriteError, TerminalError
+from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TerminalError, with_page
 from airflow_provider_onelake.hooks.task_run import closest_write_group
 from airflow_provider_onelake.sources import VIEW, Source
 from airflow_provider_onelake.work.terms import CHOICES
@@ -28,6 +28,8 @@ _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 def terminal_errors_fail() -> Iterator[None]:
     """Fail the task for good if a person has to act. Airflow retries all other errors.
 
+    The messages of all our errors end with where the docs say more of them.
+
     :raises AirflowFailException: for a :class:`~airflow_provider_onelake.exceptions.TerminalError`.
     """
     try:
@@ -35,7 +37,11 @@ def terminal_errors_fail() -> Iterator[None]:
     except TerminalError as error:
         # Drop the causes: with them, the task's log would repeat the message three times and add the JVM's frames.
         logger.debug("What failed, and where", exc_info=error)
-        raise AirflowFailException(f"{type(error).__name__}: {error}") from None
+        raise AirflowFailException(f"{type(error).__name__}: {with_page(error)}") from None
+    except OneLakeError as error:
+        # The same error goes on, as the retry policy looks at its class and at its causes.
+        error.args = (with_page(error),)
+        raise
 
 
 def is_final(value: object) -> bool:

@@ -61,6 +61,7 @@ def fit(
     columns = {field["name"].lower(): field for field in table["fields"]}
     problems: list[str] = []
     expressions: list[str] = []
+    unknown = False
     seen: set[str] = set()
     for field in rows["fields"]:
         key = field["name"].lower()
@@ -68,6 +69,7 @@ def fit(
         if key in seen:
             problems.append(f"column {field['name']} is there twice")
         elif column is None:
+            unknown = not missing_as_null
             problems.append(f"column {field['name']} {ddl(field['type'])} is not in the table")
         elif _same(field["type"], column["type"]):
             expressions.append(_named(quoted(field["name"]), field["name"], column["name"]))
@@ -87,7 +89,9 @@ def fit(
         if key not in seen and not filled:
             problems.append(f"column {column['name']} {ddl(column['type'])} of the table is missing in the rows")
     if problems:
-        raise RowsDoNotFitError(f"The rows do not fit {where}: {'; '.join(problems)}.")
+        # Where a table takes new columns, they are there by now.
+        way = " schema_evolution='add_columns' adds columns that are not in the table." if unknown else ""
+        raise RowsDoNotFitError(f"The rows do not fit {where}: {'; '.join(problems)}.{way}")
     return expressions
 
 

@@ -210,7 +210,7 @@ def _rerun(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> Skip | None:
     why_not = _why_not_skipped(log, spec, found, snapshot)
     if found is None or why_not is not None:
         raise RerunRefusedError(f"Writer {spec.identity.key!r} {why_not}. Nothing was staged: {WAYS}.")
-    why = ": an earlier attempt published it" if retried else ", with the same source and code"
+    why = ": an earlier attempt published it" if retried else f", with the same source and code. {WAYS}"
     return Skip(found.version, f"already in version {found.version}{why}")
 
 

@@ -201,12 +201,15 @@ def other_spelling(address: TableAddress, lakehouse: str | None, alias: str | No
     return None if inside is None else parse_alias(alias, root).child(inside)
 
 
-def resolve_table(table: str, lakehouse: str | None, alias: str | None = None) -> TableAddress:
+def resolve_table(
+    table: str, lakehouse: str | None, alias: str | None = None, connection: str = "the connection"
+) -> TableAddress:
     """Return the address of the table that a DAG author names; it must lie inside the connection's lakehouse.
 
     :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse.
     :param lakehouse: the connection's lakehouse; without one, every absolute address is accepted.
     :param alias: the lakehouse's other spelling, with GUIDs or with names. Default: none is known.
+    :param connection: what messages call the connection.
     :returns: the table's address; an address spelled as the alias is changed to the lakehouse's spelling.
     :raises AddressError: the address is malformed, relative without a lakehouse, or outside the lakehouse.
     """
@@ -217,7 +220,7 @@ def resolve_table(table: str, lakehouse: str | None, alias: str | None = None) -
         if not absolute:
             refuse(
                 table,
-                "it is relative, and the connection has no lakehouse",
+                f"it is relative, and {connection} has no lakehouse",
                 "set the lakehouse of the connection, or write a whole address",
             )
         return TableAddress.parse(table)

@@ -115,7 +115,7 @@ def as_store_error(error: Exception, path: str, name: str, doing: Doing = "read"
             f"writable, and clear this task. ({text})"
         )
     if SIGN_IN_UNANSWERED in raw:
-        return StoreUnavailableError(f"Whoever gives tokens for {name} did not answer. {_SAFE} ({text})")
+        return StoreUnavailableError(f"The service that gives tokens for {name} did not answer. {_SAFE} ({text})")
     refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError | PermissionError)
     if (
         refused

@@ -25,6 +25,7 @@ from airflow_provider_onelake.engines.base import (
     Surroundings,
     check_above_0,
     error_of_end,
+    in_words,
 )
 from airflow_provider_onelake.engines.errors import ReportedError, translate
 from airflow_provider_onelake.engines.submit.clusters import Driver, access_in_cluster, cluster_of
@@ -160,12 +161,12 @@ class SubmitEngine(SparkEngine):
 
     def run(self, kind: str, job: SparkJob) -> dict[str, Any]:
         """Submit one job and wait for its driver; see :meth:`SparkEngine.run`."""
-        what = f"{kind} {job.label or 'a job'} (attempt {job.attempt}) for {job.table_uri}"
+        what = in_words(kind, job)
         if self._stopped:
             raise SparkJobError(f"Stopped before {what}, as asked. The table is unchanged.")
         if isinstance(job, StageJob) and job.rows is not None:
             raise InvalidWriteError(ONLY_CONNECT)
-        logger.info("Spark at %s: %s", self._where, what)
+        logger.info("Spark at %s: %s (attempt %s)", self._where, what, job.attempt)
         with self._limited():
             result, said = (self._attached if self._cluster is None else self._clustered)(kind, job)
             if result is not None and result.returned is not None:
@@ -350,7 +351,7 @@ class SubmitEngine(SparkEngine):
             found = translate(result.error, what, self._where)
             if result.starting and type(found) is SparkJobError:
                 found = SparkUnavailableError(
-                    f"Spark at {self._where} could not be started, so there was no {what}. The table is unchanged. "
+                    f"Spark at {self._where} could not be started, so {what} did not begin. The table is unchanged. "
                     f"Spark said: {result.error}"
                 )
         text = str(found)

@@ -194,6 +194,34 @@ def test_causes_are_told_without_the_jvms_frames() -> None:
     assert "Frame.scala" not in said
 
 
+QUERY = "staging the rows of load.write eu for /t"
+
+
+@pytest.mark.parametrize(
+    "at",
+    [pytest.param("; line 1 pos 7", id="at a place of the SQL"), pytest.param("", id="of a data frame")],
+)
+def test_the_plan_of_a_query_is_left_out(at: str) -> None:
+    message = f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `y` cannot be resolved. SQLSTATE: 42703{at}"
+    plan = ";\n'CreateViewCommand `source`, false, true, LocalTempView\n+- 'Project ['y]\n"
+    said = str(
+        translate(SparkSaysError(message + plan, "UNRESOLVED_COLUMN.WITH_SUGGESTION", "42703"), QUERY, "sc://h:1")
+    )
+    assert said == f"Spark refused the query while {QUERY}. The table is unchanged. Spark said: {message}"
+
+
+def test_the_place_of_a_syntax_error_is_told() -> None:
+    message = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FRM'. SQLSTATE: 42601 (line 1, pos 9)\n\n== SQL ==\nSELECT 1 FRM t"
+    assert str(translate(SparkSaysError(message, "PARSE_SYNTAX_ERROR", "42601"), QUERY, "sc://h:1")).endswith(message)
+
+
+def test_what_is_refused_is_named() -> None:
+    rows = translate(SparkSaysError("", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", "23502"), QUERY, "sc://h:1")
+    assert str(rows).startswith(f"Spark refused the rows while {QUERY}. The table is unchanged.")
+    disk = translate(SparkSaysError("No space left on device"), QUERY, "sc://h:1")
+    assert str(disk).startswith(f"Spark refused the work while {QUERY}.")
+
+
 def test_a_python_cause_counts() -> None:
     wrapper = RuntimeError("staging failed")
     wrapper.__cause__ = SparkSaysError("[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL violated: id. SQLSTATE: 23502")

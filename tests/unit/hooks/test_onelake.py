@@ -240,3 +240,12 @@ def test_the_scratch_object_is_removed_after_a_failure(
     monkeypatch.setattr(ObjectStore, "get", get)
     assert not OneLakeHook().test_connection()[0]
     assert not list(tmp_path.glob("Files/airflow-connection-test/*"))
+
+
+def test_a_connection_without_a_lakehouse_is_named_with_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_API", json.dumps({"conn_type": "http", "host": "api"}))
+    with pytest.raises(AddressError, match="the connection api of the type 'http' has no lakehouse"):
+        OneLakeHook("api").table("Tables/trips")
+    for ask in (OneLakeHook("api").get_conn, OneLakeHook("api").fabric):
+        with pytest.raises(InvalidWriteError, match="The connection api of the type 'http' has no lakehouse"):
+            ask()
