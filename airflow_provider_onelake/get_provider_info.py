@@ -45,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
             for scheme in ("onelake", "delta")
         ],
         "extra-links": [f"{_PACKAGE}.links.onelake.{link}" for link in ("SparkUiLink", "TableLink", "CommitLink")],
+        "notifications": [f"{_PACKAGE}.notifications.onelake.OneLakeLoadNotifier"],
         "task-decorators": [{"name": "onelake_write", "class-name": f"{_PACKAGE}.decorators.write.onelake_write_task"}],
         "connection-types": [
             {

@@ -30,21 +30,40 @@ def check_nothing_lost(log: DeltaLog, writer: str, version: int | None) -> None:
     :param version: in which it was published, or in which an earlier try was.
     :raises RowsSetAsideError: the policy left rows of it out.
     """
-    if losses := [str(one) for one in _settlements(log, version) if one.outcome in _LOST]:
+    if losses := left_out_of(log, version):
         raise RowsSetAsideError(
             f"Rows of writer {writer!r} are not in the table: {'; '.join(losses)} (version {version} of {log.table}). "
             f"{_TODO}"
         )
 
 
+def left_out_of(log: DeltaLog, version: int | None) -> list[str]:
+    """Say which rows of a commit the policy left out, in a sentence for each partition.
+
+    :param version: of the commit; ``None`` for none.
+    """
+    return [str(one) for one in _settlements(log, version) if one.outcome in _LOST]
+
+
 def check_load(log: DeltaLog, report: Report) -> None:
     """Refuse to call a load done if rows of its writers are not in the table, as other writes count more.
+
+    :param report: of the load's reconciliation.
+    :raises RowsSetAsideError: there are such rows; see :func:`left_out`.
+    """
+    if found := left_out(log, report):
+        told = " ".join(f"{writer}: {'; '.join(said)}." for writer, said in found.items())
+        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {told} {_TODO}")
+
+
+def left_out(log: DeltaLog, report: Report) -> dict[str, list[str]]:
+    """Return the writers of a load that have rows which are not in the table, as other writes count more; and why.
 
     These are rows that a policy left out, rows that another writer of the load replaced by the policy, and writers all
     of whose rows another write has replaced.
 
     :param report: of the load's reconciliation.
-    :raises RowsSetAsideError: there are such rows.
+    :returns: sentences by writer.
     """
     why: dict[int | None, list[str]] = {outcome.version: [] for outcome in report.outcomes}
     # Writers that come in one commit are settled together, so the commit's sentences are of all of them.
@@ -54,13 +73,12 @@ def check_load(log: DeltaLog, report: Report) -> None:
                 why[version].append(str(one))
             elif one.outcome is Outcome.REPLACED and one.winner_version in why:
                 why[one.winner_version].append(f"{one.partition}: version {version} replaced its rows")
-    told = []
+    found: dict[str, list[str]] = {}
     for outcome in report.outcomes:
         said = [*why[outcome.version], *(outcome.aftermath if outcome.status in _GONE else ())]
         if said or outcome.status in _GONE:
-            told.append(f"{outcome.writer}: {'; '.join(said) or outcome.status.replace('_', ' ')}.")
-    if told:
-        raise RowsSetAsideError(f"Rows of these writers are not in the table {log.table}. {' '.join(told)} {_TODO}")
+            found[outcome.writer] = said or [outcome.status.replace("_", " ")]
+    return found
 
 
 def _settlements(log: DeltaLog, version: int | None) -> tuple[Settlement, ...]:

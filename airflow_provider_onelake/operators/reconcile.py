@@ -55,6 +55,8 @@ class OneLakeReconcileOperator(TableTaskOperator):
         ``error`` (str or None), ``version``, ``rows_staged``, ``rows_published`` and ``rows_unexpected`` (int or None),
         ``lost_races`` (int), ``decisions`` and ``aftermath`` (lists of sentences: how conflicts were settled, and what
         happened to the rows since).
+      - ``left_out`` (dict of lists of sentences): the writers that have rows which are not in the table, because
+        ``on_conflict`` counts other writes more, by key.
       - ``skipped`` (list of str): keys of the writers whose rows were in the table already.
       - ``orphans`` (list of dict): what the run also published under keys that no task has any more, with ``group``,
         ``writer`` and ``task`` (str), ``version`` and ``rows`` (int or None).
@@ -131,6 +133,8 @@ class OneLakeReconcileOperator(TableTaskOperator):
         :returns: the report for XCom, as the class describes it.
         :raises AirflowFailException: writers are missing, or something was refused.
         """
+        from airflow_provider_onelake.commit.losses import check_load, left_out
+
         with terminal_errors_fail():
             check_choices(self, _CHOOSING)
             rendered_message(self.commit_message)
@@ -144,6 +148,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
                     "version": None,
                     "missing": [],
                     "writers": [],
+                    "left_out": {},
                     "skipped": [],
                     "orphans": [],
                 }
@@ -157,7 +162,12 @@ class OneLakeReconcileOperator(TableTaskOperator):
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)
             self.show_commit(report.version)
-            result = {**report.to_json(), "skipped": list(roll.skipped), "orphans": [attrs.asdict(one) for one in left]}
+            result = {
+                **report.to_json(),
+                "left_out": left_out(log, report),
+                "skipped": list(roll.skipped),
+                "orphans": [attrs.asdict(one) for one in left],
+            }
             # Airflow stores what a task returns only if the task succeeds, and a person needs it above all if it fails.
             context["ti"].xcom_push(key="return_value", value=result)
             context["ti"].xcom_push(key="txns", value=txns)
@@ -165,8 +175,6 @@ class OneLakeReconcileOperator(TableTaskOperator):
             report.raise_for_failures()
             self._check_doubled(log, load, left, report)
             if self.on_set_aside == "fail":
-                from airflow_provider_onelake.commit.losses import check_load
-
                 check_load(log, report)
             tell_outlets(context, self.outlets, log, report)
         return result

@@ -273,7 +273,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing is retried.
         """
-        from airflow_provider_onelake.commit.losses import check_nothing_lost
+        from airflow_provider_onelake.commit.losses import check_nothing_lost, left_out_of
         from airflow_provider_onelake.staging.claims import begin
         from airflow_provider_onelake.work.write import write
 
@@ -298,6 +298,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             metrics = Metrics.of(context["ti"], table.address)
             done = write(spec, terms, table, self.spark, metrics, policy, offered(context))
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
+            if settler is None:
+                result["left_out"] = left_out_of(table.log, done.version)
             context["writer_outcome"] = done.in_short  # type: ignore[typeddict-unknown-key]
             metrics.written(result)
             self.show_commit(done.version)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
@@ -24,6 +24,9 @@ from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.staging.modes import Append
 from airflow_provider_onelake.work.terms import CHOICES, OF_GROUP
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 # Airflow's name for the pool of tasks that are given none.
 _NO_POOL = "default_pool"
@@ -50,6 +53,7 @@ _OWN_OF_SCAN: Mapping[str, Any] = {
     "do_xcom_push": True,
     "multiple_outputs": False,
 }
+_ENDS = ("on_success_callback", "on_failure_callback")
 _FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
 
 
@@ -79,6 +83,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param pool: Airflow's pool for the writers that name no pool. Its slots limit how many of them run at once, over
         all runs, backfills and DAGs that use the pool. The pool must exist: else the writers wait for ever, and only
         their pages in the UI say why. Default: ``default_pool``. Not templated.
+    :param notifiers: called with the context when ``reconcile`` has ended, whether it succeeded or failed: an
+        :class:`~airflow_provider_onelake.notifications.onelake.OneLakeLoadNotifier`, for instance. They are its
+        ``on_success_callback`` and its ``on_failure_callback``. Default: those in ``default_args``, if there are any.
+        Not templated.
     :param outlets: assets that the load updates; see
         :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default: none. Not templated.
     :param committed: whether to add the sensor. Default: yes. Not templated.
@@ -116,6 +124,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     on_set_aside: str = "warn"
     shared_scan: bool = True
     pool: str | None = None
+    notifiers: Sequence[Callable[[Context], object]] = ()
     outlets: Sequence[Asset] = ()
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
@@ -131,6 +140,10 @@ class OneLakeWriteTaskGroup(TaskGroup):
             )
         if self.pool is not None and (not self.pool.strip() or not is_final(self.pool)):
             raise InvalidWriteError(f"pool={self.pool!r}: a pool's name; Airflow renders no templates in it.")
+        if callable(self.notifiers) or not all(callable(notifier) for notifier in self.notifiers):
+            raise InvalidWriteError(
+                f"notifiers={self.notifiers!r}: a list of notifiers, or of functions that take the context."
+            )
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]
 
     @property
@@ -180,6 +193,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
                 if own is not None and own != getattr(self, name):
                     raise InvalidWriteError(f"{task.task_id}: {name}={own!r}; in a write group it is the group's.")
         self._add_scan(writers)
+        # Where the group has none, its default_args apply, which an empty list would replace.
+        callbacks: dict[str, Any] = {end: list(self.notifiers) for end in _ENDS} if self.notifiers else {}
         reconcile = OneLakeReconcileOperator(
             task_id="reconcile",
             task_group=self,
@@ -190,6 +205,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
             on_set_aside=self.on_set_aside,
             outlets=list(self.outlets),
             onelake_conn_id=self.onelake_conn_id,
+            **callbacks,
         )
         behind: list[BaseOperator] = [reconcile]
         if self.committed:

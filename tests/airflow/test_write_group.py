@@ -13,6 +13,7 @@ from airflow.sdk import DAG, task
 from deltalake import DeltaTable
 
 from airflow_provider_onelake.exceptions import SparkQueryError, SparkUnavailableError
+from airflow_provider_onelake.notifications.onelake import OneLakeLoadNotifier
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import FileSource
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
@@ -88,11 +89,20 @@ def test_both_writers_rows_are_in_the_table(lakehouse: Path, engine: FakeEngine)
 def test_where_rows_were_set_aside_the_run_is_red_if_the_author_asks_for_it(
     lakehouse: Path, engine: FakeEngine
 ) -> None:
-    run = run_dag(taxi(mode="overwrite_partitions", on_set_aside="fail"), logical_date=JANUARY)
+    told: list[Any] = []
+    notifier = OneLakeLoadNotifier(lambda context: told.append(context["load"]))
+    dag = taxi(mode="overwrite_partitions", on_set_aside="fail", notifiers=[notifier])
+    run = run_dag(dag, logical_date=JANUARY)
 
     assert states(run) == {**GREEN, "load.reconcile": "failed", "load.committed": "upstream_failed"}
     # Whichever writer came second has replaced rows of the other. The report is there though the task is red.
-    assert {writer["writer"] for writer in xcom(run, "load.reconcile")["writers"]} == {"vendor-1", "vendor-2"}
+    report = xcom(run, "load.reconcile")
+    assert {writer["writer"] for writer in report["writers"]} == {"vendor-1", "vendor-2"}
+    (loser,) = report["left_out"]
+    (load,) = told
+    assert load.summary == f"Tables/trips (version 2): left out: {loser}"
+    assert load.error.startswith("RowsSetAsideError: ")
+    assert load.task == f"taxi.load.reconcile, run {run.run_id}"
 
 
 def test_each_task_is_labelled_and_tells_xcom_what_it_did(lakehouse: Path, engine: FakeEngine) -> None:

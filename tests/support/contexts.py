@@ -26,13 +26,13 @@ class FakeTaskInstance:
     try_number: int = 1
     id: uuid.UUID = attrs.field(factory=uuid.uuid4)
     pushed: dict[str, Any] = attrs.field(factory=dict)
-    pulled: dict[str, list[Any]] = attrs.field(factory=dict)
+    pulled: dict[str, Any] = attrs.field(factory=dict)
     states: dict[str, Any] = attrs.field(factory=dict)
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.pushed[key] = value
 
-    def xcom_pull(self, task_ids: Any, key: str) -> Any:
+    def xcom_pull(self, task_ids: Any, key: str = "return_value", *, map_indexes: Any = None) -> Any:
         return self.pulled.get(key)
 
     def get_task_states(self, task_ids: list[str], **_: Any) -> dict[str, Any]:

@@ -57,6 +57,24 @@ def test_compaction_may_be_given_parameters_of_its_own_and_follows_reconcile_wit
     assert optimize.upstream_task_ids == {"load.reconcile"}
 
 
+def test_notifiers_are_called_when_reconcile_has_ended() -> None:
+    def group(context: Any) -> None:
+        """One of the group's."""
+
+    def default(context: Any) -> None:
+        """One of default_args."""
+
+    ends = ("on_success_callback", "on_failure_callback")
+    given = {"default_args": dict.fromkeys(ends, default)}
+    dags = [build(notifiers=[group]), build(notifiers=[group], **given), build(**given), build()]
+    called = [[getattr(dag.get_task("load.reconcile"), end) for end in ends] for dag in dags]
+    assert called == [[[group]] * 2, [[group]] * 2, [[default]] * 2, [[]] * 2]
+    assert [getattr(dags[0].get_task("load.write"), end) for end in ends] == [[], []]
+    for wrong in (group, ["slack"]):
+        with pytest.raises(InvalidWriteError, match="notifiers="):
+            build(notifiers=wrong)
+
+
 def test_a_message_of_the_group_is_that_of_its_writers() -> None:
     task: Any = build(commit_message="fix {{ params.ticket }}").get_task("load.write")
     assert task.commit_message == "fix {{ params.ticket }}"
