@@ -18,6 +18,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, Remove, object_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.modes import EVERYTHING, MODES, Mode, OverwritePartitions, ReplaceWhere
@@ -214,19 +215,22 @@ def _everything(_: Partition) -> bool:
     return True
 
 
+def _nobody_knows(_: Partition) -> None:
+    return None
+
+
 def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     """Return a function that tells which partitions a winner replaced, whatever was in them."""
     with_files = {partitioning.partition(add["partitionValues"]) for add in winner.adds if partitioning.named_by(add)}
+    if not winner.staged:
+        return _foreign_range(winner, with_files, partitioning)
+    # A mode that a later release brings says what it replaced by predicates, or not at all.
+    mode = MODES.get(str(winner.staged.get("mode")), Mode)
+    texts = winner.staged.get("replaces", ())
     try:
-        if not winner.staged:
-            return _foreign_range(winner, with_files, partitioning)
-        # A mode that a later release brings says what it replaced by predicates, or not at all.
-        mode = MODES.get(str(winner.staged.get("mode")), Mode)
-        texts = winner.staged.get("replaces", ())
         replaced = mode.replaced_by(texts, with_files, _named_then(winner, partitioning) if texts else partitioning)
     except InvalidWriteError:
-        # A foreign replaceWhere over data columns rewrites files, and keeps the rows outside of its predicate.
-        return lambda _: False
+        return _nobody_knows
     yielded = left_to_others(winner)
     return lambda partition: as_text(partition) not in yielded and replaced(partition)
 
@@ -240,11 +244,20 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
     if str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
         return OverwritePartitions.replaced_by((), with_files, partitioning)
     if parameters.get("predicate"):
-        return ReplaceWhere.replaced_by([str(parameters["predicate"])], with_files, partitioning)
+        return _foreign_predicate(str(parameters["predicate"]), partitioning)
     if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
         return _everything
     # The engine does not say whether the overwrite was dynamic. A dynamic one leaves other partitions alone.
     return lambda partition: True if partition in with_files else None
+
+
+def _foreign_predicate(text: str, partitioning: Partitioning) -> _Range:
+    try:
+        return ReplaceWhere.replaced_by([text], (), partitioning)
+    except InvalidWriteError:
+        # A predicate that names data columns keeps the rows outside of it in each partition. One that names only
+        # partition columns, as `month LIKE '0%'` does, replaces whole partitions, but nothing here can tell which.
+        return (lambda _: False) if names_other_columns(text, partitioning.types) else _nobody_knows
 
 
 def _named_then(winner: Commit, partitioning: Partitioning) -> Partitioning:

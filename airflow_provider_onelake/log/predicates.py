@@ -6,6 +6,7 @@ rows.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -60,6 +61,8 @@ _CONSTANTS = {
     "FALSE": Literal("boolean", False, "FALSE"),
 }
 _KEYWORDS = ("AND", "OR", "NOT", "IN", "IS", "BETWEEN", *_CONSTANTS)
+# What else may stand in a condition without being a column; the names of functions stand before a parenthesis.
+_MORE_KEYWORDS = ("LIKE", "ILIKE", "RLIKE", "REGEXP", "ESCAPE", "ANY", "SOME", "ALL", "DIV")
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -67,6 +70,11 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class _Token:
     kind: str
     text: str
+
+    @property
+    def name(self) -> str:
+        """The name without its back quotes."""
+        return self.text[1:-1].replace("``", "`") if self.text.startswith("`") else self.text
 
     def is_any(self, *words: str) -> bool:
         """Say whether the token is one of these operators or, in whatever case, of these words."""
@@ -89,6 +97,31 @@ def compile_predicate(text: str, types: Mapping[str, JsonType]) -> Condition:
             f"The predicate {text!r} cannot be used: {refused}. It may compare partition columns with literals (=, <>, "
             "<, <=, >, >=, <=>, IN, BETWEEN, IS NULL), joined by AND, OR and NOT. Nothing was changed."
         ) from None
+
+
+def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:
+    """Say whether a predicate names a column that is no partition column.
+
+    This is for predicates of other engines that :func:`compile_predicate` refuses.
+
+    :param text: the predicate, in Spark SQL. One that is no SQL names no column.
+    :param types: Spark's type names by partition column.
+    """
+    partition_columns = {name.lower() for name in types}
+    try:
+        tokens = list(_tokens(text))
+    except RefusedError:
+        return False
+    before = _Token("end", "")
+    for token, following in itertools.pairwise(tokens):
+        quoted = token.text.startswith("`")
+        is_column = token.kind == "name" and not following.is_any("(") and not before.is_any("AS")
+        if is_column and (quoted or not token.is_any("AS", *_KEYWORDS, *_MORE_KEYWORDS)):
+            # A word before a string is the type of a literal, such as DATE '2019-01-31'.
+            if token.name.lower() not in partition_columns and (quoted or following.kind != "string"):
+                return True
+        before = token
+    return False
 
 
 class _Parser:
@@ -183,7 +216,7 @@ class _Parser:
         if token.is_any(*_KEYWORDS):
             raise self._unexpected()
         self._at += 1
-        name = token.text[1:-1].replace("``", "`") if token.text.startswith("`") else token.text
+        name = token.name
         following = self._peek()
         if following.is_any("("):
             raise RefusedError(f"{name}(…) is no column: functions and casts are refused")

@@ -30,6 +30,15 @@ BUGS = [
         ("commit/test_properties.py::test_from_attempt_to_attempt_the_conflicts_are_those_of_looking_at_all_winners",),
     ),
     Bug(
+        "a foreign overwrite by a predicate that cannot be read replaced nothing",
+        "commit.conflicts",
+        "else _nobody_knows",
+        "else lambda _: False",
+        (
+            "commit/test_whole_writes.py::test_a_foreign_overwrite_by_a_predicate_that_nobody_can_read_may_have_replaced_every_partition",
+        ),
+    ),
+    Bug(
         "markers that were read before the table was loaded anew count",
         "commit.publish",
         "with self._reading_markers() if too_old else",

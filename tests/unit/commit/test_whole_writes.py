@@ -172,6 +172,23 @@ def test_a_later_foreign_overwrite_of_a_partition_comes_second(
     assert table_ids(log) == (expected or left)
 
 
+@pytest.mark.parametrize(
+    ("predicate", "status"),
+    [
+        ("month LIKE 'p%'", "refused"),
+        ("CAST(month AS STRING) IN ('p1', 'p2')", "refused"),
+        ("not SQL ?", "refused"),
+        ("id > 1 AND month LIKE 'p%'", "published"),
+    ],
+)
+def test_a_foreign_overwrite_by_a_predicate_that_nobody_can_read_may_have_replaced_every_partition(
+    log: DeltaLog, predicate: str, status: str
+) -> None:
+    stage(log, writer_spec(**PARTITIONS), {"p2": [11]})
+    foreign_overwrite(log, "p1", 20, predicate=predicate)
+    assert statuses(settle(log, "w")) == {"w": status}
+
+
 def test_a_foreign_overwrite_that_left_older_rows_replaced_nothing_whole(log: DeltaLog) -> None:
     foreign_append(log, {"p1": [4]})
     stage(log, writer_spec(**TABLE), {"p1": [10], "p2": [11]})

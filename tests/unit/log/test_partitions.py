@@ -12,6 +12,7 @@ import pytest
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
+from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.values import FarDate, Unreadable, typed_value
 
 TRIPS = Partitioning({"month": "string", "vendor_id": "long", "day": "date"})
@@ -443,3 +444,20 @@ def test_predicates_that_hold_together_are_read_one_by_one() -> None:
     assert not both.covers(("2", 2, None))
     with pytest.raises(InvalidWriteError):
         PartitionPredicate.parse_all(["vendor_id = 1) OR (true", "month = '1'"], TRIPS)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("month LIKE '0%'", False),
+        ("`month` NOT RLIKE 'id' AND DAY > DATE '2019-01-31'", False),
+        ("CAST(month AS INT) DIV 2 = 1 OR upper(Month) = 'A'", False),
+        ("neither SQL ' nor a name", False),
+        ("month LIKE '0%' AND id = 1", True),
+        ("`like` = 1", True),
+        ("month = `select`", True),
+        ("length(id) = 3", True),
+    ],
+)
+def test_columns_that_are_no_partition_columns_are_seen_in_a_predicate(text: str, named: bool) -> None:
+    assert names_other_columns(text, TRIPS.types) is named
