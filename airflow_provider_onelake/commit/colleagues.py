@@ -10,20 +10,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.commit.transaction import View
-from airflow_provider_onelake.exceptions import ConflictError, LogGapError
+from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, ConflictError, LogGapError
 from airflow_provider_onelake.log.actions import LOG_DIRECTORY, Add, Remove, object_path, total_rows
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.partitions import Partitioning
 from airflow_provider_onelake.log.replay import ENTRY
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import markers
+from airflow_provider_onelake.staging.buffers import files_named, markers
 from airflow_provider_onelake.staging.identity import WriterIdentity
-from airflow_provider_onelake.staging.layout import WriterDirectory, writer_directory
+from airflow_provider_onelake.staging.layout import WriterDirectory, is_of_a_writer, writer_directory
 from airflow_provider_onelake.staging.published import MOST_FOLLOWED, Publishing, find_published, moved
 from airflow_provider_onelake.storage.at_once import each
 
@@ -33,10 +34,12 @@ class RowsOfLoad:
     """Knows from attempt to attempt where the rows of a load's writers are, and follows each commit once.
 
     :param _rows: by the directories of the writers; ``None`` for one whose rows nobody can follow.
+    :param _lost: by the directories of such writers, the files that they published, as far as that is known.
     """
 
     _log: DeltaLog
     _rows: dict[str, _Rows | None] = attrs.field(factory=dict)
+    _lost: dict[str, list[Add]] = attrs.field(factory=dict)
 
     def check_apart(
         self, colleagues: Iterable[WriterIdentity], removable: Collection[Add], names: str, view: View
@@ -65,17 +68,42 @@ class RowsOfLoad:
                     f"be told from the rows that {names} replace. Nothing was published: clear all writers of the load."
                 )
 
-    def elsewhere(self, writers: Collection[WriterIdentity], view: View) -> dict[str, frozenset[str]]:
-        """Return the live files outside of the writers' directories that may hold their rows.
+    def moved_to(
+        self, writers: Collection[WriterIdentity], files: Mapping[str, Add], view: View
+    ) -> dict[str, list[Add]]:
+        """Return the files outside of the writers' directories that may hold their rows.
+
+        Where nobody can follow a writer's rows, because the log was cleaned up since, these are the files in the
+        partitions of its buffer, as long as its log says which: a file there that is no writer's own may hold them.
 
         :param writers: whose ``txn`` is in the table.
+        :param files: live files that are asked about, by their paths as the store names them.
         :param view: that is decided on.
-        :returns: the files' paths, as the store names them, by the writers' directories. None of a writer whose rows
-            nobody can follow, because the log was cleaned up since.
+        :returns: by the writers' directories.
         """
         self._begin([identity for identity in writers if identity.directory not in self._rows], view.snapshot)
-        followed = {identity.directory: self._followed(identity, view) for identity in writers}
-        return {directory: rows.elsewhere for directory, rows in followed.items() if rows is not None}
+        found = {}
+        for identity in writers:
+            rows = self._followed(identity, view)
+            if rows is not None:
+                found[identity.directory] = [file for path, file in files.items() if path in rows.elsewhere]
+            else:
+                found[identity.directory] = self._perhaps_in(identity.directory, files, view.snapshot.partitioning)
+        return found
+
+    def _ever_published(self, found: Publishing, known: Iterable[Mapping[str, Any]]) -> list[Add]:
+        """Return the files of a writer's buffers, of older generations too, as far as their logs are still there."""
+        older = {str(marker["writer"]["buffer"]) for marker in known if marker.get("writer")}
+        files: list[Add] = []
+        for buffer in sorted({found.record.buffer, *older}):
+            with suppress(BufferIncompleteError, BufferInvalidError):
+                files += files_named(self._log.store, buffer)
+        return files
+
+    def _perhaps_in(self, directory: str, files: Mapping[str, Add], partitioning: Partitioning) -> list[Add]:
+        partitions = {partitioning.partition(add["partitionValues"]) for add in self._lost.get(directory, ())}
+        rewritten = [file for path, file in files.items() if not is_of_a_writer(path)]
+        return [file for file in rewritten if partitioning.partition(file["partitionValues"]) in partitions]
 
     def _followed(self, identity: WriterIdentity, view: View) -> _Rows | None:
         rows = self._rows[identity.directory]
@@ -95,7 +123,10 @@ class RowsOfLoad:
             if found.record.generation > 1:
                 landed = _landed(self._log) if landed is None else landed
                 since = _before_first_claim(self._log, identity, found.version, landed)
-            self._rows[identity.directory] = _follow_from(self._log, identity, found, since, snapshot)
+            rows = _follow_from(self._log, identity, found, since, snapshot)
+            self._rows[identity.directory] = rows
+            if rows is None:
+                self._lost[identity.directory] = self._ever_published(found, known)
 
 
 @attrs.define(eq=False)

@@ -443,8 +443,8 @@ class _SameLoad:
         for file in files.values():
             met.setdefault(writer_directory(file["path"]), []).append(file)
         if others and met.keys() - others.keys():
-            for directory, paths in self._rows.elsewhere(others.values(), view).items():
-                if moved := [file for path, file in files.items() if path in paths]:
+            for directory, moved in self._rows.moved_to(others.values(), files, view).items():
+                if moved:
                     met.setdefault(directory, []).extend(moved)
         found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):

@@ -80,13 +80,16 @@ def marker_path(buffer: str) -> str:
     return f"{buffer}/{CLOSED}"
 
 
+_COMPACTIONS = f"{STAGED_DIRECTORY}/compaction-"
+
+
 def compaction_path(name: str, attempt: str) -> str:
     """Return the directory of a compaction's private table.
 
     :param name: of the task, the same for all its attempts.
     :param attempt: an id that is new for every try, of ``a-z``, ``0-9`` and ``-``.
     """
-    return f"{STAGED_DIRECTORY}/compaction-{hashlib.sha256(name.encode()).hexdigest()[:12]}/{attempt}"
+    return f"{_COMPACTIONS}{hashlib.sha256(name.encode()).hexdigest()[:12]}/{attempt}"
 
 
 CHANGES = f"{STAGED_DIRECTORY}/change-"
@@ -133,6 +136,14 @@ def pointer_path(writer: str, scan: str) -> str:
     :param scan: the directory of the scan.
     """
     return f"{writer}/_{scan.removeprefix(f'{STAGED_DIRECTORY}/')}.json"
+
+
+def is_of_a_writer(path: str) -> bool:
+    """Say whether a file of the table is as a writer staged it, not of another engine, a compaction or a statement.
+
+    :param path: of the file, relative to the table.
+    """
+    return is_staged(path) and not path.startswith((_COMPACTIONS, CHANGES))
 
 
 def is_staged(path: str) -> bool:

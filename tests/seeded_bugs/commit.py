@@ -39,6 +39,24 @@ BUGS = [
         ),
     ),
     Bug(
+        "rows of a load that nobody can follow are nowhere",
+        "commit.colleagues",
+        "self._lost.get(directory, ())",
+        "()",
+        (
+            "commit/test_whole_writes.py::test_where_the_log_was_cleaned_up_rows_of_the_load_are_looked_for_in_the_partitions_of_their_buffer",
+        ),
+    ),
+    Bug(
+        "rows of a load that nobody can follow are in every partition",
+        "commit.colleagues",
+        'if partitioning.partition(file["partitionValues"]) in partitions]',
+        "]",
+        (
+            "commit/test_whole_writes.py::test_where_the_log_was_cleaned_up_rows_of_the_load_are_looked_for_in_the_partitions_of_their_buffer",
+        ),
+    ),
+    Bug(
         "markers that were read before the table was loaded anew count",
         "commit.publish",
         "with self._reading_markers() if too_old else",
