@@ -26,6 +26,14 @@ class OnSetAside(StrEnum):
     FAIL = "fail"
 
 
+class OnFailedCheck(StrEnum):
+    """What happens to the rows of a writer that fail one of its checks."""
+
+    REFUSE = "refuse"
+    QUARANTINE = "quarantine"
+    WARN = "warn"
+
+
 class OnRerun(StrEnum):
     """What a deliberate rerun of committed work does."""
 

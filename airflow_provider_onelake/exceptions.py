@@ -132,7 +132,7 @@ class RerunRefusedError(TerminalError):
 
 
 class BufferIncompleteError(TransientError):
-    """The buffer has no version 1 yet, so its rows must be staged first."""
+    """The buffer has no version 1 yet, or no verdict of its checks, so a retry must stage or check its rows."""
 
 
 class BufferSetAsideError(TransientError):
@@ -149,6 +149,10 @@ class BufferInvalidError(TerminalError):
 
 class UnexpectedRowsError(TerminalError):
     """A writer produced rows outside of its ``expected_partitions``, and ``on_unexpected_rows`` is ``refuse``."""
+
+
+class ChecksFailedError(TerminalError):
+    """Staged rows fail a check of their writer, and ``on_failed_check`` is ``refuse``."""
 
 
 class SchemaMismatchError(TerminalError):

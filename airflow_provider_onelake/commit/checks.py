@@ -4,6 +4,8 @@ In the order in which :mod:`~airflow_provider_onelake.commit.publish` runs them 
 that each one keeps. What cannot have changed since the last attempt is not asked again: markers after the first put, 5
 and 6 under the same definition of the table, 9 where the live files are known.
 
+Before all of them, once, :func:`check_audited`: do the rows pass the checks of their writers? (audited)
+
 1. :func:`is_in_table`: is this generation of the writer in the table already? (generation)
 2. a marker: was the buffer published or set aside? (publishing closes). :func:`is_done`: is newer work of the writer in
    the table, or all that a skipping rerun may ask for? (generation, skip only what is there)
@@ -30,6 +32,7 @@ from airflow_provider_onelake.commit.batch import Batch
 from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
+    BufferIncompleteError,
     ConflictError,
     RerunRefusedError,
     TerminalError,
@@ -47,6 +50,24 @@ from airflow_provider_onelake.staging.published import (
     record_of,
     restored_away,
 )
+
+
+def check_audited(buffers: Iterable[Buffer], table: str) -> None:
+    """Refuse rows that fail a check of their writer, or whose checks were not evaluated (protocol: audited).
+
+    :param buffers: to publish.
+    :param table: what messages call the table.
+    :raises ChecksFailedError: rows fail a check.
+    :raises BufferIncompleteError: there is no verdict.
+    """
+    for buffer in buffers:
+        if buffer.refused:
+            raise buffer.refusal(table)
+        if buffer.unchecked:
+            raise BufferIncompleteError(
+                f"The checks of writer {buffer.spec.identity.key!r} were not evaluated over {table}/{buffer.path}. "
+                "Nothing was published: a retry evaluates them."
+            )
 
 
 def is_in_table(buffer: Buffer, view: View, table: str) -> bool:

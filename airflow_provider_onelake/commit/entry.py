@@ -83,7 +83,13 @@ def build_entry(
         # Decided here, never copied: a staged job that reads the table says true, too (protocol: reads its target).
         blind=not batch.mode.replaces and not removes and not any(buffer.reads_target for buffer in batch.buffers),
         metrics=_metrics(flat, removes, rows),
-        told=of_write([buffer.spec for buffer in batch.buffers], writers, settled, message),
+        told=of_write(
+            [buffer.spec for buffer in batch.buffers],
+            writers,
+            settled,
+            message,
+            {b.spec.identity.key: b.verdict.in_words for b in batch.buffers if b.verdict is not None},
+        ),
     )
     info[STAGED] = {
         "format": FORMAT,

@@ -13,6 +13,7 @@ import attrs
 from airflow_provider_onelake.choices import Policy
 from airflow_provider_onelake.commit.batch import Batch, place, read_partition
 from airflow_provider_onelake.commit.checks import (
+    check_audited,
     check_definition,
     check_no_path_twice,
     check_paths_relative,
@@ -92,6 +93,7 @@ class Committer(Transactions):
         :param policy: for true conflicts; ``None`` leaves them to reconcile.
         :param colleagues: other writers of the same load that were published before; their rows are not replaced.
         :returns: how it ended. A conflict without a policy is a result, not an error.
+        :raises ChecksFailedError: rows fail a check of their writer.
         :raises BufferDoesNotFitError: the table changed in a way that the files do not follow.
         :raises BufferLostError: a buffer is too old to be published safely.
         :raises UnexpectedRowsError: rows lie outside of what is expected of a writer, and it asked to be refused then.
@@ -101,6 +103,7 @@ class Committer(Transactions):
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
         :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
         """
+        check_audited(buffers, self.log.table)
         # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
         complete = with_statistics(self.log, buffers)
         ended = self.commit(_Publishing(self, complete, policy, tuple(colleagues)))

@@ -185,22 +185,28 @@ class _Seen:
     """What the store has of a writer.
 
     :param complete: buffers of the newest generation that are neither published nor set aside.
+    :param refused: a buffer of the newest generation whose rows fail a check.
     :param lost: the path of a buffer that cannot be read, and why not.
     """
 
     begun: WriterDirectory
     complete: list[Buffer]
+    refused: Buffer | None = None
     lost: tuple[str, TerminalError] | None = None
 
 
 @attrs.frozen
 class _Staged:
-    """An expected writer, and how far it has come."""
+    """An expected writer, and how far it has come.
+
+    :param fails_check: whether its rows fail one of its checks.
+    """
 
     identity: WriterIdentity
     generation: int
     buffer: Buffer | None
     published: bool
+    fails_check: bool = False
 
     def finished(self) -> tuple[datetime, str]:
         """Return when the buffer became complete; the second part settles ties."""
@@ -228,7 +234,8 @@ def reconcile(
     :param writers: keys of the writers that the load should have.
     :param publish: in one version each, or together in one.
     :param on_conflict: which write is seen where a winner replaced or changed the same partition.
-    :param on_missing_writer: what is published where a writer is missing.
+    :param on_missing_writer: what is published where a writer is missing, or its rows fail one of its checks. Of
+        writers that are published together, nothing is published where rows fail a check.
     :param unnamed: tasks that failed or never ran before they could name their writer; they count as missing.
     :param generations: by writer's key, the generation that the caller's run began. Another run may have a load of the
         same name; a newer generation belongs to that run, which publishes it itself. Default: the newest generation
@@ -267,7 +274,7 @@ class _Reconciliation:
         seen = each(self._log.store, lambda identity: self._see(identity, snapshot), identities)
         states = [self._look_at(identity, found, snapshot) for identity, found in zip(identities, seen, strict=True)]
         snapshot = self._log.snapshot()
-        missing = [s.identity.key for s in states if s.buffer is None and not s.published]
+        missing = [s.identity.key for s in states if s.buffer is None and not s.published and not s.fails_check]
         for state in states:
             if state.published:
                 self._outcomes[state.identity.key] = self._already(state, snapshot)
@@ -275,7 +282,12 @@ class _Reconciliation:
                 self._outcomes.setdefault(state.identity.key, self._missing(state, snapshot))
         ready = [state for state in states if state.buffer is not None]
         ready.sort(key=_Staged.finished)
-        if (missing or unnamed) and on_missing is OnMissingWriter.PUBLISH_NOTHING:
+        fails_check = any(state.fails_check for state in states)
+        all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
+        # Writers that are published together are checked together: one whose rows are refused stops the load.
+        if ((missing or unnamed) and all_or_none) or (
+            fails_check and (all_or_none or self._publish is PublishMode.TOGETHER)
+        ):
             for state in ready:
                 self._record(state, WriterOutcome(writer=state.identity.key, status="held_back"))
         elif self._publish is PublishMode.TOGETHER:
@@ -300,6 +312,7 @@ class _Reconciliation:
         if self._is_of_later_run(identity, begun) or begun.is_published(snapshot.txns.get(identity.app_id)):
             return _Seen(begun, [])
         complete: list[Buffer] = []
+        refused: Buffer | None = None
         lost: tuple[str, TerminalError] | None = None
         for path in WriterDirectory.read(self._log.store, identity.directory).buffers:
             try:
@@ -309,10 +322,16 @@ class _Reconciliation:
             except TerminalError as error:
                 lost = path, error
                 continue
-            if buffer.spec.generation == begun.generation and read_marker(self._log.store, path) is None:
+            if buffer.spec.generation != begun.generation:
+                continue
+            if buffer.divides:
+                continue  # What is published of it lies in a buffer of its own, if its writer got so far.
+            if buffer.refused:
+                refused = buffer
+            elif read_marker(self._log.store, path) is None:
                 complete.append(buffer)
         complete.sort(key=lambda buffer: buffer.finished)
-        return _Seen(begun, complete, lost)
+        return _Seen(begun, complete, refused, lost)
 
     def _is_of_later_run(self, identity: WriterIdentity, begun: WriterDirectory) -> bool:
         return begun.generation > self._generations.get(identity.key, begun.generation)
@@ -342,6 +361,12 @@ class _Reconciliation:
         # A zombie may have completed a second buffer of the same work. The buffer that was complete first counts.
         for extra in complete[1:]:
             set_aside(self._log.store, extra.path, f"{complete[0].path} of the same writer was complete first")
+        if seen.refused is not None and not complete:
+            refusal = seen.refused.refusal(self._log.table)
+            state = self._failed(identity, begun.generation, refusal, status="refused", buffer=seen.refused.path)
+            outcome = attrs.evolve(self._outcomes[identity.key], rows_staged=seen.refused.rows)
+            self._outcomes[identity.key] = outcome
+            return attrs.evolve(state, fails_check=True)
         if lost and not complete:
             return self._failed(identity, begun.generation, lost[1], buffer=lost[0])
         return _Staged(identity, begun.generation, complete[0] if complete else None, published=False)

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 # A load may have hundreds of writers, and every reader of the log fetches what a commit says of them.
 _MOST_TOLD = 10
+_NOT_CHECKED: Mapping[str, str] = {}
 
 
 def of_write(
-    specs: Sequence[WriteSpec], writers: Sequence[PublishedWriter], settled: Settled, own: str | None = None
+    specs: Sequence[WriteSpec],
+    writers: Sequence[PublishedWriter],
+    settled: Settled,
+    own: str | None = None,
+    checked: Mapping[str, str] = _NOT_CHECKED,
 ) -> str:
     """Return what is said of a commit that publishes a batch.
 
@@ -27,8 +32,13 @@ def of_write(
     :param writers: what the commit records of each.
     :param settled: how their conflicts were settled.
     :param own: the message of the task that commits. Default: none.
+    :param checked: by writer's key, what its checks say of its rows, in a few words. Default: there are no checks.
     """
-    each = [f"{w.writer} {'set aside' if w.set_aside else rows_in_words(w.rows)}" for w in writers]
+    each = [
+        f"{w.writer} {'set aside' if w.set_aside else rows_in_words(w.rows)}"
+        f"{f' ({checked[w.writer]})' if w.writer in checked else ''}"
+        for w in writers
+    ]
     parts = [f"{_load(specs[0].identity.load)}: {_listed(each, ', ')}"]
     parts += [_listed([str(settlement) for settlement in settled.settlements], "; ")] if settled.settlements else []
     return _with_messages(". ".join(parts), {spec.identity.key: spec.message for spec in specs}, own)

@@ -62,8 +62,9 @@ class StageJob(SparkJob):
     names the attempt (protocol: exactly version 1, attempt id).
 
     :param source: ``{"kind": "sql", "query": …}``, ``{"kind": "files", "path": […], "format": …, "options": {…},
-        "schema": DDL or None}`` or ``{"kind": "function"}``. The key ``"view"`` names the source for the steps; its
-        default is ``source``.
+        "schema": DDL or None}``, ``{"kind": "function"}``, or ``{"kind": "staged", "buffer_uri": …,
+        "reads_target": …}`` for rows that an earlier job of the writer has staged. The key ``"view"`` names the source
+        for the steps; its default is ``source``.
     :param rows: the function that makes the data frame of the kind ``function``. It is called with the job's session,
         in this process.
     :param buffer_uri: the buffer's address for Spark. Default: none, for a job that is only analysed.
@@ -84,6 +85,8 @@ class StageJob(SparkJob):
         Default: unknown.
     :param preflight: whether to check first that Spark has what the job needs, before Spark reads the source. Default:
         yes.
+    :param checks: conditions on the staged rows in Spark SQL, by name. The job evaluates them over the buffer's files
+        when it has written them. Default: none.
     :param routes: of a shared scan, the filter of each writer by its name. The column ``onelake_writer`` of the buffer
         gets the name, and a row that satisfies two filters fails the job. ``where`` is then what all rows satisfy.
         Nothing is written if the job reads its target. Default: the rows are of one writer.
@@ -105,12 +108,13 @@ class StageJob(SparkJob):
     target_file_size: int | None = None
     fingerprint: str = ""
     preflight: bool = True
+    checks: Mapping[str, str] = attrs.field(factory=dict)
     routes: Mapping[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         kind = self.source.get("kind")
-        if kind not in ("sql", "files", "function"):
-            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files' or 'function'.")
+        if kind not in ("sql", "files", "function", "staged"):
+            raise InvalidWriteError(f"source kind {kind!r}: it is 'sql', 'files', 'function' or 'staged'.")
         if (kind == "function") != (self.rows is not None):
             raise InvalidWriteError(f"source kind {kind!r}: a function's rows are made by `rows`, and no others are.")
         view = str(self.source.get("view") or "source")
@@ -119,6 +123,26 @@ class StageJob(SparkJob):
         if any(name.lower() == view.lower() for name in self.steps):
             raise InvalidWriteError(f"A step has the name of the source's view, {view!r}: give one of them another.")
         check_above_0("target_file_size", self.target_file_size, "a size in bytes")
+
+
+@attrs.frozen(kw_only=True)
+class CheckJob(SparkJob):
+    """An evaluation of checks over rows that an earlier job has staged.
+
+    It also takes the parameters of a :class:`SparkJob`.
+
+    :param buffer_uri: the buffer's address for Spark.
+    :param metadata: the body of the buffer's ``metaData`` action.
+    :param checks: conditions on the staged rows in Spark SQL, by name.
+    :param by: the column that names the writer of each row of a shared scan. Default: the rows are of one writer.
+    """
+
+    doing: ClassVar[str] = "checking"
+
+    buffer_uri: str
+    metadata: Mapping[str, Any] = attrs.field(repr=False)
+    checks: Mapping[str, str]
+    by: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -204,11 +228,27 @@ class StageResult(SparkResult):
     :param buffer_uri: the buffer to which the job itself says that it has appended all of its rows. An engine may
         return the result of an earlier job of the same attempt, so a caller for whom a buffer without rows is a result
         compares this. Default: unknown.
+    :param checks: what the job's checks say of the staged rows, by the name of the writer in a shared scan; ``""``
+        stands for all rows, and in a shared scan for a writer without rows. Each entry has ``rows`` (how many) and
+        ``results``: for each check ``each_row`` (whether it is about each row), ``failed`` (how many rows do not meet
+        it, ``None`` for a check of all rows together) and ``met`` (``None`` where the condition is NULL). Empty where
+        the job did not evaluate them.
     """
 
     reads_target: bool
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
     buffer_uri: str | None = None
+    checks: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class CheckedResult(SparkResult):
+    """What checks say of rows that were staged before.
+
+    :param checks: as in a :class:`StageResult`.
+    """
+
+    checks: Mapping[str, Mapping[str, Any]]
 
 
 Seen = Callable[[str | None, str | None, str | None], None]
@@ -271,10 +311,19 @@ class Engine(Protocol):
         :param job: with a ``buffer_uri``.
         :raises SchemaMismatchError: the rows do not have the table's columns or types; nothing was written.
         :raises ConstraintViolatedError: a row violates NOT NULL, a CHECK or a generation expression.
+        :raises InvalidWriteError: Spark does not take one of the job's checks; nothing was written.
         :raises SparkQueryError: Spark refuses the source, a step or a value.
         :raises SparkUnavailableError: Spark does not answer, or stopped answering.
         :raises SparkJobTimeoutError: the job took too long and was stopped.
         :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
+        """
+
+    def check(self, job: CheckJob) -> CheckedResult:
+        """Evaluate checks over rows that are staged. Nothing is written.
+
+        :param job: of one buffer, or of one shared scan.
+        :raises InvalidWriteError: Spark does not take a check.
+        :raises OneLakeError: as for :meth:`stage`.
         """
 
     def optimize(self, job: OptimizeJob) -> SparkResult:
@@ -366,6 +415,10 @@ class SparkEngine(Engine):
         if job.buffer_uri is None:
             raise InvalidWriteError("A job that is staged needs a buffer_uri.")
         return StageResult(engine=self.name, **self.run(job.doing, job))
+
+    def check(self, job: CheckJob) -> CheckedResult:
+        """Evaluate checks over rows that are staged; see :meth:`Engine.check`."""
+        return CheckedResult(engine=self.name, **self.run(job.doing, job))
 
     def optimize(self, job: OptimizeJob) -> SparkResult:
         """Rewrite the files of a shadow table; see :meth:`Engine.optimize`."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ConstraintViolatedError,
+    InvalidWriteError,
     OneLakeError,
     SchemaMismatchError,
     SparkJobError,
@@ -171,6 +172,8 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     name = error.name if isinstance(error, ReportedError) else type(error).__name__
     if name == "RowsDoNotFitError":
         return SchemaMismatchError(f"{error} Nothing was written.")
+    if name == "CheckRefusedError":
+        return InvalidWriteError(f"{error} Nothing was published: correct the check, and clear the task.")
     kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
     said = _message(error)
     if kind is SparkSetUpError:

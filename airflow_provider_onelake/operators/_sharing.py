@@ -26,7 +26,7 @@ _BESIDE = ("commit_message",)
 # A writer with one of these reads other rows than the others, or must not be one of several.
 _ALONE = ("steps", "files", "max_bytes")
 _EQUAL = (
-    *("partition_by", "target_file_size", "schema_evolution", "preflight"),
+    *("partition_by", "target_file_size", "schema_evolution", "preflight", "checks", "on_failed_check"),
     *("spark_conn_id", "spark_timeout", "deferrable"),
 )
 
@@ -105,7 +105,9 @@ def _given(task: Any) -> Mapping[str, Any] | None:
 
 def _value(task: Any, name: str, defaults: Mapping[str, Any]) -> Any:
     own = (_given(task) or {}).get(name)
-    return own if own not in (None, "", {}) else defaults.get(name, DEFAULTS.get(name))
+    # No checks are what a writer may want in a group that has some.
+    nothing: tuple[object, ...] = (None, "") if name == "checks" else (None, "", {})
+    return own if own not in nothing else defaults.get(name, DEFAULTS.get(name))
 
 
 def _may_share(task: Any, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> bool:

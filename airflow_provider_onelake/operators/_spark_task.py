@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -111,13 +111,26 @@ class SparkTaskOperator(TableTaskOperator):
         seconds = [limit.total_seconds() if isinstance(limit, timedelta) else limit for limit in limits]
         return min((limit for limit in seconds if limit is not None), default=None)
 
+    def spark_on(self, table: Table) -> SparkWork:
+        """Return Spark work of the task on another table than its own. The worker waits for it.
+
+        :param table: the other table.
+        """
+        other = SparkWork(partial(self._engine_on, lambda: table))
+        self.spark.stop_with(other)
+        return other
+
     def _open_engine(self) -> Engine:
-        leave = self._leave if self.deferrable else None
+        return self._engine_on(self._opened, self._leave if self.deferrable else None)
+
+    def _engine_on(
+        self, opened: Callable[[], Table], leave: Callable[[str, float | None], None] | None = None
+    ) -> Engine:
         return engine_for(
             self.spark_conn_id,
             self._longest(),
-            lambda: self._opened().spark_access(),
-            lambda: self._opened().log.store,
+            lambda: opened().spark_access(),
+            lambda: opened().log.store,
             leave,
             self._show_spark_ui,
         )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_MESSAGE = 1000
+_MOST_NAME = 100
 _TEMPLATE = re.compile(r"\{\{|\{%|\{#")
 
 
@@ -107,6 +108,29 @@ def check_rendered(name: str, value: object) -> None:
             f"{name}={value!r} still holds a template. Airflow does not render values inside expand_kwargs: put the "
             "template into partial(), or make the list in a task. Nothing was staged."
         )
+
+
+def check_checks(checks: object) -> None:
+    """Refuse checks that are no named conditions, as far as they are known now.
+
+    :raises InvalidWriteError: they are no dict of texts, a name is blank or too long, or a condition is blank.
+    """
+    if checks is None or (not is_final(checks) and not isinstance(checks, Mapping)):
+        return
+    if not isinstance(checks, Mapping):
+        raise InvalidWriteError(
+            f"checks={checks!r}: checks are named conditions in Spark SQL, {{'no negative fares': 'fare >= 0'}}."
+        )
+    for name, sql in checks.items():
+        if not isinstance(name, str) or not name.strip() or len(name) > _MOST_NAME or not is_final(name):
+            raise InvalidWriteError(
+                f"checks: {name!r} is no name of a check: a text of at most {_MOST_NAME} characters, without templates."
+            )
+        if is_final(sql) and (not isinstance(sql, str) or not sql.strip()):
+            raise InvalidWriteError(
+                f"checks: {name!r} is {sql!r}, which is no condition in Spark SQL, such as 'fare >= 0' or "
+                "'count(*) > 0'."
+            )
 
 
 def check_steps(steps: object, view: str) -> None:

@@ -77,8 +77,9 @@ class OneLakeReconcileOperator(TableTaskOperator):
         ``fail``. These settle a write as a whole. ``last_writer_wins_per_partition`` and
         ``first_writer_wins_per_partition`` settle each partition by itself, so a write may be seen in only some of its
         partitions. Default: ``last_writer_wins`` (templated).
-    :param on_missing_writer: whether the other writers are published when one is missing: ``publish_others`` or
-        ``publish_nothing``. Default: ``publish_others`` (templated).
+    :param on_missing_writer: whether the other writers are published when one is missing, or its rows fail a check:
+        ``publish_others`` or ``publish_nothing``. Writers that are published ``together`` are not published if rows of
+        one of them fail a check. Default: ``publish_others`` (templated).
     :param on_set_aside: what it means for the load that rows of a writer are not in the table, because ``on_conflict``
         counts another write more (``set_aside``, ``superseded``): ``warn`` says so in the log, and with ``fail`` this
         task is red after all has been settled and published. A write of another load that came before this task counts

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import TaskDeferralError
 
+from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.operators._roll import life_of
@@ -54,6 +55,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
     :param writers: for each task that writes, its ``task_id``, the parameters of its writers that are equal, and the
         list of those that differ, which may be another task's output (templated).
     :param partition_by: as of the writers, which refuse a table that is partitioned otherwise (templated).
+    :param checks: as of the writers; the scan's Spark job evaluates them over the rows of each writer (templated).
+    :param on_failed_check: as of the writers, which apply it (templated).
     :param skips: whether a clear of writers whose rows are in the table does nothing. Not templated.
     :param target_file_size: as of the writers. Not templated.
     :param preflight: as of the writers. Not templated.
@@ -62,8 +65,11 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         operator.
     """
 
-    template_fields: Collection[str] = ("table", "source", "writers", "partition_by")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json", "writers": "json"}
+    template_fields: Collection[str] = (
+        *("table", "source", "writers", "partition_by"),
+        *("checks", "on_failed_check"),
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json", "writers": "json", "checks": "json"}
     ui_color = "#e3eef0"
 
     _not_rendered: str | None = None
@@ -75,6 +81,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         source: FileSource | SqlSource,
         writers: Sequence[Mapping[str, Any]],
         partition_by: PartitionBy | None = None,
+        checks: Mapping[str, str] | None = None,
+        on_failed_check: str | None = None,
         skips: bool = False,
         target_file_size: int | None = None,
         preflight: bool = True,
@@ -85,6 +93,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         self.source = source
         self.writers = writers
         self.partition_by = partition_by
+        self.checks = checks
+        self.on_failed_check = on_failed_check
         self.skips = skips
         self.target_file_size = target_file_size
         self.preflight = preflight
@@ -152,6 +162,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
         table = self.begin(context)
         check_rendered("source", self.source)
         check_rendered("partition_by", self.partition_by)
+        check_rendered("checks", self.checks)
         self._check_upstream(context)
         run, deed = TaskRun.of(context), deed_of(context)
         scan = SharedScan(
@@ -160,6 +171,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             source=self.source,
             shares=self._shares(run),
             partition_columns=partition_columns(self.partition_by),
+            checks=self.checks or {},
             skips=self.skips,
             target_file_size=self.target_file_size,
             preflight=self.preflight,
@@ -208,6 +220,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
                     where=texts["where"],
                     expected_partitions=texts["expected_partitions"] or None,
                     replace_where=texts["replace_where"] or None,
+                    checks=self.checks or {},
+                    on_failed_check=(self.on_failed_check or "").strip() or OnFailedCheck.REFUSE,
                 )
                 shares.append(
                     Share(

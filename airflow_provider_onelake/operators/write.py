@@ -25,6 +25,7 @@ from airflow_provider_onelake.operators._source_files import seen_files
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._terms import (
+    check_checks,
     check_choices,
     check_message,
     check_rendered,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.quarantine import Quarantine
     from airflow_provider_onelake.work.results import Written
 
 
@@ -75,7 +77,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     The result in XCom is a dict:
 
     - ``status`` (str): ``published``, ``already_published``, ``skipped`` or ``set_aside``; before a reconciliation also
-      ``staged`` or ``conflicted``.
+      ``staged`` or ``conflicted``. Of a task that failed because its rows fail a check: ``refused``.
     - ``version`` (int or None): the table's version that holds the rows.
     - ``reason`` (str, only when skipped): why the writer was skipped. The keys after ``mode`` are then missing.
     - ``writer``, ``dag``, ``group``, ``run``, ``task`` (str): the parts of the writer's identity, and the task's label.
@@ -86,6 +88,12 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``read_version`` (int): the version of the table that the write was formed on.
     - ``reads_target`` (bool): whether the job read the table that it writes.
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
+    - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool),
+      ``each_row`` (bool): whether it is about each row or about all of them together, ``failed`` (int or None): how
+      many rows do not meet it, ``met`` (bool, or None for NULL): what the condition is.
+    - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
+      (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
+      int): how many of them fail each check.
 
     A task that tried to publish its rows itself adds:
 
@@ -148,6 +156,20 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param preflight: whether to check first that the store refuses a second create-only put, that Spark has Delta Lake,
         and that Spark reaches the store. Each check costs one small request. It also warns of Spark's log stores that
         lose commits. Default: yes. Not templated.
+    :param checks: conditions that the staged rows must meet before anything of them is published, in Spark SQL, as a
+        dict by name, such as ``{"no negative fares": "fare >= 0", "some rows": "count(*) > 0"}``. A condition with an
+        aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
+        evaluates them over the staged files, by one query; it does not read the source again. They belong to the work:
+        a clear with other checks is a clear of other work. Default: none, also ``{}`` in a group that has some
+        (templated, but for the names).
+    :param on_failed_check: what happens if the rows fail a check: ``refuse`` publishes nothing of the writer, and its
+        task fails for good. With ``publish="together"``, nothing of the load is published. ``quarantine`` puts the rows
+        that fail a check about each row into ``quarantine_table``, with the reason, and publishes the others, of which
+        a check about all rows is. ``warn`` publishes the rows and says so in the log, in the result, in the label and
+        in the table's history. Default: ``refuse`` (templated).
+    :param quarantine_table: the table for rows that fail a check about each row, with ``on_failed_check="quarantine"``:
+        an address, or a path in the connection's lakehouse. It is created, and gets the columns of the rows, if need
+        be. Default: the address of ``table`` with ``_quarantine`` behind it (templated).
     :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands in the
         ``userMetadata`` of every commit that this writer's rows come with, beside the DAG, the run and the writer. It
         is no part of the work: a clear with another message is a clear of the same work. Rows that were staged already
@@ -174,6 +196,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "replace_where": "sql",
         "expected_partitions": "sql",
         "schema": "sql",
+        "checks": "json",
     }
     ui_color = "#e3f0e8"
 
@@ -186,6 +209,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     publish: str
     partition_by: PartitionBy | None
     target_file_size: int | None
+    checks: Mapping[str, str]
+    quarantine_table: str | None
     commit_message: str | None
 
     def __init__(
@@ -214,6 +239,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         schema_evolution: str | None = None,
         target_file_size: int | None = None,
         preflight: bool | None = None,
+        checks: Mapping[str, str] | None = None,
+        on_failed_check: str | None = None,
+        quarantine_table: str | None = None,
         commit_message: str | None = None,
         onelake_conn_id: str | None = None,
         spark_conn_id: str | None = None,
@@ -237,12 +265,15 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         if self.files is not None and is_final(self.source) and not isinstance(self.source, FileSource):
             raise InvalidWriteError(f"{self.task_id}: `files` are the paths of a FileSource, not of {self.source!r}.")
         check_choices(self, CHOICES.keys() & DEFAULTS.keys())
+        if self.quarantine_table is not None and self.quarantine_table == self.table:
+            raise InvalidWriteError(f"{self.task_id}: quarantine_table is the table itself: give it another.")
         if is_final(self.partition_by):
             partition_columns(self.partition_by)
         check_steps(self.steps, getattr(self.source, "view", ""))
         if self.target_file_size is not None and self.target_file_size <= 0:
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
         check_message(self.commit_message)
+        check_checks(self.checks)
         if is_final(self.mode):
             mode_of(self.mode, vars(self))
 
@@ -271,7 +302,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
 
         :param context: of the running task.
         :returns: the result for XCom, as the class describes it.
-        :raises AirflowFailException: a person has to act; nothing is retried.
+        :raises AirflowFailException: a person has to act; nothing is retried. So it is with rows that fail a check.
         """
         from airflow_provider_onelake.commit.losses import check_nothing_lost, left_out_of
         from airflow_provider_onelake.staging.claims import begin
@@ -296,12 +327,16 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table, generation, run.attempt)
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
             metrics = Metrics.of(context["ti"], table.address)
-            done = write(spec, terms, table, self.spark, metrics, policy, offered(context))
+            done = write(spec, terms, table, self.spark, metrics, policy, offered(context), self._quarantine)
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             if settler is None:
                 result["left_out"] = left_out_of(table.log, done.version)
             context["writer_outcome"] = done.in_short  # type: ignore[typeddict-unknown-key]
             metrics.written(result)
+            if done.buffer is not None and done.refused:
+                # Airflow stores what a task returns only if the task succeeds.
+                context["ti"].xcom_push(key="return_value", value=result)
+                raise done.buffer.refusal(str(table))
             self.show_commit(done.version)
             self._lineage = lineage_of(lambda: self._lineage_of(table, terms, done))
             if settler is None and terms.on_set_aside is OnSetAside.FAIL:
@@ -322,6 +357,13 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 setattr(self, name, (value.strip() if isinstance(value, str) else value) or default)
         self._check()
         return WriteTerms(**{name: getattr(self, name) for name in DEFAULTS}).restricted(self.task_id)
+
+    def _quarantine(self) -> Quarantine:
+        """Open the table for rows that fail a check."""
+        from airflow_provider_onelake.work.quarantine import Quarantine
+
+        table = self.hook.table(self.quarantine_table or f"{str(self.table).rstrip('/')}_quarantine")
+        return Quarantine(table, self.spark_on(table), Metrics.of(self._ti, table.address))
 
     def _check_orphans(self, context: Context, log: DeltaLog, spec: WriteSpec) -> None:
         """Before Spark is asked, refuse to double rows that the run published under a key that no task has any more."""
@@ -346,7 +388,7 @@ def _first_given(name: str, given: Mapping[str, Any], group: Mapping[str, Any], 
     """Return the value of a parameter: what the writer is given, else what its group has, else the default."""
     for value in (given[name], group.get(name)):
         # An empty text counts as not given, but for `partition_by`, where it stands for no partition columns, and for
-        # `files`, which must not mean all files then.
-        if value is not None and (name in ("partition_by", "files") or value not in ("", {})):
+        # `files`, which must not mean all files then. No checks are what a writer may want in a group that has some.
+        if value is not None and (name in ("partition_by", "files", "checks") or value not in ("", {})):
             return value
     return dict(default) if isinstance(default, dict) else default

@@ -52,7 +52,7 @@ def check_store(spark: SparkSession, table_uri: str) -> None:
     :raises Exception: Spark's own error says what is missing.
     """
     # Ask for one file, because Spark lists everything below a directory.
-    is_there(spark, f"{table_uri}/_delta_log/{0:020d}.json")
+    is_there(spark, version_file(table_uri, 0))
 
 
 def check_seen(spark: SparkSession, path: str) -> None:
@@ -66,6 +66,14 @@ def check_seen(spark: SparkSession, path: str) -> None:
             f"Spark finds no {path}, which this task has put there just now. It reaches another store, or a disk that "
             "is not mounted there under the same path."
         )
+
+
+def version_file(table_uri: str, version: int) -> str:
+    """Return the address of a version's file in the log of a Delta table, such as a buffer.
+
+    :param table_uri: of the table, as Spark addresses it.
+    """
+    return f"{table_uri}/_delta_log/{version:020d}.json"
 
 
 def is_there(spark: SparkSession, path: str) -> bool:

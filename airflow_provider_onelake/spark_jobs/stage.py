@@ -10,9 +10,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
+from airflow_provider_onelake.spark_jobs.checks import evaluate, sort_checks
 from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
-from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there
+from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there, version_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,15 +102,19 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: fields of ``engines.base.StageJob``. Where a function makes the rows, ``asked`` tells what it had Spark
         execute meanwhile.
     :returns: ``reads_target``, ``application_id``, ``ui``, ``log_stores``: what a preflight read of Delta's settings,
-        and ``buffer_uri``: the buffer that has all rows of the job now. A shared scan of its own target has none.
+        and ``buffer_uri``: the buffer that has all rows of the job now. A shared scan of its own target has none. Of a
+        job with checks also ``checks``: what they say of the staged rows.
     :raises RowsDoNotFitError: the rows do not have the columns of the table.
+    :raises CheckRefusedError: Spark does not take a check. The source was not looked at.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
     """
     log_stores = check_delta(spark, job["table_uri"]) if job.get("preflight") else {}
     _configure(spark, job)
     # Look at the buffer before the source, because this shows whether Spark reaches the table's store at all. If it did
     # not, Delta would make a table elsewhere, and the buffer would count as empty.
-    check_seen(spark, _version(job["buffer_uri"], 0))
+    check_seen(spark, version_file(job["buffer_uri"], 0))
+    checks = job.get("checks") or {}
+    about_rows = sort_checks(spark, job["metadata"], checks) if checks else {}
     view = _views(spark, job)
     rows = spark.table(quoted(view))
     expressions = fit(
@@ -135,9 +140,11 @@ def stage(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     )
     if job.get("target_file_size"):
         writer = writer.option("optimizeWrite", "true")
-    if not is_there(spark, _version(job["buffer_uri"], 1)):
+    if not is_there(spark, version_file(job["buffer_uri"], 1)):
         writer.save(job["buffer_uri"])
-    written = {"buffer_uri": job["buffer_uri"]}
+    written: dict[str, Any] = {"buffer_uri": job["buffer_uri"]}
+    if checks:
+        written["checks"] = evaluate(spark, job, about_rows, SCANNED_FOR if routes else None)
     return {"reads_target": reads_target, "log_stores": log_stores, **written, **application(spark)}
 
 
@@ -175,6 +182,10 @@ def _views(spark: SparkSession, job: Mapping[str, Any]) -> str:
         _create_view(spark, whole, source["query"])
     elif source["kind"] == "files":
         _read(spark, source).createOrReplaceTempView(whole)
+    elif source["kind"] == "staged":
+        # Later versions are of a zombie, and nobody reads them (protocol: exactly version 1).
+        staged = spark.read.format("delta").option("versionAsOf", 1).load(source["buffer_uri"])
+        staged.createOrReplaceTempView(whole)
     elif source["kind"] == "function":
         _made(spark, job).createOrReplaceTempView(whole)
     else:
@@ -240,11 +251,10 @@ def _with_generated(rows: DataFrame, job: Mapping[str, Any]) -> DataFrame:
     return rows.selectExpr("*", *(f"{expression} AS {quoted(name)}" for name, expression in missing.items()))
 
 
-def _version(buffer_uri: str, version: int) -> str:
-    return f"{buffer_uri}/_delta_log/{version:020d}.json"
-
-
 def _reads_target(spark: SparkSession, job: Mapping[str, Any], view: str, files: list[str]) -> bool:
+    if job["source"]["kind"] == "staged":
+        # Rows that an earlier job has staged lie in the table's directory; how it came by them is known.
+        return bool(job["source"]["reads_target"])
     asked = job["asked"]() if job.get("asked") else []
     return reads_table(spark, view, job["table_uri"], _texts(job), files, asked, job.get("other_uri"))
 

@@ -2,7 +2,9 @@
 
 staged/<writer>/<attempt>/_delta_log/0    protocol and metaData of the target; what the writer promised
 staged/<writer>/<attempt>/….parquet       written by an ordinary Spark append
-staged/<writer>/<attempt>/_delta_log/1    exists if and only if the buffer is complete
+staged/<writer>/<attempt>/_delta_log/1    exists if and only if all rows are staged
+staged/<writer>/<attempt>/_checked.json   of a writer with checks: what they say. Before it is there, the buffer is not
+                                          complete
 staged/<writer>/<attempt>/_closed.json    published or set aside: never to be published again
 """
 
@@ -19,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
     BufferLostError,
+    ChecksFailedError,
     CorruptLogError,
     InvalidWriteError,
     ObjectExistsError,
@@ -46,6 +50,7 @@ from airflow_provider_onelake.log.commits import FORMAT, STAGED, Commit, Publish
 from airflow_provider_onelake.staging.layout import WriterDirectory, is_share, json_at, marker_path, writer_directory
 from airflow_provider_onelake.staging.spec import WriteSpec
 from airflow_provider_onelake.staging.statistics import INDEXED_COLUMNS, indexed_columns
+from airflow_provider_onelake.staging.verdict import Verdict, read_verdict, write_verdict
 from airflow_provider_onelake.storage.clock import milliseconds
 
 if TYPE_CHECKING:
@@ -88,6 +93,10 @@ def lifetime(retention_days: float) -> timedelta:
     return timedelta(days=retention_days) / 2
 
 
+# Ends the attempt of a buffer that has only the rows that pass.
+_PASSED = "-passed"
+
+
 @attrs.frozen
 class OpenBuffer:
     """A buffer's version 0: what the writer promised, and the table that it was promised to.
@@ -110,18 +119,68 @@ class OpenBuffer:
 
 @attrs.define(slots=False, frozen=True)
 class Buffer(OpenBuffer):
-    """A complete buffer.
+    """A buffer whose rows are staged. It is complete, unless it is ``unchecked``.
 
     :param adds: its ``add`` actions, as Spark wrote them.
     :param finished: when it became complete, by the store's clock.
     :param oldest: the store's time of its oldest file; ``None`` for an empty buffer.
     :param reads_target: whether the rows were computed from the table itself (protocol: reads its target).
+    :param verdict: what the writer's checks say of the rows; ``None`` where there are no checks, or no verdict yet.
     """
 
     adds: tuple[Add, ...] = attrs.field(repr=False)
     finished: datetime
     oldest: datetime | None
     reads_target: bool = False
+    verdict: Verdict | None = None
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether the checks of the writer were not evaluated yet (protocol: audited)."""
+        return bool(self.spec.checks) and self.verdict is None
+
+    @property
+    def passed(self) -> bool:
+        """Whether it has only the rows that pass, of a buffer whose rows were divided (see :func:`open_beside`)."""
+        return self.spec.attempt.endswith(_PASSED)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the rows fail a check, so that the buffer is never published (protocol: audited)."""
+        failed = self.verdict is not None and bool(self.verdict.failed)
+        return failed and self.spec.on_failed_check is not OnFailedCheck.WARN
+
+    @property
+    def divides(self) -> bool:
+        """Whether its rows are divided into those that are in quarantine and those that are to be published.
+
+        If the rows were computed from the table itself, they may have to be computed again. So they are refused.
+        """
+        apart = self.spec.on_failed_check is OnFailedCheck.QUARANTINE and not self.reads_target
+        verdict = self.verdict
+        return apart and verdict is not None and verdict.quarantined is not None and bool(verdict.rows_failed)
+
+    def refusal(self, table: str) -> ChecksFailedError:
+        """Return the error of a buffer that is refused.
+
+        :param table: what messages call the table.
+        """
+        assert self.verdict is not None
+        failed, rows = self.verdict.failed, self.verdict.rows
+        return ChecksFailedError(
+            f"The {rows} row{'' if rows == 1 else 's'} of writer {self.spec.identity.key!r} for {table} fail "
+            f"{len(failed)} of {len(self.verdict.results)} checks: {'; '.join(map(str, failed))}. Nothing of the "
+            f"writer was published.{self._why_not_divided} To look at the rows, read the Delta table "
+            f"{table}/{self.path}, until a VACUUM takes it. Then correct the source or the check, and clear "
+            f"{self.spec.task or 'the writer'} with its downstream tasks."
+        )
+
+    @property
+    def _why_not_divided(self) -> str:
+        apart = self.spec.on_failed_check is OnFailedCheck.QUARANTINE
+        if apart and self.verdict is not None and self.verdict.rows_failed and self.reads_target:
+            return " They were computed from the table itself, so none of them is put into quarantine."
+        return ""
 
     @cached_property
     def rows(self) -> int | None:
@@ -208,6 +267,27 @@ def open_buffer(
         return read_open_buffer(store, spec.buffer)
     metadata = of_kind(actions, "metaData")[0]
     return OpenBuffer(spec.buffer, spec, snapshot.version, snapshot.table_id, metadata, indexed_columns=indexed)
+
+
+def open_beside(store: Store, buffer: OpenBuffer, clock: Clock) -> OpenBuffer:
+    """Make the buffer for the rows that pass, of a buffer that is divided, or return the one that was made before.
+
+    Its attempt follows from that of the rows, so every try finds the same buffer.
+
+    :param buffer: that has all rows. The write stays formed on the same version of the table.
+    :param clock: for the time of the new buffer's version 0.
+    """
+    spec = attrs.evolve(buffer.spec, attempt=f"{buffer.spec.attempt}{_PASSED}")
+    actions = _commit(store.get(f"{buffer.path}/{version_path(0)}"), buffer.path, 0).actions
+    for action in actions:
+        if info := action.get("commitInfo"):
+            info["timestamp"] = milliseconds(clock.now())
+            info[STAGED] = {**info[STAGED], "spec": spec.to_json()}
+        if metadata := action.get("metaData"):
+            metadata["id"] = spec.attempt
+    with suppress(ObjectExistsError):
+        store.create(f"{spec.buffer}/{version_path(0)}", dump_actions(actions))
+    return read_open_buffer(store, spec.buffer)
 
 
 def write_checksum(store: Store, path: str) -> None:
@@ -315,14 +395,53 @@ def seal_if_empty(store: Store, buffer: OpenBuffer, clock: Clock, reads_target: 
 
 
 def read_buffer(store: Store, path: str) -> Buffer:
-    """Read a complete buffer: version 1 exists, and so does every file that it names.
+    """Read a complete buffer: its rows are staged, and the checks of its writer were evaluated (protocol: audited).
+
+    :param path: of the buffer, relative to the table.
+    :returns: the buffer, which may be ``refused``.
+    :raises BufferIncompleteError: there is no version 1, or no verdict.
+    :raises OneLakeError: as for :func:`read_staged`.
+    """
+    buffer = read_staged(store, path)
+    if buffer.unchecked:
+        raise BufferIncompleteError(
+            f"The buffer {path} is not complete: the checks of its writer were not evaluated over its rows."
+        )
+    return buffer
+
+
+def audited(store: Store, buffer: Buffer, verdict: Verdict) -> Buffer:
+    """Keep what a writer's checks say of its rows, and return the buffer with the verdict that counts.
+
+    That is the first one: another try may have evaluated the checks as well.
+
+    :param buffer: whose rows are staged.
+    :raises BufferInvalidError: the checks were evaluated over other rows.
+    """
+    write_verdict(store, buffer.path, verdict)
+    return attrs.evolve(buffer, verdict=_read_verdict(store, buffer.path, buffer.spec, buffer.rows))
+
+
+def _read_verdict(store: Store, path: str, spec: WriteSpec, rows: int | None) -> Verdict | None:
+    verdict = read_verdict(store, path, spec.checks) if spec.checks else None
+    if verdict is not None and rows is not None and verdict.rows != rows:
+        raise BufferInvalidError(
+            f"The checks of writer {spec.identity.key!r} were evaluated over {verdict.rows} rows, and its buffer "
+            f"{path} has {rows}. {_AGAIN}"
+        )
+    return verdict
+
+
+def read_staged(store: Store, path: str) -> Buffer:
+    """Read a buffer whose rows are staged: version 1 exists, and so does every file that it names.
 
     Protocol: exactly version 1, complete.
 
     :param path: of the buffer, relative to the table.
+    :returns: the buffer, which may be ``unchecked`` or ``refused``.
     :raises BufferIncompleteError: there is no version 1.
     :raises BufferLostError: a file is gone or has another size.
-    :raises BufferInvalidError: version 1 is not what an ordinary append leaves behind, or it is damaged.
+    :raises BufferInvalidError: version 1 is not what an ordinary append leaves behind, or it or the verdict is damaged.
     """
     opened = read_open_buffer(store, path)
     entry = f"{path}/{version_path(1)}"
@@ -351,6 +470,7 @@ def read_buffer(store: Store, path: str) -> Buffer:
         finished=finished,
         oldest=oldest,
         reads_target=bool(said.get("reads_target")),
+        verdict=_read_verdict(store, path, opened.spec, total_rows(commit.adds)),
     )
 
 

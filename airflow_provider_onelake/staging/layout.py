@@ -4,6 +4,7 @@ staged/<writer>/_claim-<generation>.json      which deed began the generation (c
 staged/<writer>/_skipped-<generation>.json    the generation found its rows in the table (prepare.py)
 staged/<writer>/_scan-<digest>.json           which work of the writer has rows in a shared scan (scan.py)
 staged/<writer>/<attempt>/_delta_log/         the log of a buffer, and its files beside it (buffers.py)
+staged/<writer>/<attempt>/_checked.json       what the writer's checks say of the buffer's rows (verdict.py)
 staged/<writer>/<attempt>/_closed.json        the buffer is published, or set aside (buffers.py)
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
 staged/scan-<digest>/onelake_writer=<writer>/ the files that it wrote for a writer, who makes them a buffer of its own
@@ -33,6 +34,7 @@ from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 
+CHECKED = "_checked.json"
 CLOSED = "_closed.json"
 JOBS = f"{STAGED_DIRECTORY}/jobs"
 SCANNED_FOR = "onelake_writer"
@@ -78,6 +80,14 @@ def marker_path(buffer: str) -> str:
     :param buffer: the directory of the buffer or compaction.
     """
     return f"{buffer}/{CLOSED}"
+
+
+def verdict_path(buffer: str) -> str:
+    """Return the path of what a writer's checks say of its buffer.
+
+    :param buffer: the directory of the buffer.
+    """
+    return f"{buffer}/{CHECKED}"
 
 
 _COMPACTIONS = f"{STAGED_DIRECTORY}/compaction-"

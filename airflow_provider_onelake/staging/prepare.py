@@ -31,6 +31,7 @@ from airflow_provider_onelake.staging.buffers import (
     read_buffer,
     read_marker,
     read_open_buffer,
+    read_staged,
     seal_if_empty,
     set_aside,
 )
@@ -108,7 +109,8 @@ def prepare(
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :returns: what is left to do. Where a complete buffer is there, of an earlier attempt of the same work or of this
         attempt where it comes back, that buffer: Spark has nothing to do. The same where the shared scan has the
-        writer's rows.
+        writer's rows. Of an earlier attempt, or of the scan, the buffer may be ``unchecked``: then Spark has the
+        checks to do. It may be ``refused``, so that no try of the same work publishes anything.
     :raises TableNotFoundError: there is no table; it is created before its writers start.
     :raises UnsupportedFeatureError: the table uses a feature outside the allow-list.
     :raises InvalidWriteError: the terms do not fit the table.
@@ -157,16 +159,16 @@ def check_not_set_aside(store: Store, buffer: OpenBuffer) -> None:
 
 
 def complete(log: DeltaLog, path: str, reads_target: bool = False) -> Buffer:
-    """Complete a buffer after the writer's Spark action has returned.
+    """Seal a buffer after the writer's Spark action has returned.
 
     :param path: of the buffer, relative to the table.
     :param reads_target: whether the writer read the table itself; recorded where the buffer has to be sealed.
-    :returns: the buffer, its files checked.
+    :returns: the buffer, its files checked. If the writer has checks, it is ``unchecked`` as a rule.
     :raises BufferLostError: files are gone already.
     :raises BufferInvalidError: Spark did not leave an ordinary append.
     """
     seal_if_empty(log.store, read_open_buffer(log.store, path), log.clock, reads_target)
-    return read_buffer(log.store, path)
+    return read_staged(log.store, path)
 
 
 def _check_terms(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
@@ -290,10 +292,15 @@ def _fence_off(log: DeltaLog, path: str, spec: WriteSpec) -> None:
 def _reusable(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buffer | None:
     try:
         _fence_off(log, path, spec)
-        buffer = read_buffer(log.store, path)
+        buffer = read_staged(log.store, path)
     except (BufferIncompleteError, BufferInvalidError, BufferLostError) as error:
         logger.info("The buffer %s is not reused: %s", path, error)
         return None
+    if buffer.passed and buffer.unchecked:
+        return None  # Nobody has looked whether it has all rows that are not in quarantine: take those before division.
+    if buffer.refused and not buffer.divides and same_work(buffer.spec, spec):
+        # The same rows would fail the same checks again.
+        return buffer
     if read_marker(log.store, path) is not None:
         return None
     why_not = _why_not_reusable(log, buffer, spec, snapshot)

@@ -49,9 +49,9 @@ from airflow_provider_onelake.staging.buffers import (
     USER_METADATA,
     Buffer,
     lifetime,
-    read_buffer,
     read_marker,
     read_open_buffer,
+    read_staged,
     record_in,
     seal_if_empty,
     set_aside,
@@ -60,6 +60,7 @@ from airflow_provider_onelake.staging.buffers import (
 from airflow_provider_onelake.staging.layout import (
     SCANNED_FOR,
     WriterDirectory,
+    is_share,
     json_at,
     pointer_path,
     scan_path,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.staging.identity import WriterIdentity
+    from airflow_provider_onelake.storage.stores import Store
 
 logger = logging.getLogger(__name__)
 
@@ -107,6 +109,9 @@ _OTHER_FILES = ("delta.randomizefileprefixes", "delta.randomprefixlength", "delt
 
 # With these, a commit may have replaced more than the partitions of its files.
 _REPLACING_ALL = ("TRUNCATE", *REPLACING_TABLE)
+
+
+_NOT_CHECKED: Mapping[str, Mapping[str, Any]] = {}
 
 
 class _NotAdoptedError(Exception):
@@ -232,9 +237,13 @@ def complete(log: DeltaLog, scan: Scan) -> None:
         log.store.create(f"{scan.path}/{version_path(1)}", dump_actions([{"commitInfo": info}]))
 
 
-def offer(log: DeltaLog, scan: Scan, shares: Iterable[Share]) -> dict[str, tuple[int, int | None]]:
+def offer(
+    log: DeltaLog, scan: Scan, shares: Iterable[Share], checked: Mapping[str, Mapping[str, Any]] = _NOT_CHECKED
+) -> dict[str, tuple[int, int | None]]:
     """Note for each writer of a complete scan which work of the writer has rows there. Calling again is safe.
 
+    :param checked: what the writers' checks say, as in ``engines.base.StageResult.checks``. Default: nothing, so that
+        each writer has its checks evaluated itself.
     :returns: files and rows of each writer, by its key.
     :raises BufferIncompleteError: there is no version 1.
     :raises BufferInvalidError: version 1 is no ordinary append of these writers' rows. Nothing is noted.
@@ -251,6 +260,7 @@ def offer(log: DeltaLog, scan: Scan, shares: Iterable[Share]) -> dict[str, tuple
             "generation": scan.generations[directory],
             "app_id": share.identity.app_id,
             "files": len(by_writer[directory]),
+            **({"checks": told_of} if (told_of := checked.get(share_name(directory), checked.get(""))) else {}),
         }
         log.store.put(pointer_path(directory, scan.path), json.dumps(pointer).encode())
         rows = [json.loads(add.get("stats") or "{}").get("numRecords") for add in by_writer[directory]]
@@ -328,9 +338,24 @@ def _adopt(log: DeltaLog, path: str, spec: WriteSpec, snapshot: Snapshot) -> Buf
             store.create(f"{share}/{version_path(1)}", dump_actions(entry))
     else:
         seal_if_empty(store, opened, log.clock)
-    buffer = read_buffer(store, share)
+    buffer = read_staged(store, share)
     logger.info("%s: writer %s adopts %d files of the shared scan %s", log.table, spec.identity.key, len(mine), path)
     return buffer
+
+
+def checks_told(store: Store, buffer: Buffer) -> Mapping[str, Any] | None:
+    """Return what a shared scan says of the checks of a writer that has adopted its rows; ``None`` if it says nothing.
+
+    :param buffer: of the writer, at the files of a scan or elsewhere.
+    """
+    if not is_share(buffer.path):
+        return None
+    try:
+        told = json_at(store, pointer_path(buffer.spec.identity.directory, buffer.path.rpartition("/")[0]))
+    except ObjectNotFoundError:
+        return None
+    # The fingerprint has the checks in it.
+    return told.get("checks") if told.get("fingerprint") == buffer.spec.fingerprint else None
 
 
 def _check_unchanged(log: DeltaLog, scan: Scan, spec: WriteSpec, snapshot: Snapshot, adds: Iterable[Add]) -> None:

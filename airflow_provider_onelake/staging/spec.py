@@ -7,13 +7,18 @@ from typing import Any
 
 import attrs
 
-from airflow_provider_onelake.choices import OnRerun, OnUnexpectedRows, PublishMode
+from airflow_provider_onelake.choices import OnFailedCheck, OnRerun, OnUnexpectedRows, PublishMode
 from airflow_provider_onelake.log.partitions import PartitionPredicate
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.modes import Append, Mode, mode_of
 
 _NOT_TERMS = ("attempt", "task", "message")
+_NOT_ALWAYS = ("message", "checks", "on_failed_check")
+
+
+def _as_dict(checks: Mapping[str, str]) -> dict[str, str]:
+    return dict(checks)
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +32,8 @@ class WriteSpec:
     :param expected_partitions: the predicate on partition columns that rows should satisfy; ``None`` for any rows.
     :param on_unexpected_rows: what happens to rows outside of ``expected_partitions``.
     :param allow_empty: whether a write without rows empties what its mode replaces.
+    :param checks: conditions that the staged rows should meet, in Spark SQL, by name.
+    :param on_failed_check: what happens to rows that fail a check.
     :param on_rerun: what a deliberate rerun does. Default: ``skip`` for appends, ``replace`` for overwrites.
     :param publish: when the buffer becomes visible.
     :param fingerprint: of the rendered source, steps and code: equal fingerprints mean equal rows.
@@ -41,6 +48,8 @@ class WriteSpec:
     expected_partitions: str | None = None
     on_unexpected_rows: OnUnexpectedRows = attrs.field(default=OnUnexpectedRows.SET_ASIDE, converter=OnUnexpectedRows)
     allow_empty: bool = False
+    checks: Mapping[str, str] = attrs.field(factory=dict, converter=_as_dict, hash=False)
+    on_failed_check: OnFailedCheck = attrs.field(default=OnFailedCheck.REFUSE, converter=OnFailedCheck)
     on_rerun: OnRerun = attrs.field(converter=OnRerun)
     publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
     fingerprint: str = ""
@@ -86,12 +95,12 @@ class WriteSpec:
 
         :param value: as it stands in the buffer's version 0.
         """
-        # A buffer that an earlier release staged has no message.
-        known = {field.name: value[field.name] for field in attrs.fields(cls) if field.name != "message"}
+        # A buffer that an earlier release staged has no message and no checks.
+        known = {f.name: value[f.name] for f in attrs.fields(cls) if f.name in value or f.name not in _NOT_ALWAYS}
         who = dict(known["identity"])
         known["identity"] = WriterIdentity(key=who.pop("writer"), load=Load(**who))
         known["mode"] = mode_of(value["mode"], value)
-        return cls(**known, message=value.get("message"))
+        return cls(**known)
 
 
 def equal_terms(one: WriteSpec, other: WriteSpec) -> bool:

@@ -16,7 +16,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
 from airflow_provider_onelake.operators._roll import check_mapped_key, is_writer
 from airflow_provider_onelake.operators._sharing import is_branch, sharing
-from airflow_provider_onelake.operators._terms import check_choices, check_message, is_final
+from airflow_provider_onelake.operators._terms import check_checks, check_choices, check_message, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
@@ -70,6 +70,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param group_id: the id of the task group. Not templated.
     :param table: see :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator`, as for all parameters
         from here to ``deferrable``. The operators render the templates of the parameters that are templated there.
+        A writer's own ``checks`` take the place of the group's.
     :param on_conflict: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`. Default:
         ``last_writer_wins`` (templated).
     :param on_missing_writer: see :class:`~airflow_provider_onelake.operators.reconcile.OneLakeReconcileOperator`.
@@ -114,6 +115,9 @@ class OneLakeWriteTaskGroup(TaskGroup):
     schema_evolution: str | None = None
     target_file_size: int | None = None
     preflight: bool | None = None
+    checks: Mapping[str, str] | None = None
+    on_failed_check: str | None = None
+    quarantine_table: str | None = None
     commit_message: str | None = None
     onelake_conn_id: str = OneLakeHook.default_conn_name
     spark_conn_id: str = DEFAULT_SPARK_CONN_ID
@@ -134,6 +138,7 @@ class OneLakeWriteTaskGroup(TaskGroup):
     def __attrs_post_init__(self) -> None:
         check_choices(self, CHOICES)
         check_message(self.commit_message)
+        check_checks(self.checks)
         if not isinstance(self.shared_scan, bool):
             raise InvalidWriteError(
                 f"shared_scan={self.shared_scan!r}: True or False; Airflow renders no templates in it."
@@ -249,6 +254,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
             source=shares[0]["source"],
             writers=[{name: share[name] for name in ("task_id", "equal", "items")} for share in shares],
             partition_by=given.get("partition_by") or self.partition_by,
+            checks=self.checks if given.get("checks") is None else given["checks"],
+            on_failed_check=given.get("on_failed_check") or self.on_failed_check,
             skips=modes <= {None, Append.name} and reruns <= {None, OnRerun.SKIP},
             preflight=own.pop("preflight") is not False,
             onelake_conn_id=self.onelake_conn_id,

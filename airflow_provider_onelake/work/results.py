@@ -45,18 +45,28 @@ class Written:
         """What became of the rows, in a word."""
         if self.skipped is not None:
             return "skipped"
+        if self.refused:
+            return "refused"
         if self.publication is None:
             return "staged"
         return self.publication.status.value
 
     @property
+    def refused(self) -> bool:
+        """Whether the rows fail a check, so that nothing is published."""
+        return self.buffer is not None and self.buffer.refused
+
+    @property
     def in_short(self) -> str:
         """What became of the rows, for the label of the task."""
+        verdict = self.buffer.verdict if self.buffer is not None else None
+        odd = verdict is not None and (verdict.failed or verdict.quarantined)
+        failed = f", {verdict.in_words}" if verdict is not None and odd else ""
         if self.status == "staged" and self.buffer is not None:
-            return f"{rows_in_words(self.buffer.rows)} staged"
+            return f"{rows_in_words(self.buffer.rows)} staged{failed}"
         if self.status == "published" and self.publication is not None and self.publication.entry is not None:
-            return rows_in_words(self.publication.entry.rows)
-        return "in conflict" if self.status == "conflicted" else self.status.replace("_", " ")
+            return f"{rows_in_words(self.publication.entry.rows)}{failed}"
+        return ("in conflict" if self.status == "conflicted" else self.status.replace("_", " ")) + failed
 
     @property
     def version(self) -> int | None:
@@ -94,6 +104,12 @@ class Written:
                 "reused": self.reused,
                 "reruns": self.reruns,
             }
+            if self.buffer.verdict is not None:
+                result["checks"] = [
+                    {**attrs.asdict(check), "passed": check.passed} for check in self.buffer.verdict.results
+                ]
+                if self.buffer.verdict.quarantined is not None:
+                    result["quarantine"] = attrs.asdict(self.buffer.verdict.quarantined)
         if self.publication is not None:
             entry = self.publication.entry
             result |= {

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.engines.base import CheckJob, StageJob
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
     ConstraintViolatedError,
+    InvalidWriteError,
     OneLakeError,
     SchemaMismatchError,
     SparkQueryError,
 )
 from airflow_provider_onelake.spark_jobs.stage import CLAIMED_TWICE
 from airflow_provider_onelake.staging.buffers import write_checksum
-from airflow_provider_onelake.staging.layout import share_name
+from airflow_provider_onelake.staging.layout import SCANNED_FOR, share_name
 from airflow_provider_onelake.staging.scan import Share, complete, completed_by, offer, open_scan, why_not_shared
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
 from airflow_provider_onelake.work.disjoint import why_not_disjoint
@@ -45,6 +46,7 @@ class SharedScan:
     :param source: that they share, rendered.
     :param shares: of the writers.
     :param partition_columns: by which the writers want the table to be partitioned; ``None`` for any.
+    :param checks: of the writers.
     :param skips: whether writers whose rows are in the table have nothing to do.
     :param target_file_size: of the staged files in bytes.
     :param preflight: whether to check Spark first.
@@ -58,6 +60,7 @@ class SharedScan:
     source: FileSource | SqlSource
     shares: Sequence[Share]
     partition_columns: Sequence[str] | None
+    checks: Mapping[str, str]
     skips: bool
     target_file_size: int | None
     preflight: bool
@@ -79,7 +82,13 @@ class SharedScan:
         log = self.table.log
         scan = open_scan(log, f"{self.run.owner(self.namespace)}/{self.deed}", self.run.label, shares, snapshot)
         done_by = completed_by(log, scan)
-        if done_by is not None:
+        checked: Mapping[str, Mapping[str, Any]] = {}
+        if done_by is not None and self.checks:
+            logger.info("%s: %s is complete already; Spark evaluates the checks", self.table, scan.path)
+            # Where the task is back from the triggerer, its driver has done so.
+            is_back = done_by == self.run.attempt
+            checked = self._stage(scan.path, shares, snapshot) if is_back else self._check(scan.path, snapshot)
+        elif done_by is not None:
             logger.info("%s: %s is complete already; Spark does not run", self.table, scan.path)
             if done_by == self.run.attempt:
                 # The task is back from the triggerer, and its driver has ended: clear the driver's job files.
@@ -87,10 +96,10 @@ class SharedScan:
         else:
             self._end_earlier()
             write_checksum(log.store, scan.path)
-            self._stage(scan.path, shares, snapshot)
+            checked = self._stage(scan.path, shares, snapshot)
             complete(log, scan)
         try:
-            told = offer(log, scan, shares)
+            told = offer(log, scan, shares, checked)
         except (BufferIncompleteError, BufferInvalidError) as error:
             raise NotSharedError(str(error)) from None
         for key, (files, rows) in told.items():
@@ -130,7 +139,26 @@ class SharedScan:
             if attempt != self.run.attempt:
                 self.spark.kill_job(self.table, attempt, StageJob.doing)
 
-    def _stage(self, path: str, shares: Sequence[Share], snapshot: Snapshot) -> None:
+    def _check(self, path: str, snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
+        """Have Spark evaluate the checks over the rows that another try of the scan has written."""
+        job = CheckJob(
+            table_uri=self.table.address.spark_uri,
+            buffer_uri=self.table.address.child(path).spark_uri,
+            metadata=snapshot.metadata,
+            checks=self.checks,
+            by=SCANNED_FOR,
+            attempt=self.run.attempt,
+            label=self.run.label,
+            owner=self._owner,
+        )
+        try:
+            checked = self.spark.engine().check(job).checks
+        except (SparkQueryError, InvalidWriteError) as error:
+            raise NotSharedError(f"Spark refused it: {error}") from None
+        self.spark.check_not_stopped()
+        return checked
+
+    def _stage(self, path: str, shares: Sequence[Share], snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
         address, other = self.table.address, self.table.other_address
         job = StageJob(
             source=self.source.job(),
@@ -147,10 +175,11 @@ class SharedScan:
             owner=self._owner,
             fingerprint=path,
             preflight=self.preflight,
+            checks=self.checks,
         )
         try:
             staged = self.spark.engine().stage(job)
-        except (ConstraintViolatedError, SchemaMismatchError, SparkQueryError) as error:
+        except (ConstraintViolatedError, SchemaMismatchError, SparkQueryError, InvalidWriteError) as error:
             # The rows of one writer must not fail the others, so each finds out for itself.
             raise NotSharedError(f"Spark refused it: {error}") from None
         except OneLakeError as error:
@@ -168,6 +197,7 @@ class SharedScan:
             raise NotSharedError(
                 "the source or the table changed while Spark was at work, so what it read is out of date"
             )
+        return staged.checks
 
     @property
     def _owner(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.choices import (
+    OnFailedCheck,
     OnMissingWriter,
     OnRerun,
     OnSetAside,
@@ -67,6 +68,9 @@ class WriteTerms:
     schema_evolution: SchemaEvolution = attrs.field(default=SchemaEvolution.NONE, converter=SchemaEvolution)
     target_file_size: int | None = None
     preflight: bool = True
+    checks: Mapping[str, str] = attrs.field(default={})
+    on_failed_check: OnFailedCheck = attrs.field(default=OnFailedCheck.REFUSE, converter=OnFailedCheck)
+    quarantine_table: str | None = None
     commit_message: str | None = None
 
     @property
@@ -140,6 +144,8 @@ class WriteTerms:
             publish=self.publish,
             fingerprint=self.digest(files),
             message=self.commit_message,
+            checks=self.checks,
+            on_failed_check=self.on_failed_check,
             **on_rerun,
         )
 
@@ -155,6 +161,9 @@ class WriteTerms:
             where=self.where,
             expected_partitions=self.expected_partitions,
             into=self.replace_where,
+            # Rows that nobody checked so are not the rows that are asked for now. Without checks, the fingerprint is
+            # that of a release without checks.
+            **({"checks": dict(self.checks), "on_failed_check": self.on_failed_check} if self.checks else {}),
         )
 
 
@@ -168,6 +177,7 @@ CHOICES: Mapping[str, Iterable[str]] = {
     "mode": MODES,
     "publish": PublishMode,
     "on_unexpected_rows": OnUnexpectedRows,
+    "on_failed_check": OnFailedCheck,
     "on_rerun": OnRerun,
     "schema_evolution": SchemaEvolution,
     "on_conflict": Policy,
@@ -191,6 +201,7 @@ MAY_BE_BLANK = (
     "replace_where",
     "expected_partitions",
     "schema",
+    "quarantine_table",
     "commit_message",
 )
 """The parameters for which an empty text counts as not given, such as one that a template with an ``{% if %}`` renders.

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
 
-from airflow_provider_onelake.choices import PublishMode
+from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
 from airflow_provider_onelake.commit.words import of_writer
-from airflow_provider_onelake.engines.base import StageJob, StageResult
-from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
+from airflow_provider_onelake.engines.base import CheckJob, StageJob, StageResult
+from airflow_provider_onelake.exceptions import BufferIncompleteError, InvalidWriteError, SparkJobError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
-from airflow_provider_onelake.staging.buffers import Buffer, set_aside, write_checksum
+from airflow_provider_onelake.staging.buffers import (
+    Buffer,
+    audited,
+    open_beside,
+    read_staged,
+    set_aside,
+    write_checksum,
+)
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, complete, prepare
+from airflow_provider_onelake.staging.scan import checks_told
+from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
+from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
     from airflow_provider_onelake.choices import Policy
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.spec import WriteSpec
     from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.quarantine import Quarantine
     from airflow_provider_onelake.work.spark import SparkWork
     from airflow_provider_onelake.work.terms import WriteTerms
 
@@ -44,26 +59,36 @@ def write(
     metrics: Metrics,
     policy: Policy | None,
     scan: str | None = None,
+    quarantine: Callable[[], Quarantine] | None = None,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
-    Rows that were computed from the table itself are staged again when another commit has changed the table since.
+    Rows that were computed from the table itself are staged again when another commit has changed the table since. Rows
+    that fail a check are refused: nothing is published, and the result says so.
 
     :param spec: of this attempt.
     :param terms: what was asked.
     :param policy: by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
+    :param quarantine: opens the table for rows that fail a check. Default: there is none.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
-    return _Writing(spec, terms, table, spark, metrics, scan).run(policy)
+    return _Writing(spec, terms, table, spark, metrics, scan, quarantine).run(policy)
 
 
 class _Writing:
     """One call of :func:`write`."""
 
     def __init__(
-        self, spec: WriteSpec, terms: WriteTerms, table: Table, spark: SparkWork, metrics: Metrics, scan: str | None
+        self,
+        spec: WriteSpec,
+        terms: WriteTerms,
+        table: Table,
+        spark: SparkWork,
+        metrics: Metrics,
+        scan: str | None,
+        quarantine: Callable[[], Quarantine] | None,
     ) -> None:
         self._first = spec
         self._terms = terms
@@ -72,6 +97,7 @@ class _Writing:
         self._spark = spark
         self._metrics = metrics
         self._scan = scan
+        self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
         self._publications: list[Publication] = []
 
@@ -79,6 +105,8 @@ class _Writing:
         if self._log.snapshot_or_none() is None:
             self._create()
         self._check_partitioned_as_asked()
+        if self._quarantine is not None:
+            self._quarantine.check_fits(self._log.snapshot(), self._table)
         rerun = self._last_rerun()
         done = self._write(_rerun_of(self._first, rerun))
         while done.buffer is not None and done.buffer.reads_target and done.conflicts and rerun < MOST_RERUNS:
@@ -107,9 +135,11 @@ class _Writing:
             logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
             return Written(skipped=decision)
         reused = isinstance(decision, Buffer)
+        told: Mapping[str, Any] | None = None
         if isinstance(decision, Buffer):
             buffer = decision
-            logger.info("%s: writer %s finds its rows staged in %s; Spark does not run", table, self._key, buffer.path)
+            told = checks_told(self._log.store, buffer)
+            logger.info("%s: writer %s finds its rows staged in %s", table, self._key, buffer.path)
             if buffer.path == spec.buffer:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
@@ -120,15 +150,112 @@ class _Writing:
             self._spark.check_not_stopped()
             self._warn_of_log_stores(staged)
             buffer = complete(self._log, decision.path, staged.reads_target)
+            told = staged.checks.get("")
             logger.info("%s: writer %s staged %s rows in %s", table, self._key, buffer.rows, buffer.path)
+        buffer = self._audited(buffer, told)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
         done = Written(buffer=buffer, partitions=partitions_of(buffer, self._log.snapshot()), reused=reused)
+        if buffer.refused:
+            return done
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self._log.store, buffer)
             return done
         self._spark.check_not_stopped()
         return attrs.evolve(done, publication=self._publish(buffer))
+
+    def _audited(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Buffer:
+        """Return the buffer with the verdict of its checks, which is kept beside the rows (protocol: audited).
+
+        :param told: what the Spark job that staged the rows says of the checks; ``None`` where it does not.
+        """
+        checks = buffer.spec.checks
+        if not checks:
+            return buffer
+        if buffer.unchecked:
+            verdict = Verdict.of(checks, told) or self._check(buffer)
+            self._spark.check_not_stopped()
+            if self._quarantine is not None and not buffer.reads_target:
+                # Before the verdict, without which nobody publishes or divides the rows.
+                verdict = self._quarantine.take(buffer, self._uri(buffer.path), verdict, write)
+                self._spark.check_not_stopped()
+            buffer = audited(self._log.store, buffer, verdict)
+        if buffer.divides:
+            buffer = self._divided(buffer)
+        assert buffer.verdict is not None
+        for line in buffer.verdict.table_lines():
+            logger.info("%s", line)
+        if buffer.refused:
+            # The verdict alone keeps the rows out. The marker tells compactions and vacuums that nobody waits for them.
+            asked = buffer.spec.on_failed_check
+            set_aside(self._log.store, buffer.path, f"{buffer.verdict.in_words}, and on_failed_check is '{asked}'")
+        elif buffer.verdict.failed:
+            failed = "; ".join(map(str, buffer.verdict.failed))
+            logger.warning("%s: rows of writer %s fail checks, and are published: %s", self._table, self._key, failed)
+        return buffer
+
+    @cached_property
+    def _quarantine(self) -> Quarantine | None:
+        return self._open_quarantine() if self._open_quarantine is not None else None
+
+    def _uri(self, path: str) -> str:
+        return self._table.address.child(path).spark_uri
+
+    def _divided(self, whole: Buffer) -> Buffer:
+        """Return a buffer of the rows that pass each check, with a verdict of its own. The others are in quarantine."""
+        assert whole.verdict is not None
+        opened = open_beside(self._log.store, whole, self._log.clock)
+        spec = opened.spec
+        try:
+            rest = read_staged(self._log.store, opened.path)
+        except BufferIncompleteError:
+            rest = None
+        if rest is None or rest.unchecked:
+            if rest is None:
+                write_checksum(self._log.store, opened.path)
+            source = {"kind": "staged", "buffer_uri": self._uri(whole.path), "reads_target": whole.reads_target}
+            staged = self._spark.engine().stage(
+                StageJob(
+                    source=source,
+                    where=passing(whole.verdict),
+                    table_uri=self._table.address.spark_uri,
+                    buffer_uri=self._uri(opened.path),
+                    metadata=opened.metadata,
+                    attempt=spec.attempt,
+                    target_file_size=self._terms.target_file_size,
+                    label=f"{spec.task} {self._key}",
+                    owner=spec.identity.app_id,
+                    fingerprint=spec.fingerprint,
+                    preflight=False,
+                    checks=spec.checks,
+                )
+            )
+            self._spark.check_not_stopped()
+            rest = complete(self._log, opened.path, whole.reads_target)
+            check_divided(whole, rest, str(self._table))
+            verdict = Verdict.of(spec.checks, staged.checks.get("")) or self._check(rest)
+            rest = audited(self._log.store, rest, attrs.evolve(verdict, quarantined=whole.verdict.quarantined))
+        set_aside(self._log.store, whole.path, f"its rows are divided: those that pass the checks are in {rest.path}")
+        return rest
+
+    def _check(self, buffer: Buffer) -> Verdict:
+        """Have Spark evaluate the checks over rows that another try, or a shared scan, has staged."""
+        job = CheckJob(
+            table_uri=self._table.address.spark_uri,
+            buffer_uri=self._uri(buffer.path),
+            metadata=buffer.metadata,
+            checks=buffer.spec.checks,
+            attempt=self._first.attempt,
+            label=f"{self._first.task} {self._key}",
+            owner=self._first.identity.app_id,
+        )
+        verdict = Verdict.of(buffer.spec.checks, self._spark.engine().check(job).checks.get(""))
+        if verdict is None:
+            raise SparkJobError(
+                f"Spark did not say whether the rows of writer {self._key!r} for {self._table} pass their checks. "
+                "Nothing was published; a retry asks again."
+            )
+        return verdict
 
     def _create(self) -> None:
         """Create the table with `schema`, or with the columns of the rows. Of several writers, one creates it."""
@@ -240,6 +367,7 @@ class _Writing:
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
             preflight=terms.preflight,
+            checks=terms.checks,
         )
 
 

@@ -55,6 +55,55 @@ def test_a_load_with_a_deadline(lakehouse: Path, connect_server: Server, monkeyp
     assert page.rpartition("=")[2] in httpx.get(page).raise_for_status().text
 
 
+@pytest.mark.spark
+def test_rows_that_fail_a_check_are_not_published(
+    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from deltalake import DeltaTable
+
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    dag = load_dag(DAGS / "checked_load.py", "checked_load")
+    run = run_dag(dag)
+    # There is no table before, so that each writer scans for itself.
+    assert states(run) == {
+        "load.scan": "success",
+        "load.write[0]": "success",
+        "load.write[1]": "failed",
+        "load.reconcile": "failed",
+        "load.committed": "upstream_failed",
+    }
+    first, second = (xcom(run, "load.write", "return_value", number) for number in (0, 1))
+    assert (first["status"], first["rows_published"], second["status"]) == ("published", 3754, "refused")
+    failed = {check["name"]: check["failed"] for check in second["checks"] if not check["passed"]}
+    assert failed == {"no negative fares": 7}
+    table = DeltaTable(str(lakehouse / "Tables" / "checked_load"))
+    assert table.to_pyarrow_table().num_rows == 3754
+    assert "vendor-1 3754 rows (3 checks passed)" in table.history(1)[0]["userMetadata"]
+    refused = DeltaTable(f"{table.table_uri}/{second['buffer']}").to_pyarrow_table()
+    assert sum(fare < 0 for fare in refused.column("fare_amount").to_pylist()) == 7
+    assert "no negative fares  each row            7  failed" in caplog.messages
+    reported = {o["writer"]: o["status"] for o in xcom(run, "load.reconcile")["writers"]}
+    assert reported == {"vendor-1": "already_published", "vendor-2": "refused"}
+
+    # The next run shares one scan, which checks the rows of both; the odd trips go to a table of their own.
+    run = run_dag(load_dag(DAGS / "checked_load.py", "checked_load"), run_conf={"on_failed_check": "quarantine"})
+    assert set(states(run).values()) == {"success"}
+    assert xcom(run, "load.scan")["status"] == "shared"
+    second = xcom(run, "load.write", "return_value", 1)
+    assert (second["rows"], second["quarantine"]["rows"]) == (6143, 7)
+    table.update_incremental()
+    trips = table.to_pyarrow_table()
+    assert (trips.num_rows, sum(fare < 0 for fare in trips.column("fare_amount").to_pylist())) == (2 * 3754 + 6143, 0)
+    odd = DeltaTable(f"{table.table_uri}_quarantine").to_pyarrow_table().to_pylist()
+    assert len(odd) == 7
+    assert all(row["fare_amount"] < 0 for row in odd)
+    assert {(row["quarantine_writer"], *row["quarantine_checks"]) for row in odd} == {("vendor-2", "no negative fares")}
+    assert {column for column in odd[0] if column.startswith("quarantine")} == {
+        *("quarantine_load", "quarantine_writer", "quarantine_checks", "quarantined_at")
+    }
+
+
 class Deletes(Engine):
     """An engine that deletes what a vacuum's inventory says, in place of Spark."""
 

@@ -531,8 +531,8 @@ BUGS = [
     Bug(
         "a buffer of an older generation is published",
         "commit.reconcile",
-        "if buffer.spec.generation == begun.generation and read_marker",
-        "if buffer.spec.generation <= begun.generation and read_marker",
+        "if buffer.spec.generation != begun.generation:",
+        "if buffer.spec.generation > begun.generation:",
         ("commit/test_reconcile.py::test_only_the_newest_generation_counts",),
     ),
     Bug(
@@ -827,5 +827,34 @@ BUGS = [
         "self._first.has_change_feed != snapshot.has_change_feed",
         "False",
         ("commit/test_change.py::test_a_change_feed_that_is_switched_meanwhile",),
+    ),
+    # -- checks of staged rows -----------------------------------------------------------------------------------------
+    Bug(
+        "a commit does not ask whether the rows passed their checks",
+        "commit.publish",
+        "        check_audited(buffers, self.log.table)\n",
+        "",
+        ("work/test_checks.py::test_nobody_publishes_what_is_refused",),
+    ),
+    Bug(
+        "rows whose checks were not evaluated are published",
+        "commit.checks",
+        "if buffer.unchecked:",
+        "if False:",
+        ("work/test_checks.py::test_rows_without_a_verdict_are_published_by_nobody",),
+    ),
+    Bug(
+        "a writer that fails a check does not stop a load that is published together",
+        "commit.reconcile",
+        "fails_check and (all_or_none or self._publish is PublishMode.TOGETHER)",
+        "fails_check and all_or_none",
+        ("work/test_checks.py::test_a_refused_writer_stops_a_load_that_is_published_together",),
+    ),
+    Bug(
+        "a buffer that is refused stands in the way of one that passed",
+        "commit.reconcile",
+        "if seen.refused is not None and not complete:",
+        "if seen.refused is not None:",
+        ("work/test_checks.py::test_a_later_try_that_passed_counts_beside_one_that_was_refused",),
     ),
 ]

@@ -627,4 +627,134 @@ BUGS = [
         "publish=PublishMode.EACH",
         ("staging/test_waiting.py::test_a_load_waits_with_all_its_writers_that_have_begun",),
     ),
+    # -- checks of staged rows -----------------------------------------------------------------------------------------
+    Bug(
+        "a buffer without a verdict is complete",
+        "staging.buffers",
+        "    if buffer.unchecked:\n        raise",
+        "    if False:\n        raise",
+        ("staging/test_verdict.py::test_without_a_verdict_a_buffer_with_checks_is_not_complete",),
+    ),
+    Bug(
+        "rows that fail a check are refused though a warning was asked for",
+        "staging.buffers",
+        "return failed and self.spec.on_failed_check is not OnFailedCheck.WARN",
+        "return failed",
+        ("staging/test_verdict.py::test_rows_that_fail_a_check_are_refused_unless_a_warning_is_asked_for",),
+    ),
+    Bug(
+        "a verdict on other rows counts",
+        "staging.buffers",
+        "if verdict is not None and rows is not None and verdict.rows != rows:",
+        "if False:",
+        ("work/test_checks.py::test_checks_of_other_rows_are_no_verdict",),
+    ),
+    Bug(
+        "NULL passes a check",
+        "staging.verdict",
+        "return self.met is True",
+        "return self.met is not False",
+        (
+            "staging/test_verdict.py::test_only_true_is_passed",
+            "work/test_checks.py::test_null_is_not_true",
+        ),
+    ),
+    Bug(
+        "the last verdict counts",
+        "staging.verdict",
+        "store.create(verdict_path(path)",
+        "store.put(verdict_path(path)",
+        ("work/test_checks.py::test_of_two_tries_that_evaluate_the_checks_the_first_verdict_counts",),
+    ),
+    Bug(
+        "a verdict on other checks counts",
+        "staging.verdict",
+        "if verdict is None or {result.name: result.sql for result in verdict.results} != dict(checks):",
+        "if verdict is None:",
+        ("staging/test_verdict.py::test_a_verdict_that_is_damaged_or_of_other_checks_is_refused",),
+    ),
+    Bug(
+        "rows that are refused are staged again by a retry",
+        "staging.prepare",
+        "if buffer.refused and not buffer.divides and same_work(buffer.spec, spec):",
+        "if False:",
+        ("work/test_checks.py::test_a_retry_of_what_is_refused_is_refused_without_spark",),
+    ),
+    Bug(
+        "a clear with other checks finds its work done",
+        "work.terms",
+        "if self.checks else {}),",
+        "if False else {}),",
+        ("work/test_checks.py::test_other_checks_are_other_work",),
+    ),
+    Bug(
+        "the rows that pass are formed on the newest version, not on that of all rows",
+        "staging.buffers",
+        'info[STAGED] = {**info[STAGED], "spec": spec.to_json()}',
+        'info[STAGED] = {**info[STAGED], "spec": spec.to_json(), "readVersion": 99}',
+        ("work/test_quarantine.py::test_a_replacing_write_is_in_conflict_with_what_came_since_its_rows_were_staged",),
+    ),
+    Bug(
+        "rows that were computed from the table itself are divided",
+        "staging.buffers",
+        "apart = self.spec.on_failed_check is OnFailedCheck.QUARANTINE and not self.reads_target",
+        "apart = self.spec.on_failed_check is OnFailedCheck.QUARANTINE",
+        ("staging/test_verdict.py::test_rows_computed_from_the_table_itself_are_not_divided",),
+    ),
+    Bug(
+        "rows of other staged files pass for those in quarantine",
+        "work.quarantine",
+        'fingerprint=f"{spec.fingerprint} {buffer.path}",',
+        'fingerprint="one for all",',
+        ("work/test_quarantine.py::test_rows_of_a_later_try_do_not_pass_for_those_in_quarantine",),
+    ),
+    Bug(
+        "rows of which none is in quarantine are divided",
+        "staging.buffers",
+        "verdict is not None and verdict.quarantined is not None and bool(verdict.rows_failed)",
+        "verdict is not None and bool(verdict.rows_failed)",
+        ("staging/test_verdict.py::test_rows_that_are_not_in_quarantine_are_not_divided",),
+    ),
+    Bug(
+        "a retry takes over rows that pass before anybody has counted them",
+        "staging.prepare",
+        "    if buffer.passed and buffer.unchecked:\n        return None",
+        "    if False:\n        return None",
+        ("work/test_quarantine.py::test_a_check_that_is_not_the_same_twice_neither_loses_nor_doubles_rows",),
+    ),
+    Bug(
+        "a row may be in quarantine and published too",
+        "work.write",
+        "            check_divided(whole, rest, str(self._table))\n",
+        "",
+        ("work/test_quarantine.py::test_a_check_that_is_not_the_same_twice_neither_loses_nor_doubles_rows",),
+    ),
+    Bug(
+        "a clear without bad rows leaves those of before in quarantine",
+        "work.quarantine",
+        "return stored is not None and stored < spec.generation and _replaces(spec)",
+        "return False",
+        ("work/test_quarantine.py::test_a_clear_replaces_what_is_in_quarantine",),
+    ),
+    Bug(
+        "a clear that appends takes what is in quarantine away",
+        "work.quarantine",
+        "return not (spec.mode.repeats and spec.on_rerun is OnRerun.APPEND)",
+        "return True",
+        ("work/test_quarantine.py::test_a_clear_that_appends_once_more_appends_to_the_quarantine_too",),
+    ),
+    Bug(
+        "the verdict on all rows is put before the rows are in quarantine",
+        "work.write",
+        """                verdict = self._quarantine.take(buffer, self._uri(buffer.path), verdict, write)
+                self._spark.check_not_stopped()
+            buffer = audited(self._log.store, buffer, verdict)
+""",
+        """                buffer = audited(self._log.store, buffer, verdict)
+                verdict = self._quarantine.take(buffer, self._uri(buffer.path), verdict, write)
+                self._spark.check_not_stopped()
+            buffer = audited(self._log.store, buffer, verdict)
+""",
+        ("work/test_quarantine.py::test_whoever_is_killed_when_each_row_is_in_one_of_the_tables_once",),
+    ),
 ]

@@ -10,6 +10,7 @@ from airflow_provider_onelake.engines.errors import translate, was_unreachable
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
     ConstraintViolatedError,
+    InvalidWriteError,
     OneLakeError,
     SchemaMismatchError,
     SparkJobError,
@@ -19,6 +20,7 @@ from airflow_provider_onelake.exceptions import (
     StoreFullError,
     UnsupportedFeatureError,
 )
+from airflow_provider_onelake.spark_jobs.checks import CheckRefusedError
 
 
 class Status(Enum):
@@ -232,3 +234,11 @@ def test_only_silence_is_unreachable() -> None:
     assert was_unreachable(SparkSaysError(status=Status.UNAVAILABLE))
     assert not was_unreachable(SparkSaysError())
     assert not was_unreachable(ValueError())
+
+
+def test_a_check_that_spark_does_not_take_is_a_mistake_of_the_dag() -> None:
+    error = translate(CheckRefusedError("Spark does not take the check 'few', 'id <': no."), "staging", "sc://here")
+    assert type(error) is InvalidWriteError
+    assert str(error) == (
+        "Spark does not take the check 'few', 'id <': no. Nothing was published: correct the check, and clear the task."
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 from airflow.sdk import DAG, Asset, Label, Param, chain
-from airflow.sdk.exceptions import AirflowException, TaskDeferralError, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralError, TaskDeferred
 
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
@@ -102,6 +102,95 @@ def test_writers_publish_what_one_job_has_read(log: DeltaLog, engine: FakeEngine
     job, *others = engine.staged
     assert others == []
     assert (list(job.routes.values()), job.where) == (["id = 1", "id = 2"], "(\nid = 1\n) OR (\nid = 2\n)")
+
+
+CHECKS = {"small ids": "id < 3", "some": "count(*) > 0"}
+
+
+def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(both(), checks=CHECKS)
+    done = scan(dag)
+    assert (engine.staged[0].checks, engine.checked) == (CHECKS, [])
+    assert write(dag, "a", done)["checks"][0] == {
+        "name": "small ids",
+        "sql": "id < 3",
+        "each_row": True,
+        "met": True,
+        "failed": 0,
+        "passed": True,
+    }
+    with pytest.raises(
+        AirflowFailException, match=r"The 2 rows of writer 'b' .*'small ids' \(id < 3\): not true of 1 row"
+    ):
+        write(dag, "b", done)
+    # Neither the scan's nor the writers' tasks asked Spark for anything else, and a retry finds the same verdict.
+    with pytest.raises(AirflowFailException, match="not true of 1 row"):
+        write(dag, "b", done, try_number=2)
+    assert (len(engine.staged), engine.checked, ids(tmp_path / "Tables" / "trips")) == (1, [], [1])
+
+
+def test_rows_of_a_scan_are_divided(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:
+    dag = build(both(), checks=CHECKS, on_failed_check="quarantine")
+    done = scan(dag)
+    assert "quarantine" not in write(dag, "a", done)
+    written = write(dag, "b", done)
+    assert (written["rows"], written["quarantine"]["rows"]) == (1, 1)
+    assert ids(tmp_path / "Tables" / "trips") == [1, 2]
+    assert ids(tmp_path / "Tables" / "trips_quarantine") == [3]
+    assert engine.checked == []
+
+
+def test_a_writer_without_rows_is_checked_too(log: DeltaLog, engine: FakeEngine) -> None:
+    engine.rows = {"id = 1": {"2019-01": [1]}, "id = 2": {}}
+    dag = build(both(), checks=CHECKS)
+    done = scan(dag)
+    assert write(dag, "a", done)["status"] == "published"
+    with pytest.raises(
+        AirflowFailException, match=r"The 0 rows of writer 'b' .*'some' \(count\(\*\) > 0\): it is false"
+    ):
+        write(dag, "b", done)
+    assert engine.checked == []
+
+
+def test_a_retry_of_the_scan_evaluates_the_checks_of_what_is_there(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both(), checks=CHECKS)
+    engine.tells = False
+    scan(dag)
+    done = scan(dag, try_number=2)
+    assert (done["reused"], len(engine.staged), [job.by for job in engine.checked]) == (True, 1, ["onelake_writer"])
+    assert write(dag, "a", done)["status"] == "published"
+    assert len(engine.checked) == 1
+
+
+def test_a_driver_that_a_task_is_back_for_tells_of_the_checks(log: DeltaLog, engine: FakeEngine) -> None:
+    own, dag = uuid.uuid4(), build(both(), checks=CHECKS)
+    scan(dag, id=own)
+    # Its engine finds the driver's result, which this one takes for another job that writes the same.
+    engine.rows = {"id = 1": {}, "id = 2": {}}
+    assert scan(dag, id=own)["reused"]
+    assert (len(engine.staged), engine.checked) == (2, [])
+
+
+def test_without_an_answer_of_the_scan_each_writer_has_its_checks_evaluated(log: DeltaLog, engine: FakeEngine) -> None:
+    dag = build(both(), checks=CHECKS)
+    engine.tells = False
+    done = scan(dag)
+    assert write(dag, "a", done)["status"] == "published"
+    (job,) = engine.checked
+    assert (job.by, job.buffer_uri.endswith(f"onelake_writer={Path(job.buffer_uri).name.partition('=')[2]}")) == (
+        None,
+        True,
+    )
+
+
+def test_writers_with_other_checks_share_no_scan() -> None:
+    def inside() -> None:
+        for writer, checks in zip(WRITERS, (CHECKS, {}), strict=True):
+            OneLakeWriteOperator(task_id=writer["writer"], source=SOURCE, where=writer["where"], checks=checks)
+
+    assert not build(inside).has_task("load.scan")
+    assert not build(inside, checks=CHECKS).has_task("load.scan")
+    assert build(both(), checks=CHECKS).has_task("load.scan")
 
 
 def test_a_retry_finds_what_an_earlier_try_did_and_a_clear_scans_again(log: DeltaLog, engine: FakeEngine) -> None:
@@ -415,7 +504,7 @@ def test_a_retry_of_a_writer_scans_for_itself_if_the_cleared_scan_shares_nothing
     dag = build(both())
     first = scan(dag)
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.staging.scan.read_buffer", raising(StoreUnavailableError("away")))
+        broken.setattr("airflow_provider_onelake.staging.scan.read_staged", raising(StoreUnavailableError("away")))
         with pytest.raises(StoreUnavailableError):
             write(dag, "a", first, max_tries=1)
     engine.rows = NEWER

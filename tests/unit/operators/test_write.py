@@ -50,6 +50,18 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"partition_by": ["month", "month"]}, "different columns", id="partition-twice"),
         pytest.param({"target_file_size": 0}, "a size in bytes", id="file-size"),
         pytest.param({"commit_message": "x" * 1001}, "1001 characters, and at most 1,000", id="long-message"),
+        pytest.param({"checks": ["id > 0"]}, "checks=.* are named conditions in Spark SQL", id="checks-without-names"),
+        pytest.param({"checks": {" ": "id > 0"}}, "' ' is no name of a check", id="check-without-a-name"),
+        pytest.param({"checks": {"x" * 101: "id > 0"}}, "at most 100 characters", id="check-of-a-long-name"),
+        pytest.param({"checks": {"{{ ds }}": "id > 0"}}, "without templates", id="check-of-a-templated-name"),
+        pytest.param({"checks": {"some": " "}}, "'some' is ' ', which is no condition", id="blank-check"),
+        pytest.param({"checks": {"some": True}}, "'some' is True, which is no condition", id="check-of-no-text"),
+        pytest.param(
+            {"on_failed_check": "ignore"},
+            "on_failed_check='ignore' is unknown; it is one of refuse, quarantine, warn",
+            id="failed-check",
+        ),
+        pytest.param({"quarantine_table": "Tables/trips"}, "quarantine_table is the table itself", id="quarantine"),
         pytest.param({"commit_message": 7}, "commit_message=7: a text", id="message-of-no-text"),
     ],
 )

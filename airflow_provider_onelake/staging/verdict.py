@@ -1,0 +1,191 @@
+"""The verdict on a buffer: what its writer's checks say of the staged rows (protocol: audited).
+
+staged/<writer>/<attempt>/_checked.json  put create-only when Spark has evaluated the checks over the buffer's files
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import BufferInvalidError, ObjectExistsError, ObjectNotFoundError
+from airflow_provider_onelake.staging.layout import json_at, verdict_path
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.storage.stores import Store
+
+# The names of failed checks stand in every commit of their rows, which every reader of the log fetches.
+_MOST_NAMES = 5
+
+
+@attrs.frozen(kw_only=True)
+class CheckResult:
+    """What one check says of the staged rows.
+
+    :param name: of the check.
+    :param sql: the condition, in Spark SQL.
+    :param each_row: whether the condition is about each row, or about all of them together.
+    :param met: whether all rows meet it, or all together do; ``None`` where the condition is NULL.
+    :param failed: how many rows do not meet it; ``None`` where it is about all rows together.
+    """
+
+    name: str
+    sql: str
+    each_row: bool
+    met: bool | None
+    failed: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the check passed. A condition that is NULL is not met."""
+        return self.met is True
+
+    @property
+    def why(self) -> str:
+        """Why the check failed, for people."""
+        if self.each_row:
+            return f"not true of {self.failed} row{'' if self.failed == 1 else 's'}"
+        return "it is NULL, which is not true" if self.met is None else "it is false"
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({' '.join(self.sql.split())}): {'it is true' if self.passed else self.why}"
+
+
+@attrs.frozen(kw_only=True)
+class Quarantined:
+    """Where the rows of a writer are that fail a check.
+
+    :param table: the quarantine's address.
+    :param version: of the quarantine, in which they came; ``None`` where its log no longer says.
+    :param rows: how many there are; ``None`` where an earlier try put them there.
+    :param failed: by name, how many rows do not meet a check.
+    """
+
+    table: str
+    version: int | None
+    rows: int | None
+    failed: Mapping[str, int] = attrs.field(hash=False)
+
+
+@attrs.frozen
+class Verdict:
+    """What a writer's checks say of its staged rows.
+
+    :param rows: how many rows Spark read.
+    :param results: one for each check.
+    :param quarantined: the rows of the writer that fail a check, where they are in quarantine. They are among the rows
+        of the buffer that holds all rows of the writer, and not of the one that is published.
+    """
+
+    rows: int
+    results: tuple[CheckResult, ...]
+    quarantined: Quarantined | None = None
+
+    @property
+    def rows_failed(self) -> tuple[CheckResult, ...]:
+        """The checks about each row that failed, so that the rows can be divided."""
+        return tuple(result for result in self.failed if result.each_row)
+
+    @property
+    def failed(self) -> tuple[CheckResult, ...]:
+        """The checks that failed."""
+        return tuple(result for result in self.results if not result.passed)
+
+    @property
+    def in_words(self) -> str:
+        """The verdict in a few words, such as ``2 checks passed`` or ``1 of 2 checks failed: no negative fares``."""
+        count = f"{len(self.results)} check{'' if len(self.results) == 1 else 's'}"
+        if not self.failed:
+            return f"{count} passed{self._in_quarantine}"
+        names = [result.name for result in self.failed]
+        left_out = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return f"{len(names)} of {count} failed: {', '.join(names[:_MOST_NAMES])}{left_out}"
+
+    @property
+    def _in_quarantine(self) -> str:
+        if self.quarantined is None:
+            return ""
+        rows = self.quarantined.rows
+        return f", {'rows' if rows is None else '1 row' if rows == 1 else f'{rows} rows'} in quarantine"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as it stands in the store."""
+        kept = {"quarantined": attrs.asdict(self.quarantined)} if self.quarantined is not None else {}
+        return {"rows": self.rows, "checks": [attrs.asdict(result) for result in self.results], **kept}
+
+    def table_lines(self) -> list[str]:
+        """Return the results as the lines of a table, for a log: a head, and a line for each check."""
+        lines: list[Sequence[str]] = [("check", "about", "rows failed", "result")]
+        for result in self.results:
+            about = "each row" if result.each_row else "all rows"
+            apart = self.quarantined.failed.get(result.name) if self.quarantined is not None else None
+            failed = "-" if result.failed is None else str(apart or result.failed)
+            outcome = "passed" if result.passed else "NULL" if result.met is None else "failed"
+            outcome = "in quarantine" if apart else outcome
+            lines.append((result.name, about, failed, outcome))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return [
+            "  ".join(
+                # The number of rows stands at the right of its column.
+                cell.rjust(width) if number == 2 else cell.ljust(width)
+                for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+
+    @classmethod
+    def of(cls, checks: Mapping[str, str], told: Mapping[str, Any] | None) -> Verdict | None:
+        """Return the verdict that an engine tells, or ``None`` where it does not tell one of every check.
+
+        :param checks: conditions by name.
+        :param told: one writer's entry of ``engines.base.StageResult.checks``.
+        """
+        if told is None:
+            return None
+        try:
+            results = tuple(CheckResult(name=name, sql=sql, **told["results"][name]) for name, sql in checks.items())
+            return cls(int(told["rows"]), results)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+def write_verdict(store: Store, path: str, verdict: Verdict) -> None:
+    """Keep a verdict beside the rows. The first one counts, as the rows do not change.
+
+    :param path: of the buffer, relative to the table.
+    """
+    with suppress(ObjectExistsError):
+        store.create(verdict_path(path), json.dumps(verdict.to_json()).encode())
+
+
+def read_verdict(store: Store, path: str, checks: Mapping[str, str]) -> Verdict | None:
+    """Return the verdict on a buffer; ``None`` where its checks were not evaluated.
+
+    :param path: of the buffer, relative to the table.
+    :param checks: that the buffer's writer promised.
+    :raises BufferInvalidError: the verdict is damaged, or is of other checks.
+    """
+    try:
+        said = json_at(store, verdict_path(path))
+    except ObjectNotFoundError:
+        return None
+    verdict = _parsed(said)
+    if verdict is None or {result.name: result.sql for result in verdict.results} != dict(checks):
+        raise BufferInvalidError(
+            f"The verdict on the buffer {path} ({verdict_path(path)}) is damaged, or not of its checks. Nothing was "
+            "published: clear the writer's task to stage its rows again."
+        )
+    return verdict
+
+
+def _parsed(said: Mapping[str, Any]) -> Verdict | None:
+    try:
+        results = tuple(CheckResult(**result) for result in said["checks"])
+        kept = said.get("quarantined")
+        return Verdict(int(said["rows"]), results, Quarantined(**kept) if kept is not None else None)
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,187 @@
+"""Rows that fail a check of their writer go to a table of their own, with the reason; the others are published.
+
+The rows are staged already, so Spark reads them there and not from the source. The rows that fail are committed to the
+quarantine before there is anything that could be published of the others (protocol: audited).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.choices import OnRerun, Policy, SchemaEvolution
+from airflow_provider_onelake.exceptions import InvalidWriteError, RerunRefusedError
+from airflow_provider_onelake.log.schema import columns
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.staging.modes import Append, ReplaceWhere
+from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.staging.verdict import Quarantined, Verdict
+from airflow_provider_onelake.work.terms import WriteTerms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.metrics import Metrics
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.results import Written
+    from airflow_provider_onelake.work.spark import SparkWork
+
+    Write = Callable[[WriteSpec, WriteTerms, Table, SparkWork, Metrics, Policy], Written]
+
+logger = logging.getLogger(__name__)
+
+LOAD, WRITER, CHECKS, AT = "quarantine_load", "quarantine_writer", "quarantine_checks", "quarantined_at"
+"""The columns of a quarantine beside those of the rows: whose they are, which checks they fail, and since when."""
+
+
+@attrs.frozen
+class Quarantine:
+    """A table for rows that fail a check.
+
+    :param table: which is created, and gets the columns of the rows, if need be.
+    :param spark: the task's work on that table.
+    :param metrics: of that table.
+    """
+
+    table: Table
+    spark: SparkWork
+    metrics: Metrics
+
+    def check_fits(self, snapshot: Snapshot, table: Table) -> None:
+        """Refuse a table with a column that the quarantine has for itself.
+
+        :param snapshot: of the writer's table.
+        :param table: the writer's.
+        :raises InvalidWriteError: there is such a column.
+        """
+        own = (LOAD, WRITER, CHECKS, AT)
+        taken = [name for name in columns(snapshot.metadata) if name.lower() in own]
+        if taken:
+            raise InvalidWriteError(
+                f"{table} has the column {', '.join(taken)}, which a quarantine has for itself. Nothing was staged: "
+                "rename the column, or use on_failed_check='refuse'."
+            )
+
+    def take(self, buffer: Buffer, uri: str, verdict: Verdict, write: Write) -> Verdict:
+        """Commit the rows that fail a check, once for each generation of the writer, and say where they are.
+
+        A rerun of the writer replaces what an earlier generation left there, unless it appends its rows once more.
+
+        :param buffer: with all rows of the writer.
+        :param uri: the buffer's address for Spark.
+        :param verdict: on all rows.
+        :param write: stages and publishes the rows of a writer.
+        :returns: the verdict, which names the quarantine if rows are there.
+        :raises RerunRefusedError: an earlier try of the same generation has put rows of other staged files there.
+        """
+        spec, key = buffer.spec, buffer.spec.identity.key
+        if not verdict.rows_failed and not self._has_older(spec):
+            return verdict
+        terms = self._terms(spec, uri, verdict)
+        own = WriteSpec(
+            identity=spec.identity,
+            attempt=spec.attempt,
+            generation=spec.generation,
+            task=spec.task,
+            mode=ReplaceWhere(terms.replace_where) if terms.replace_where else Append(),
+            allow_empty=True,
+            on_rerun=OnRerun.REPLACE if terms.replace_where else OnRerun.APPEND,
+            # Rows of other staged files are other rows, even if the same work staged them.
+            fingerprint=f"{spec.fingerprint} {buffer.path}",
+            message=spec.message,
+        )
+        try:
+            done = write(own, terms, self.table, self.spark, self.metrics, Policy.LAST_WRITER_WINS)
+        except RerunRefusedError as error:
+            raise RerunRefusedError(
+                f"An earlier try of writer {key!r} put rows into the quarantine {self.table}, and its other rows are "
+                "not there any more or are others now, so nobody can tell which rows are missing. Nothing of the "
+                f"writer was published: clear {spec.task or 'it'}, which replaces its rows in the quarantine. ({error})"
+            ) from error
+        if not verdict.rows_failed:
+            return verdict
+        rows = done.buffer.rows if done.buffer is not None else None
+        failed = {check.name: check.failed or 0 for check in verdict.rows_failed}
+        logger.warning(
+            "%s: rows of writer %s that fail checks are in quarantine, in version %s", self.table, key, done.version
+        )
+        return attrs.evolve(
+            verdict, quarantined=Quarantined(table=str(self.table), version=done.version, rows=rows, failed=failed)
+        )
+
+    def _has_older(self, spec: WriteSpec) -> bool:
+        """Say whether rows of an earlier generation of the writer are there, which this one replaces."""
+        snapshot = self.table.log.snapshot_or_none()
+        stored = snapshot.txns.get(spec.identity.app_id) if snapshot is not None else None
+        return stored is not None and stored < spec.generation and _replaces(spec)
+
+    def _terms(self, spec: WriteSpec, uri: str, verdict: Verdict) -> WriteTerms:
+        load, writer = _literal(spec.identity.load.id), _literal(spec.identity.key)
+        names = [f"IF({_met(check.sql)}, NULL, {_literal(check.name)})" for check in verdict.results if check.each_row]
+        own = f"{load} AS {LOAD}, {writer} AS {WRITER}, array_compact(array({', '.join(names)})) AS {CHECKS}"
+        rows = f"delta.{quoted(uri)} VERSION AS OF 1 WHERE NOT ({passing(verdict)})"
+        query = f"SELECT *, {own}, current_timestamp() AS {AT} FROM {rows}"  # noqa: S608 - the author's SQL
+        # A rerun that appends its rows once more leaves those of before, in the quarantine as well.
+        replaced = f"{LOAD} = {load} AND {WRITER} = {writer}" if _replaces(spec) else None
+        return WriteTerms(
+            table=str(self.table),
+            source=SqlSource(query),
+            mode=ReplaceWhere.name if replaced else Append.name,
+            replace_where=replaced,
+            allow_empty=True,
+            partition_by=[LOAD, WRITER],
+            schema_evolution=SchemaEvolution.ADD_COLUMNS,
+        )
+
+
+def passing(verdict: Verdict) -> str:
+    """Return the condition of the rows that pass all checks which are about each row, in Spark SQL."""
+    return " AND ".join(_met(check.sql) for check in verdict.results if check.each_row)
+
+
+def check_divided(whole: Buffer, rest: Buffer, table: str) -> None:
+    """Refuse rows that were divided in two ways, so that a row is in both parts or in none.
+
+    One query finds the rows for the quarantine and another one the rest. A condition that is not the same twice, such
+    as one with ``current_timestamp()``, may divide the rows otherwise each time.
+
+    :param whole: with all rows of the writer, and a verdict that says how many are in quarantine.
+    :param rest: with the rows that pass.
+    :param table: what messages call the table.
+    :raises InvalidWriteError: the rows of the two parts are not all rows.
+    """
+    quarantined = whole.verdict.quarantined if whole.verdict is not None else None
+    if quarantined is None or whole.rows is None or rest.rows is None:
+        return
+    apart, failed = whole.rows - rest.rows, quarantined.failed.values()
+    # A row may fail several checks, so without the number of rows their counts give only its bounds.
+    known = quarantined.rows is not None
+    least, most = (quarantined.rows, quarantined.rows) if known else (max(failed), sum(failed))
+    there = str(least) if least == most else f"{least} to {most}"
+    if apart not in range(least or 0, (most or 0) + 1):
+        raise InvalidWriteError(
+            f"Of the {whole.rows} rows of writer {whole.spec.identity.key!r} for {table}, {rest.rows} pass the checks, "
+            f"but {there} are in the quarantine {quarantined.table}. A check "
+            "is not the same twice, so a row would be in both tables or in none. Nothing of the writer was published: "
+            "write the check without functions such as current_timestamp() or rand(), and clear the writer, which "
+            "replaces its rows in the quarantine."
+        )
+
+
+def _replaces(spec: WriteSpec) -> bool:
+    return not (spec.mode.repeats and spec.on_rerun is OnRerun.APPEND)
+
+
+def _met(sql: str) -> str:
+    # Line ends, as the condition may end in a comment.
+    return f"coalesce((\n{sql}\n), false)"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,330 @@
+"""Rows that fail a check go to a table of their own, once, and the others are published, whoever is killed when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.choices import PublishMode
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.reconcile import Report, reconcile
+from airflow_provider_onelake.engines.base import StageJob
+from airflow_provider_onelake.exceptions import ChecksFailedError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer, read_staged
+from airflow_provider_onelake.work import write as work
+from airflow_provider_onelake.work.quarantine import Quarantine
+from tests.support.contexts import JANUARY, before_reconcile, connect, context_of
+from tests.support.engines import FakeEngine, use_engine
+from tests.support.tables import change_metadata, foreign_append, ids, local_log, make_table
+
+CHECKS = {"small ids": "id < 3", "large ids": "id > 0", "some rows": "count(*) > 1"}
+CLEARED = {"clears": 1, "max_tries": 1, "try_number": 2}
+
+
+class KilledError(BaseException):
+    """The process of a task ends here."""
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeEngine:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    return use_engine(monkeypatch, FakeEngine({None: {"2019-01": [1, 2, 5], "2019-02": [2, 0]}}))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "Tables" / "trips")
+
+
+def write(**arguments: Any) -> OneLakeWriteOperator:
+    given = {"task_id": "write", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "checks": CHECKS}
+    return OneLakeWriteOperator(**{**given, "on_failed_check": "quarantine", **arguments})
+
+
+def run(context: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:
+    task = before_reconcile(lambda: write(**arguments))
+    result: dict[str, Any] = task.execute(context_of(task, **(context or {})))
+    return result
+
+
+def settled(log: DeltaLog, **terms: Any) -> Report:
+    """What the reconciliation of the load that is staged says, in another process."""
+    path = next(Path(log.table).glob("staged/*/*/_delta_log")).parent
+    load = read_open_buffer(log.store, str(path.relative_to(log.table))).spec.identity.load
+    return reconcile(Committer(local_log(Path(log.table))), load, ["write"], **terms)
+
+
+def apart(log: DeltaLog, name: str = "trips_quarantine") -> list[tuple[int, str, str]]:
+    """The rows in quarantine: id, writer, reason."""
+    table = DeltaTable(str(Path(log.table).parent / name)).to_pyarrow_table().to_pylist()
+    return sorted((row["id"], row["quarantine_writer"], row["quarantine_checks"]) for row in table)
+
+
+BAD = [(0, "write", "large ids"), (5, "write", "small ids")]
+
+
+def test_rows_that_fail_go_to_a_table_of_their_own_and_the_others_are_published(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    task = before_reconcile(write)
+    context = context_of(task)
+    result = task.execute(context)
+    assert (result["status"], result["rows"], ids(Path(log.table))) == ("published", 3, [1, 2, 2])
+    assert apart(log) == BAD
+    quarantine = str(Path(log.table).parent / "trips_quarantine")
+    assert result["quarantine"] == {
+        "table": quarantine,
+        "version": 1,
+        "rows": 2,
+        "failed": {"small ids": 1, "large ids": 1},
+    }
+    assert context["writer_outcome"] == "3 rows, 3 checks passed, 2 rows in quarantine"
+    assert "write 3 rows (3 checks passed, 2 rows in quarantine)" in DeltaTable(log.table).history(1)[0]["userMetadata"]
+    assert "small ids  each row            1  in quarantine" in caplog.messages
+    assert "some rows  all rows            -  passed" in caplog.messages
+    # The source was read once.
+    assert [job.source["kind"] for job in engine.staged] == ["sql", "sql", "staged"]
+    whole = read_staged(log.store, result["buffer"].removesuffix("-passed"))
+    marker = read_marker(log.store, whole.path)
+    assert marker is not None
+    assert f"those that pass the checks are in {result['buffer']}" in marker["reason"]
+    with pytest.raises(ChecksFailedError):
+        Committer(local_log(Path(log.table))).publish([whole])
+
+
+def test_without_bad_rows_there_is_no_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.rows = {None: {"2019-01": [1, 2]}}
+    result = run()
+    assert ("quarantine" in result, len(engine.staged), ids(Path(log.table))) == (False, 1, [1, 2])
+    assert not (Path(log.table).parent / "trips_quarantine" / "_delta_log").exists()
+
+
+def test_a_quarantine_has_the_name_that_it_is_given(engine: FakeEngine, log: DeltaLog) -> None:
+    run(quarantine_table="Tables/odd_trips")
+    assert apart(log, "odd_trips") == BAD
+
+
+def test_a_check_of_all_rows_is_about_those_that_are_published(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.rows = {None: {"2019-01": [1, 5, 6]}}
+    with pytest.raises(AirflowFailException, match=r"The 1 row of writer 'write' .* fail 1 of 3 checks: 'some rows'"):
+        run()
+    assert log.snapshot().version == 0
+    assert [row for row, _, _ in apart(log)] == [5, 6]
+    assert settled(log).outcomes[0].status == "refused"
+    with pytest.raises(AirflowFailException, match="'some rows'"):
+        run()
+    assert len(engine.staged) == 3
+
+
+def test_rows_computed_from_the_table_itself_are_refused(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.reads_target = True
+    with pytest.raises(AirflowFailException, match="computed from the table itself, so none of them is put into quar"):
+        run()
+    assert not (Path(log.table).parent / "trips_quarantine").exists()
+
+
+def test_a_column_of_the_quarantines_own_is_refused_before_anything_is_staged(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    schema = log.snapshot().metadata["schemaString"].replace('"id"', '"Quarantine_Checks"')
+    change_metadata(log, schemaString=schema)
+    with pytest.raises(
+        AirflowFailException, match="has the column Quarantine_Checks, which a quarantine has for itself"
+    ):
+        run()
+    assert engine.staged == []
+
+
+def test_a_replacing_write_is_in_conflict_with_what_came_since_its_rows_were_staged(
+    engine: FakeEngine, log: DeltaLog
+) -> None:
+    """Though its good rows come into a buffer of their own later on."""
+
+    def before(job: StageJob) -> None:
+        if job.source["kind"] == "staged":
+            foreign_append(local_log(Path(log.table)), {"2019-01": [100]})
+
+    engine.before = before
+    result = run(mode="overwrite_partitions")
+    assert (result["status"], result["read_version"]) == ("conflicted", 0)
+
+
+# -- again ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [[1, 2, 7], [1, 2]], ids=["other-bad-rows", "no-bad-rows"])
+def test_a_clear_replaces_what_is_in_quarantine(engine: FakeEngine, log: DeltaLog, rows: list[int]) -> None:
+    run(on_rerun="replace")
+    engine.rows = {None: {"2019-01": rows}}
+    result = run(CLEARED, on_rerun="replace")
+    assert (result["status"], ids(Path(log.table))) == ("published", [1, 2])
+    assert apart(log) == [(7, "write", "small ids")][: len(rows) - 2]
+
+
+def test_a_clear_that_appends_once_more_appends_to_the_quarantine_too(engine: FakeEngine, log: DeltaLog) -> None:
+    run(on_rerun="append")
+    run(CLEARED, on_rerun="append")
+    assert ids(Path(log.table)) == [1, 1, 2, 2, 2, 2]
+    assert apart(log) == sorted(2 * BAD)
+
+
+def test_other_runs_rows_stay_in_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
+    run(on_rerun="replace")
+    run({"logical_date": JANUARY.replace(month=2)}, on_rerun="replace")
+    engine.rows = {None: {"2019-01": [1, 2, 7]}}
+    run(CLEARED, on_rerun="replace")
+    assert [row for row, _, _ in apart(log)] == [0, 5, 7]
+
+
+def test_rows_of_a_later_try_do_not_pass_for_those_in_quarantine(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query is the same, and what it reads is not; what the first try had staged is gone."""
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        with pytest.raises(KilledError):
+            run()
+    for path in Path(log.table).glob("staged/write-*/*/month=*/*.parquet"):
+        path.unlink()
+    engine.rows = {None: {"2019-01": [1, 2, 9]}}
+    with pytest.raises(AirflowFailException) as error:
+        run()
+    assert "nobody can tell which rows are missing" in str(error.value)
+    assert log.snapshot().version == 0
+
+
+def test_other_rows_of_a_later_try_are_not_lost_between_the_two_tables(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source has changed while the task waited for its retry, which its first try left with rows in quarantine."""
+    with monkeypatch.context() as patch:
+        patch.setattr(work, "audited", instead)
+        with pytest.raises(KilledError):
+            run()
+    engine.rows = {None: {"2019-01": [1, 2, 9]}}
+    with pytest.raises(AirflowFailException, match="nobody can tell which rows are missing"):
+        run(source=SqlSource("SELECT 2"))
+    assert log.snapshot().version == 0
+    assert run(CLEARED, source=SqlSource("SELECT 2"))["status"] == "published"
+    assert (ids(Path(log.table)), apart(log)) == ([1, 2], [(9, "write", "small ids")])
+
+
+# -- a task that is killed -----------------------------------------------------------------------------------------
+
+
+def instead(*_: Any, **__: Any) -> Any:
+    raise KilledError
+
+
+def at_call(number: int, function: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+    """The function, whose call of a number ends the process, before or after it has done its work."""
+    calls: Iterator[int] = iter(range(1, 100))
+
+    def called(*given: Any, **named: Any) -> Any:
+        dies = next(calls) == number
+        if dies and not after:
+            raise KilledError
+        result = function(*given, **named)
+        if dies:
+            raise KilledError
+        return result
+
+    return called
+
+
+KILLS = [
+    *(pytest.param(FakeEngine, "stage", n, after, id=f"stage-{n}-{after}") for n in (1, 2, 3) for after in (0, 1)),
+    pytest.param(FakeEngine, "analyze", 1, 0, id="before-the-quarantine-is-made"),
+    pytest.param(FakeEngine, "analyze", 1, 1, id="while-the-quarantine-is-made"),
+    pytest.param(Quarantine, "take", 1, 1, id="after-the-quarantine"),
+    *(pytest.param(work, "audited", n, after, id=f"audited-{n}-{after}") for n in (1, 2) for after in (0, 1)),
+    pytest.param(work, "open_beside", 1, 0, id="before-the-rows-are-divided"),
+    pytest.param(work, "open_beside", 1, 1, id="after-the-second-buffer-is-opened"),
+    *(pytest.param(work, "set_aside", 1, after, id=f"set-aside-{after}") for after in (0, 1)),
+    *(pytest.param(Committer, "publish", n, after, id=f"publish-{n}-{after}") for n in (1, 2) for after in (0, 1)),
+]
+
+
+@pytest.mark.parametrize(("place", "name", "number", "after"), KILLS)
+@pytest.mark.parametrize("reconciles", [False, True], ids=["retry", "reconcile-then-retry"])
+def test_whoever_is_killed_when_each_row_is_in_one_of_the_tables_once(
+    engine: FakeEngine,
+    log: DeltaLog,
+    monkeypatch: pytest.MonkeyPatch,
+    place: Any,
+    name: str,
+    number: int,
+    after: bool,
+    reconciles: bool,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, at_call(number, getattr(place, name), after=after))
+        with pytest.raises(KilledError):
+            run()
+    if reconciles:
+        # Nothing is published of which the rest is not in quarantine.
+        settled(log)
+        assert ids(Path(log.table)) in ([], [1, 2, 2])
+        assert ids(Path(log.table)) == [] or apart(log) == BAD
+    result = run()
+    assert result["status"] in ("published", "skipped", "already_published")
+    assert ids(Path(log.table)) == [1, 2, 2]
+    assert apart(log) == BAD
+    assert settled(log).outcomes[0].status == "already_published"
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["first-try", "retry-that-does-not-know-how-many"])
+def test_a_check_that_is_not_the_same_twice_neither_loses_nor_doubles_rows(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """As by now the clock has passed the time in it, a row that is in quarantine passes, too."""
+    now = {"some rows": CHECKS["some rows"], "not of the future": "id < 3"}
+
+    def before(job: StageJob) -> None:
+        if job.source["kind"] == "staged":
+            object.__setattr__(job, "where", "true")
+
+    if dies:
+        with monkeypatch.context() as patch:
+            patch.setattr(work, "audited", instead)
+            with pytest.raises(KilledError):
+                run(checks=now)
+    engine.before = before
+    for _ in range(2):
+        with pytest.raises(AirflowFailException, match="5 pass the checks, but 1 are in the quarantine"):
+            run(checks=now)
+    assert [row for row, _, _ in apart(log)] == [5]
+    assert settled(log).outcomes[0].status == "missing"
+    assert log.snapshot().version == 0
+
+
+def test_together_the_good_rows_are_published_by_reconcile(engine: FakeEngine, log: DeltaLog) -> None:
+    result = run(publish="together")
+    assert (result["status"], log.snapshot().version, apart(log)) == ("staged", 0, BAD)
+    assert settled(log, publish=PublishMode.TOGETHER).outcomes[0].status == "published"
+    assert ids(Path(log.table)) == [1, 2, 2]
+
+
+def test_a_stopped_task_stops_the_work_on_the_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
+    task = before_reconcile(write)
+
+    def before(job: StageJob) -> None:
+        if "quarantine_checks" in job.source.get("query", ""):
+            task.on_kill()
+
+    engine.before = before
+    with pytest.raises(AirflowException, match="was stopped"):
+        task.execute(context_of(task))
+    assert engine.stopped >= 1
+    assert DeltaTable(str(Path(log.table).parent / "trips_quarantine")).version() == 0
+    assert log.snapshot().version == 0
