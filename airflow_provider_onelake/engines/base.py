@@ -126,7 +126,7 @@ class StageJob(SparkJob):
 
 
 @attrs.frozen(kw_only=True)
-class CheckJob(SparkJob):
+class AuditJob(SparkJob):
     """An evaluation of checks over rows that an earlier job has staged.
 
     It also takes the parameters of a :class:`SparkJob`.
@@ -137,7 +137,7 @@ class CheckJob(SparkJob):
     :param by: the column that names the writer of each row of a shared scan. Default: the rows are of one writer.
     """
 
-    doing: ClassVar[str] = "checking"
+    doing: ClassVar[str] = "auditing"
 
     buffer_uri: str
     metadata: Mapping[str, Any] = attrs.field(repr=False)
@@ -242,7 +242,7 @@ class StageResult(SparkResult):
 
 
 @attrs.frozen(kw_only=True)
-class CheckedResult(SparkResult):
+class AuditResult(SparkResult):
     """What checks say of rows that were staged before.
 
     :param checks: as in a :class:`StageResult`.
@@ -318,7 +318,7 @@ class Engine(Protocol):
         :raises SparkJobError: Spark failed for a reason that may pass, or :meth:`stop` was called.
         """
 
-    def check(self, job: CheckJob) -> CheckedResult:
+    def audit(self, job: AuditJob) -> AuditResult:
         """Evaluate checks over rows that are staged. Nothing is written.
 
         :param job: of one buffer, or of one shared scan.
@@ -416,9 +416,9 @@ class SparkEngine(Engine):
             raise InvalidWriteError("A job that is staged needs a buffer_uri.")
         return StageResult(engine=self.name, **self.run(job.doing, job))
 
-    def check(self, job: CheckJob) -> CheckedResult:
+    def audit(self, job: AuditJob) -> AuditResult:
         """Evaluate checks over rows that are staged; see :meth:`Engine.check`."""
-        return CheckedResult(engine=self.name, **self.run(job.doing, job))
+        return AuditResult(engine=self.name, **self.run(job.doing, job))
 
     def optimize(self, job: OptimizeJob) -> SparkResult:
         """Rewrite the files of a shadow table; see :meth:`Engine.optimize`."""

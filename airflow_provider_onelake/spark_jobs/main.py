@@ -19,8 +19,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_onelake.spark_jobs.audit import audit
 from airflow_provider_onelake.spark_jobs.change import change
-from airflow_provider_onelake.spark_jobs.checks import check
 from airflow_provider_onelake.spark_jobs.optimize import optimize
 from airflow_provider_onelake.spark_jobs.progress import Progress
 from airflow_provider_onelake.spark_jobs.set_up import SparkIsNotSetUpError
@@ -53,7 +53,7 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://?")
 JOBS: Mapping[str, Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]] = {
     "analysing": analyze,
     "staging": stage,
-    "checking": check,
+    "auditing": audit,
     "compacting": optimize,
     "changing": change,
     "vacuuming": vacuum,

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
-from airflow_provider_onelake.spark_jobs.checks import evaluate, sort_checks
+from airflow_provider_onelake.spark_jobs.audit import evaluate, sort_checks
 from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there, version_file

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.engines.base import CheckJob, StageJob
+from airflow_provider_onelake.engines.base import AuditJob, StageJob
 from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     BufferInvalidError,
@@ -141,7 +141,7 @@ class SharedScan:
 
     def _check(self, path: str, snapshot: Snapshot) -> Mapping[str, Mapping[str, Any]]:
         """Have Spark evaluate the checks over the rows that another try of the scan has written."""
-        job = CheckJob(
+        job = AuditJob(
             table_uri=self.table.address.spark_uri,
             buffer_uri=self.table.address.child(path).spark_uri,
             metadata=snapshot.metadata,
@@ -152,7 +152,7 @@ class SharedScan:
             owner=self._owner,
         )
         try:
-            checked = self.spark.engine().check(job).checks
+            checked = self.spark.engine().audit(job).checks
         except (SparkQueryError, InvalidWriteError) as error:
             raise NotSharedError(f"Spark refused it: {error}") from None
         self.spark.check_not_stopped()

@@ -11,7 +11,7 @@ import attrs
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
 from airflow_provider_onelake.commit.words import of_writer
-from airflow_provider_onelake.engines.base import CheckJob, StageJob, StageResult
+from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
 from airflow_provider_onelake.exceptions import BufferIncompleteError, InvalidWriteError, SparkJobError, SparkQueryError
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
@@ -240,7 +240,7 @@ class _Writing:
 
     def _check(self, buffer: Buffer) -> Verdict:
         """Have Spark evaluate the checks over rows that another try, or a shared scan, has staged."""
-        job = CheckJob(
+        job = AuditJob(
             table_uri=self._table.address.spark_uri,
             buffer_uri=self._uri(buffer.path),
             metadata=buffer.metadata,
@@ -249,7 +249,7 @@ class _Writing:
             label=f"{self._first.task} {self._key}",
             owner=self._first.identity.app_id,
         )
-        verdict = Verdict.of(buffer.spec.checks, self._spark.engine().check(job).checks.get(""))
+        verdict = Verdict.of(buffer.spec.checks, self._spark.engine().audit(job).checks.get(""))
         if verdict is None:
             raise SparkJobError(
                 f"Spark did not say whether the rows of writer {self._key!r} for {self._table} pass their checks. "

@@ -13,7 +13,7 @@ import attrs
 import pytest
 from obstore.store import LocalStore
 
-from airflow_provider_onelake.engines.base import CheckedResult, CheckJob, Engine, StageJob, StageResult
+from airflow_provider_onelake.engines.base import AuditJob, AuditResult, Engine, StageJob, StageResult
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.storage.stores import ObjectStore
 from tests.support.tables import SCHEMA, append_files, of_attempt
@@ -47,7 +47,7 @@ class FakeEngine(Engine):
     schema: str = SCHEMA
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
     tells: bool = True
-    checked: list[CheckJob] = attrs.field(factory=list)
+    checked: list[AuditJob] = attrs.field(factory=list)
 
     def analyze(self, job: StageJob) -> str:
         self.analyzed.append(job)
@@ -84,10 +84,10 @@ class FakeEngine(Engine):
             said["checks"] = _judged(path, job.checks, "onelake_writer" if job.routes else None)
         return StageResult(buffer_uri=job.buffer_uri, **said)
 
-    def check(self, job: CheckJob) -> CheckedResult:
+    def audit(self, job: AuditJob) -> AuditResult:
         self.checked.append(job)
         path = Path(job.buffer_uri.removeprefix("file://"))
-        return CheckedResult(engine="fake", checks=_judged(path, job.checks, job.by))
+        return AuditResult(engine="fake", checks=_judged(path, job.checks, job.by))
 
     def _appended(self, store: ObjectStore, job: StageJob) -> list[dict[str, Any]]:
         rows = self.rows[job.where]

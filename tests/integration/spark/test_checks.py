@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from airflow_provider_onelake.engines.base import CheckJob
+from airflow_provider_onelake.engines.base import AuditJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import InvalidWriteError, SparkQueryError
 from airflow_provider_onelake.staging.buffers import write_checksum
@@ -62,8 +62,8 @@ def test_checks_are_evaluated_over_the_staged_rows_by_one_query(
     }
     # A zombie's later version is not read, and nothing is read of the source: the rows are evaluated again elsewhere.
     engine.stage(attrs.evolve(sql_job(target, "SELECT -1L AS id, -1D AS fare"), attempt=job.attempt))
-    again = engine.check(
-        CheckJob(
+    again = engine.audit(
+        AuditJob(
             table_uri=job.table_uri,
             buffer_uri=str(target.buffer),
             metadata=job.metadata or {},

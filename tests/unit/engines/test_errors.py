@@ -20,7 +20,7 @@ from airflow_provider_onelake.exceptions import (
     StoreFullError,
     UnsupportedFeatureError,
 )
-from airflow_provider_onelake.spark_jobs.checks import CheckRefusedError
+from airflow_provider_onelake.spark_jobs.audit import CheckRefusedError
 
 
 class Status(Enum):

@@ -32,11 +32,11 @@ class CheckRefusedError(ValueError):
     """Spark does not take a check."""
 
 
-def check(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
+def audit(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     """Evaluate checks over rows that an earlier job has staged.
 
     :param spark: session of the job's own.
-    :param job: fields of ``engines.base.CheckJob``.
+    :param job: fields of ``engines.base.AuditJob``.
     :returns: ``checks``, as :func:`evaluate` returns them, ``application_id`` and ``ui``.
     :raises CheckRefusedError: Spark does not take a check.
     :raises SparkIsNotSetUpError: Spark does not see the buffer.
