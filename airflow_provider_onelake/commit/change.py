@@ -19,22 +19,21 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Earlier, SameTable, find_earlier
+from airflow_provider_onelake.commit.earlier import Earlier, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.fit import unfit
-from airflow_provider_onelake.commit.statement import UPDATE, Statement
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
+from airflow_provider_onelake.commit.statement_proposal import StatementProposal
+from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
-    CommitContentionError,
     ConflictError,
     ObjectExistsError,
     OneLakeError,
@@ -44,8 +43,6 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Remove, file_key
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
-from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
@@ -76,16 +73,13 @@ class Changed:
     :param lost_races: how many puts met another's commit.
     """
 
-    status: str
+    status: Status
     version: int | None = None
     rows: int | None = 0
     files_removed: int | None = 0
     files_added: int | None = 0
     rounds: int = 0
     lost_races: int = 0
-
-
-DONE, ALREADY, NOTHING_TO_DO = "done", "already_done", "nothing_to_do"
 
 
 @attrs.frozen
@@ -159,35 +153,22 @@ def change(
         proposal.take(ended, run_round(proposal.rounds + 1, ended.snapshot, ended.files))
 
 
-@attrs.define(eq=False)
-class _Change(Proposal["Changed | _Unseen"]):
+class _Change(StatementProposal["Changed | _Unseen"]):
     """One call of :func:`change`, with all that its rounds have done so far."""
 
-    _transactions: Transactions
-    _statement: Statement
-    _start: Start
-    _isolation: Isolation
-    rounds: int = 0
-    _ran: list[tuple[Ran, list[Piece]]] = attrs.field(factory=list)
-    _seen: set[FileKey] = attrs.field(factory=set)
-    _first: Snapshot | None = None
-    _lost: bool = False
-    _live: tuple[Partitioning, LiveFiles] | None = None
-    _stored: int | None = None
-    _decided_on: int | None = None
-    _put: Changed | None = None
-    _brought: set[str] = attrs.field(factory=set)
-
-    def __attrs_post_init__(self) -> None:
-        self._log = self._transactions.log
+    def __init__(self, transactions: Transactions, statement: Statement, start: Start, isolation: Isolation) -> None:
+        super().__init__(transactions, statement.operation, str(statement), statement.covers)
         self.table = self._log.table
-        self.name = str(self._statement)
-        self._same_table = SameTable(self._log, self._statement.operation)
-
-    def look_ahead(self) -> AbstractContextManager[object]:
-        """Let every snapshot tell whether the table was made again."""
-        self._log.doubt()
-        return nullcontext()
+        self.rounds = 0
+        self._statement, self._start, self._isolation = statement, start, isolation
+        self._ran: list[tuple[Ran, list[Piece]]] = []
+        self._seen: set[FileKey] = set()
+        self._first: Snapshot | None = None
+        self._lost = False
+        self._stored: int | None = None
+        self._decided_on: int | None = None
+        self._put: Changed | None = None
+        self._brought: set[str] = set()
 
     def take(self, unseen: _Unseen, ran: Ran) -> None:
         """Take in what a round did.
@@ -204,10 +185,9 @@ class _Change(Proposal["Changed | _Unseen"]):
         snapshot = view.snapshot
         if (done := self._done_before(snapshot)) is not None:
             return done
-        self._same_table.check(snapshot)
-        snapshot.check_supported(self.table)
+        self.check_table(snapshot)
         self._check_fits(snapshot)
-        present = {file_key(file): file for file in self._files(view)}
+        present = {file_key(file): file for file in self.files(view)}
         # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
         # whoever is told that nothing was changed must not find it in the table.
         if snapshot.version != self._decided_on:
@@ -217,7 +197,7 @@ class _Change(Proposal["Changed | _Unseen"]):
         if unseen and not self._all_later(unseen, view):
             return self._round(unseen, snapshot)
         if not any(pieces for _, pieces in self._ran):
-            return Changed(status=NOTHING_TO_DO, rounds=self.rounds)
+            return Changed(status=Status.NOTHING_TO_DO, rounds=self.rounds)
         self._bring_vectors_home()
         self._decided_on = snapshot.version
         return Put(self._entry(snapshot, view.txn_id))
@@ -231,16 +211,13 @@ class _Change(Proposal["Changed | _Unseen"]):
         self._brought.clear()
         return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
 
-    def give_up(self, tally: Tally) -> Changed:
+    def give_up(self, tally: Tally) -> NoReturn:
         """Change nothing.
 
         :raises CommitContentionError: always.
         """
         self.forget_vectors()
-        raise CommitContentionError(
-            f"{self.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's commit, and the "
-            f"budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry runs it again."
-        )
+        super().give_up(tally)
 
     def forget_vectors(self, *keep: str) -> None:
         """Delete copies of deletion vectors that no commit of ours names, and none will.
@@ -281,7 +258,7 @@ class _Change(Proposal["Changed | _Unseen"]):
         if earlier.commit is None:
             why: str | None = "the log since then was cleaned up, so nobody knows what became of its rows"
         else:
-            in_range = self._range(snapshot.partitioning)
+            in_range = self.covers(snapshot.partitioning)
             changed = next((commit for commit in earlier.later if _touches(commit, in_range, snapshot)), None)
             why = f"version {changed.version} ({changed.author}) changed rows that it may concern" if changed else None
         if why is None:
@@ -308,18 +285,6 @@ class _Change(Proposal["Changed | _Unseen"]):
                 f"{self.table} is no longer what {self.name} was begun on: {reason}. Nothing was changed: clear the "
                 "task to run the statement under the new definition."
             )
-
-    def _range(self, split: Partitioning) -> Callable[[Partition], bool]:
-        covers = self._statement.covers
-        return _everything if covers is None else PartitionPredicate.parse(covers, split).covers
-
-    def _files(self, view: View) -> LiveFiles:
-        split = view.snapshot.partitioning
-        if self._live is not None and self._live[0] == split and view.complete:
-            self._live[1].follow(view.winners)
-        else:
-            self._live = split, self._transactions.live_in(view.snapshot, self._range(split))
-        return self._live[1]
 
     def _drop_lost_pieces(self, present: dict[FileKey, Add]) -> None:
         """Drop what was done to files that others have changed since. What is left of these files is unseen again."""
@@ -361,11 +326,7 @@ class _Change(Proposal["Changed | _Unseen"]):
 
     def _round(self, unseen: list[Add], snapshot: Snapshot) -> _Unseen:
         check_paths_relative(unseen, self.table)
-        if snapshot.append_only:
-            raise StatementRefusedError(
-                f"{self.table} is append-only (delta.appendOnly), so its rows must not be changed. Nothing was "
-                "changed: unset the property first."
-            )
+        self.check_not_append_only(snapshot)
         if len(unseen) > MOST_FILES:
             raise StatementRefusedError(
                 f"{self.name} would have to look at {len(unseen):,} files of {self.table}, and at most "
@@ -399,7 +360,7 @@ class _Change(Proposal["Changed | _Unseen"]):
         added: list[Add] = [{**file} for piece in pieces for file in piece.added]
         staying = {file["path"] for file in again}
         self._put = Changed(
-            status=DONE,
+            status=Status.DONE,
             rows=self._rows(pieces),
             files_removed=sum(file["path"] not in staying for file in removed),
             files_added=len(added),
@@ -454,10 +415,6 @@ class _Change(Proposal["Changed | _Unseen"]):
         return {name: str(count) for name, count in counted.items() if count is not None}
 
 
-def _everything(_: Partition) -> bool:
-    return True
-
-
 def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Snapshot) -> bool:
     """Say whether a commit changed rows of some partitions, as far as it tells; else it did."""
     split = snapshot.partitioning
@@ -477,13 +434,13 @@ def _renamed(before: Snapshot, now: Snapshot) -> str | None:
 
 def _already(earlier: Earlier) -> Changed:
     if earlier.commit is None:
-        return Changed(status=ALREADY, rows=None, files_removed=None, files_added=None)
+        return Changed(status=Status.ALREADY, rows=None, files_removed=None, files_added=None)
     metrics: Any = earlier.commit.info.get("operationMetrics") or {}
     record = (earlier.commit.info.get(STAGED) or {}).get(CHANGE) or {}
 
     rows = "numUpdatedRows" if earlier.commit.operation == UPDATE else "numDeletedRows"
     return Changed(
-        status=ALREADY,
+        status=Status.ALREADY,
         version=earlier.commit.version,
         rows=whole_number(metrics.get(rows)),
         files_removed=whole_number(metrics.get("numRemovedFiles")),

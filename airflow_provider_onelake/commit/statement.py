@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 
 import attrs
 
@@ -11,6 +12,15 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
 
 DELETE, UPDATE = "DELETE", "UPDATE"
+
+
+class Status(StrEnum):
+    """How a statement ended."""
+
+    DONE = "done"
+    ALREADY = "already_done"
+    NOTHING_TO_DO = "nothing_to_do"
+
 
 # What is no SQL to look at: comments, texts, and names in backticks.
 _NOISE = re.compile(

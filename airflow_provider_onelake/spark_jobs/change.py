@@ -10,21 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
-
-_FIXED = {
-    # One instant has one spelling, as a partition value too (protocol: typed partition values).
-    "spark.sql.session.timeZone": "UTC",
-    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
-    # What the statement did is exactly version 1 of the shadow.
-    "spark.databricks.delta.autoCompact.enabled": "false",
-    # Nobody reads the checksum of a shadow, and making it costs a Spark job.
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
-}
 
 
 def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,9 +27,8 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param job: fields of ``engines.base.ChangeJob``.
     :returns: ``application_id`` and ``ui``.
     """
-    configure(spark, _FIXED)
-    newest = spark.sql(f"DESCRIBE HISTORY delta.{quoted(job['shadow_uri'])} LIMIT 1").collect()[0]["version"]
-    if newest == 0:
+    configure(spark, SETTINGS)
+    if is_untouched(spark, job["shadow_uri"]):
         spark.sql(statement(job)).collect()
     return application(spark)
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.change import ALREADY, NOTHING_TO_DO, Changed, Start, change
-from airflow_provider_onelake.commit.statement import UPDATE, Statement
+from airflow_provider_onelake.commit.change import Changed, Start, change
+from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.engines.base import ChangeJob
 from airflow_provider_onelake.log.actions import Add
@@ -132,18 +132,18 @@ class RowChange:
 
 def describe_change(statement: Statement, done: Changed) -> dict[str, Any]:
     """Return the result of a DELETE or UPDATE for XCom."""
-    result = attrs.asdict(done)
+    result = {**attrs.asdict(done), "status": str(done.status)}
     rows = "rows_updated" if statement.operation == UPDATE else "rows_deleted"
     return {rows: result.pop("rows"), **result, "summary": summary_of(statement, done)}
 
 
 def summary_of(statement: Statement, done: Changed) -> str:
     """Return one sentence that says what was done."""
-    if done.status == NOTHING_TO_DO:
+    if done.status is Status.NOTHING_TO_DO:
         return "no row of the table matches; nothing to do"
     verb = "updated" if statement.operation == UPDATE else "deleted"
     what = f"{verb} {rows_in_words(done.rows)}"
-    if done.status == ALREADY:
+    if done.status is Status.ALREADY:
         where = "" if done.version is None else f" in version {done.version}"
         return f"an earlier try or start {what}{where}"
     rounds = "one round" if done.rounds == 1 else f"{done.rounds} rounds"

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
@@ -26,6 +26,8 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.work.change import RowChange
 from airflow_provider_onelake.work.spark import SparkWork
+from tests.support.shadows import written
+from tests.support.tables import foreign_append, make_table
 from tests.support.vectors import _MAGIC, _z85, positions
 
 
@@ -42,6 +44,14 @@ class _TableOf:
 
     def __str__(self) -> str:
         return self.log.table
+
+
+def three_files(path: Path) -> DeltaLog:
+    """Versions 1 and 2 append two files to January and one to another month, whose name has a space."""
+    log = make_table(path)
+    foreign_append(log, {"2019-01": [1, 2, 3]})
+    foreign_append(log, {"2019-01": [4, 5, 6], "2019 02": [7, 8, 9]})
+    return log
 
 
 def change_of(
@@ -120,7 +130,8 @@ class ChangeByHand(Engine):
                 elif len(hit) + len(gone) < len(found):
                     hidden.append((file, sorted({*gone, *hit})))
             if new:
-                actions.append({"add": _written(shadow, files[0]["partitionValues"], new)})
+                rows = pa.table({"id": pa.array(new, pa.int64())})
+                actions.append({"add": written(shadow, files[0]["partitionValues"], rows)})
         actions += [{"add": add} for add in _hide(shadow, hidden)]
         metrics["numUpdatedRows"] = str(updated)
         return actions
@@ -143,21 +154,6 @@ def rows_of(file: Any) -> tuple[list[int], set[int]]:
     data = Path(unquote(vector["pathOrInlineDv"].removeprefix("file:"))).read_bytes()
     at = vector["offset"] + 4 + struct.calcsize("<Iqi") + struct.calcsize("<IIHHI")
     return found, set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
-
-
-def _written(shadow: Path, values: dict[str, str | None], rows: list[int]) -> dict[str, Any]:
-    folder = "/".join(f"{name}={value or '__HIVE_DEFAULT_PARTITION__'}" for name, value in values.items())
-    path = shadow / folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"id": pa.array(rows, pa.int64())}), path)
-    return {
-        "path": quote(str(path.relative_to(shadow)), safe="/=-._"),
-        "partitionValues": values,
-        "size": path.stat().st_size,
-        "modificationTime": 1,
-        "dataChange": True,
-        "stats": json.dumps({"numRecords": len(rows)}),
-    }
 
 
 def _hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:

@@ -33,7 +33,7 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.restore import restore
-from tests.support.changes import ChangeByHand, change_of, mapped
+from tests.support.changes import ChangeByHand, change_of, mapped, three_files
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import append_files, change_metadata, foreign_append, foreign_commit, ids, make_table, newest
@@ -45,11 +45,7 @@ BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vect
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    """Versions 1 and 2 append two files to January and one to another month, whose name has a space."""
-    log = make_table(tmp_path / "a lake" / "t")
-    foreign_append(log, {"2019-01": [1, 2, 3]})
-    foreign_append(log, {"2019-01": [4, 5, 6], "2019 02": [7, 8, 9]})
-    return log
+    return three_files(tmp_path / "a lake" / "t")
 
 
 def rows(log: DeltaLog, version: int | None = None) -> list[int]:
