@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import attrs
 
@@ -82,9 +82,25 @@ class Changed:
     lost_races: int = 0
 
 
+class AnyStatement(Protocol):
+    """What rounds need to know of a statement."""
+
+    @property
+    def operation(self) -> str:
+        """As Delta calls it."""
+
+    @property
+    def covers(self) -> str | None:
+        """A predicate on partition columns; no other partitions are looked at."""
+
+    @property
+    def predicate(self) -> str:
+        """What is true of the rows that it is done to, as people read it."""
+
+
 @attrs.frozen
-class _Unseen:
-    """Files that no round has read."""
+class Unseen:
+    """Files that no round has read, and the snapshot that has them."""
 
     snapshot: Snapshot
     files: tuple[Add, ...]
@@ -136,7 +152,16 @@ def change(
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
-    proposal = _Change(transactions, statement, start, isolation)
+    return in_rounds(transactions, Change(transactions, statement, isolation, start), run_round, most_rounds)
+
+
+def in_rounds(transactions: Transactions, proposal: Change, run_round: RunRound, most_rounds: int) -> Changed:
+    """Take a statement around the log until it is committed, with as many rounds as it needs.
+
+    :param run_round: runs it on some files.
+    :param most_rounds: after how many rounds it gives up.
+    :raises OneLakeError: as for :func:`change`.
+    """
     while True:
         ended = transactions.commit(proposal)
         if isinstance(ended, Changed):
@@ -146,21 +171,28 @@ def change(
             raise ConflictError(
                 f"{proposal.table}: Spark ran {proposal.name} {proposal.rounds} times, and each time others had "
                 f"changed or added {len(ended.files)} files or more that it may concern before the result could be "
-                "published. Nothing was changed. Clear the task when fewer writers are at work; or let it look at the "
-                "partitions that matter alone (covers), allow more rounds (max_rounds), or let appends that land "
-                "meanwhile count as later (isolation='write_serializable')."
+                f"published. Nothing was changed. Clear the task when fewer writers are at work{proposal.other_ways}."
             )
         proposal.take(ended, run_round(proposal.rounds + 1, ended.snapshot, ended.files))
 
 
-class _Change(StatementProposal["Changed | _Unseen"]):
-    """One call of :func:`change`, with all that its rounds have done so far."""
+class Change(StatementProposal["Changed | Unseen"]):
+    """A statement that Spark runs in rounds, with all that its rounds have done so far."""
 
-    def __init__(self, transactions: Transactions, statement: Statement, start: Start, isolation: Isolation) -> None:
+    other_ways = (
+        "; or let it look at the partitions that matter alone (covers), allow more rounds (max_rounds), or let appends "
+        "that land meanwhile count as later (isolation='write_serializable')"
+    )
+    """What else a person can do after too many rounds."""
+
+    def __init__(
+        self, transactions: Transactions, statement: AnyStatement, isolation: Isolation, start: Start | None = None
+    ) -> None:
         super().__init__(transactions, statement.operation, str(statement), statement.covers)
         self.table = self._log.table
         self.rounds = 0
-        self._statement, self._start, self._isolation = statement, start, isolation
+        self._statement, self._isolation = statement, isolation
+        self._author = start
         self._ran: list[tuple[Ran, list[Piece]]] = []
         self._seen: set[FileKey] = set()
         self._first: Snapshot | None = None
@@ -170,7 +202,7 @@ class _Change(StatementProposal["Changed | _Unseen"]):
         self._put: Changed | None = None
         self._brought: set[str] = set()
 
-    def take(self, unseen: _Unseen, ran: Ran) -> None:
+    def take(self, unseen: Unseen, ran: Ran) -> None:
         """Take in what a round did.
 
         :param unseen: the files that it has read.
@@ -180,24 +212,24 @@ class _Change(StatementProposal["Changed | _Unseen"]):
         self._seen.update(map(file_key, unseen.files))
         self._lost = False
 
-    def decide(self, view: View) -> Put | Changed | _Unseen:
+    def decide(self, view: View) -> Put | Changed | Unseen:
         """Put what the rounds did, or ask for another round."""
         snapshot = view.snapshot
-        if (done := self._done_before(snapshot)) is not None:
-            return done
+        if (ended := self._ended(view)) is not None:
+            return ended
         self.check_table(snapshot)
         self._check_fits(snapshot)
-        present = {file_key(file): file for file in self.files(view)}
+        present = {file_key(file): file for file in self.files(view) if self._in_range(file, snapshot)}
         # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
         # whoever is told that nothing was changed must not find it in the table.
         if snapshot.version != self._decided_on:
-            self._drop_lost_pieces(present)
+            self._drop_lost(present)
             self._check_young(snapshot)
         unseen = [file for key, file in present.items() if key not in self._seen]
-        if unseen and not self._all_later(unseen, view):
+        if self._needs_round(unseen, view):
             return self._round(unseen, snapshot)
         if not any(pieces for _, pieces in self._ran):
-            return Changed(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+            return self._nothing_to_do()
         self._bring_vectors_home()
         self._decided_on = snapshot.version
         return Put(self._entry(snapshot, view.txn_id))
@@ -233,7 +265,17 @@ class _Change(StatementProposal["Changed | _Unseen"]):
 
     # -- what was done before -----------------------------------------------------------------------------------------
 
-    def _done_before(self, snapshot: Snapshot) -> Changed | None:
+    @property
+    def _start(self) -> Start:
+        assert self._author is not None
+        return self._author
+
+    def _ended(self, view: View) -> Changed | None:
+        """Return what was done before, or ``None``.
+
+        :raises ZombieWriterError: a newer start of the task has done it meanwhile.
+        """
+        snapshot = view.snapshot
         earlier = find_earlier(self._log, self._start.id, snapshot)
         if earlier is not None and not earlier.is_undone:
             return _already(earlier)
@@ -274,7 +316,9 @@ class _Change(StatementProposal["Changed | _Unseen"]):
 
     def _check_fits(self, snapshot: Snapshot) -> None:
         if self._first is None:
-            self._first, self.read_version = snapshot, snapshot.version
+            self._first = snapshot
+            if self.read_version is None:
+                self.read_version = snapshot.version
             return
         reason = unfit(self._first, snapshot) or _renamed(self._first, snapshot)
         if reason is None and self._first.has_change_feed != snapshot.has_change_feed:
@@ -286,7 +330,14 @@ class _Change(StatementProposal["Changed | _Unseen"]):
                 "task to run the statement under the new definition."
             )
 
-    def _drop_lost_pieces(self, present: dict[FileKey, Add]) -> None:
+    def _in_range(self, file: Add, snapshot: Snapshot) -> bool:
+        """Say whether the statement may touch a file, or must know of it."""
+        return True
+
+    def _needs_round(self, unseen: list[Add], view: View) -> bool:
+        return bool(unseen) and not self._all_later(unseen, view)
+
+    def _drop_lost(self, present: dict[FileKey, Add]) -> None:
         """Drop what was done to files that others have changed since. What is left of these files is unseen again."""
         for _, pieces in self._ran:
             for piece in list(pieces):
@@ -324,7 +375,7 @@ class _Change(StatementProposal["Changed | _Unseen"]):
         }
         return later.issuperset(map(file_key, unseen))
 
-    def _round(self, unseen: list[Add], snapshot: Snapshot) -> _Unseen:
+    def _round(self, unseen: list[Add], snapshot: Snapshot) -> Unseen:
         check_paths_relative(unseen, self.table)
         self.check_not_append_only(snapshot)
         if len(unseen) > MOST_FILES:
@@ -333,7 +384,7 @@ class _Change(StatementProposal["Changed | _Unseen"]):
                 f"{MOST_FILES:,} are taken. Nothing was changed: name the partitions that matter by covers, or compact "
                 "the table first."
             )
-        return _Unseen(snapshot, tuple(unseen))
+        return Unseen(snapshot, tuple(unseen))
 
     # -- the commit ---------------------------------------------------------------------------------------------------
 
@@ -359,42 +410,57 @@ class _Change(StatementProposal["Changed | _Unseen"]):
         # Copies, because a put that loses its race gives the files other row ids the next time.
         added: list[Add] = [{**file} for piece in pieces for file in piece.added]
         staying = {file["path"] for file in again}
-        self._put = Changed(
-            status=Status.DONE,
-            rows=self._rows(pieces),
-            files_removed=sum(file["path"] not in staying for file in removed),
-            files_added=len(added),
-            rounds=self.rounds,
-        )
+        self._put = self._counted(pieces, sum(file["path"] not in staying for file in removed), len(added))
         info = commit_info(
             statement.operation,
-            {"predicate": json.dumps([statement.predicate], ensure_ascii=False)},
+            self._parameters(),
             snapshot,
             txn_id,
             now,
             blind=False,
-            metrics=self._metrics(again),
+            metrics={name: str(count) for name, count in self._metrics(again).items() if count is not None},
             isolation="Serializable" if self._isolation is Isolation.SERIALIZABLE else "WriteSerializable",
-            told=of_task(self._start.by, self.name, self._start.message),
+            told=self._told(),
         )
-        info[STAGED] = {
-            "format": FORMAT,
-            CHANGE: {"rounds": self.rounds, "readVersion": self.read_version, "covers": statement.covers},
-        }
+        info[STAGED] = {"format": FORMAT, CHANGE: self._record()}
         tags = [dict(ran.tags) for ran, kept in self._ran if kept]
         if tags[0] and all(each == tags[0] for each in tags):
             info["tags"] = tags[0]
         stamped = stamp(info, added, snapshot, now)
         written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        for app_id in (self._start.task_id, self._start.id):
-            turn = snapshot.txns.get(app_id, 0) + 1
+        for app_id, turn in self._turns(snapshot).items():
             entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
         entry += stamped
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in removed]
         entry += [{"add": {**file, "dataChange": True}} for file in (*again, *added)]
         entry += [{"cdc": file} for piece in pieces for file in piece.cdc]
         return entry
+
+    def _nothing_to_do(self) -> Changed:
+        return Changed(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+
+    def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
+        return Changed(
+            status=Status.DONE,
+            rows=self._rows(pieces),
+            files_removed=files_removed,
+            files_added=files_added,
+            rounds=self.rounds,
+        )
+
+    def _turns(self, snapshot: Snapshot) -> dict[str, int]:
+        """Return the versions of the ``txn`` actions by their application ids."""
+        return {app_id: snapshot.txns.get(app_id, 0) + 1 for app_id in (self._start.task_id, self._start.id)}
+
+    def _parameters(self) -> dict[str, str]:
+        return {"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)}
+
+    def _told(self) -> str:
+        return of_task(self._start.by, self.name, self._start.message)
+
+    def _record(self) -> dict[str, object]:
+        return {"rounds": self.rounds, "readVersion": self.read_version, "covers": self._statement.covers}
 
     def _rows(self, pieces: Iterable[Piece]) -> int | None:
         if self._statement.operation == UPDATE:
@@ -403,16 +469,15 @@ class _Change(StatementProposal["Changed | _Unseen"]):
             counts = [piece.rows_gone for piece in pieces]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def _metrics(self, again: Sequence[Add]) -> dict[str, str]:
+    def _metrics(self, again: Sequence[Add]) -> dict[str, int | None]:
         assert self._put is not None
         rows = "numUpdatedRows" if self._statement.operation == UPDATE else "numDeletedRows"
-        counted = {
+        return {
             rows: self._put.rows,
             "numRemovedFiles": self._put.files_removed,
             "numAddedFiles": self._put.files_added,
             "numDeletionVectorsAdded": len(again),
         }
-        return {name: str(count) for name, count in counted.items() if count is not None}
 
 
 def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Snapshot) -> bool:

@@ -31,6 +31,7 @@ from airflow_provider_onelake.commit.transaction import View
 from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     ConflictError,
+    InvalidWriteError,
     RerunRefusedError,
     TerminalError,
     UnsupportedFeatureError,
@@ -47,6 +48,18 @@ from airflow_provider_onelake.staging.published import (
     record_of,
     restored_away,
 )
+
+
+def check_is_rows(buffer: Buffer, table: str) -> None:
+    """Refuse to append the source of a MERGE, which only its own task merges.
+
+    :param table: what messages call the table.
+    """
+    if buffer.spec.mode.in_rounds:
+        raise InvalidWriteError(
+            f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} is the source of a MERGE into {table}, "
+            "which needs Spark. Nothing was published: clear the writer's task, which merges it."
+        )
 
 
 def is_in_table(buffer: Buffer, view: View, table: str) -> bool:

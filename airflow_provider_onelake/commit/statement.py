@@ -10,8 +10,9 @@ import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
+from airflow_provider_onelake.staging.clauses import DELETE, NOISE, UPDATE
 
-DELETE, UPDATE = "DELETE", "UPDATE"
+__all__ = ["DELETE", "UPDATE", "Statement", "Status"]
 
 
 class Status(StrEnum):
@@ -22,10 +23,6 @@ class Status(StrEnum):
     NOTHING_TO_DO = "nothing_to_do"
 
 
-# What is no SQL to look at: comments, texts, and names in backticks.
-_NOISE = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", re.DOTALL
-)
 _SUBQUERY = re.compile(r"\(\s*(?:SELECT|WITH)\b", re.IGNORECASE)
 # Spark's functions whose answer for a row is another one when it is asked again, or in another file.
 _CHANGING = re.compile(
@@ -63,7 +60,7 @@ class Statement:
         }.items():
             if not isinstance(text, str) or not text.strip():
                 raise InvalidWriteError(f"{name}={text!r}: an expression in Spark SQL. Nothing was changed.")
-            sql = _NOISE.sub(" ", text)
+            sql = NOISE.sub(" ", text)
             if _SUBQUERY.search(sql):
                 raise InvalidWriteError(
                     f"{name}={text!r} has a subquery, which Delta does not take in {self.operation}. Nothing was "

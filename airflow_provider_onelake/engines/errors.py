@@ -171,6 +171,8 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
     name = error.name if isinstance(error, ReportedError) else type(error).__name__
     if name == "RowsDoNotFitError":
         return SchemaMismatchError(f"{error} Nothing was written.")
+    if name == "KeysAreNotUniqueError":
+        return ConstraintViolatedError(f"{error} The table is unchanged: clear the task when its source is mended.")
     kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
     said = _message(error)
     if kind is SparkSetUpError:

@@ -9,12 +9,15 @@ import attrs
 from airflow_provider_onelake.commit.words import rows_in_words
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.merge import Merged
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.maintenance import compact, compaction, vacuum
     from airflow_provider_onelake.staging.buffers import Buffer
     from airflow_provider_onelake.staging.prepare import Skip
 
+# What a MERGE's own status is called as a writer's.
+_MERGED = {"done": "published", "already_done": "already_published", "nothing_to_do": "nothing_to_do"}
 _NAMES = 10
 _MOST = 50
 
@@ -30,6 +33,7 @@ class Written:
     :param reruns: how often Spark ran again, because others changed the table from which the rows were computed.
     :param publication: how publishing the buffer ended last; ``None`` where it is left to a reconciliation.
     :param publications: every publication of the task.
+    :param merged: how the MERGE of the buffer ended last; ``None`` in other modes.
     """
 
     skipped: Skip | None = None
@@ -39,12 +43,15 @@ class Written:
     reruns: int = 0
     publication: Publication | None = None
     publications: tuple[Publication, ...] = ()
+    merged: Merged | None = None
 
     @property
     def status(self) -> str:
         """What became of the rows, in a word."""
         if self.skipped is not None:
             return "skipped"
+        if self.merged is not None:
+            return "conflicted" if self.merged.conflicts else _MERGED[self.merged.status]
         if self.publication is None:
             return "staged"
         return self.publication.status.value
@@ -54,6 +61,8 @@ class Written:
         """What became of the rows, for the label of the task."""
         if self.status == "staged" and self.buffer is not None:
             return f"{rows_in_words(self.buffer.rows)} staged"
+        if self.status == "published" and self.buffer is not None and self.merged is not None:
+            return f"{rows_in_words(self.buffer.rows)} merged"
         if self.status == "published" and self.publication is not None and self.publication.entry is not None:
             return rows_in_words(self.publication.entry.rows)
         return "in conflict" if self.status == "conflicted" else self.status.replace("_", " ")
@@ -61,12 +70,14 @@ class Written:
     @property
     def version(self) -> int | None:
         """The version that holds the rows, if there is one."""
-        done = self.skipped or self.publication
+        done = self.skipped or self.merged or self.publication
         return done.version if done is not None else None
 
     @property
     def conflicts(self) -> tuple[str, ...]:
         """The conflicts that are left."""
+        if self.merged is not None:
+            return self.merged.conflicts
         return self.publication.conflicts if self.publication is not None else ()
 
     @property
@@ -94,6 +105,12 @@ class Written:
                 "reused": self.reused,
                 "reruns": self.reruns,
             }
+        if self.merged is not None:
+            result |= {
+                name: getattr(self.merged, name)
+                for name in ("rows_inserted", "rows_updated", "rows_deleted", "rounds", "files_removed", "files_added")
+            }
+            result |= {"lost_races": self.merged.lost_races, "conflicts": list(self.conflicts), "decisions": []}
         if self.publication is not None:
             entry = self.publication.entry
             result |= {

@@ -164,6 +164,32 @@ def test_a_person_is_forgotten(lakehouse: Path, connect_server: Server, monkeypa
     ]
 
 
+@pytest.mark.spark
+def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    customers = str(lakehouse / "Tables" / "customers")
+    write_deltalake(customers, pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]}))
+    changes = [
+        {"id": 1, "name": "old", "op": "update", "at": "1"},
+        {"id": 1, "name": "A", "op": "update", "at": "2"},
+        {"id": 2, "name": "b", "op": "delete", "at": "1"},
+        {"id": 4, "name": "d", "op": "update", "at": "1"},
+        {"id": 5, "name": "e", "op": "delete", "at": "1"},
+    ]
+    (lakehouse / "changes.json").write_text("\n".join(map(json.dumps, changes)))
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    dag = load_dag(DAGS / "upsert_customers.py", "upsert_customers")
+    run = run_dag(dag, run_conf={"changes": str(lakehouse / "changes.json")})
+    assert states(run) == {"merge": "success"}
+    result = xcom(run, "merge")
+    assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 1]
+    left = DeltaTable(customers).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in left) == [(1, "A"), (3, "c"), (4, "d")]
+
+
 def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:
     log = make_table(lakehouse / "Tables" / "trips")
     for number in range(1, 4):

@@ -31,7 +31,7 @@ from tests.support.tables import foreign_append, make_table
 from tests.support.vectors import _MAGIC, _z85, positions
 
 
-class _TableOf:
+class TableOf:
     """A table by the log of a test, whose store may fail or be held."""
 
     def __init__(self, log: DeltaLog) -> None:
@@ -70,7 +70,7 @@ def change_of(
     """One try of a task's statement."""
     statement = Statement(operation=operation, where=where, **terms)
     return RowChange(
-        table=_TableOf(log),  # type: ignore[arg-type]
+        table=TableOf(log),  # type: ignore[arg-type]
         spark=SparkWork(lambda: engine),
         statement=statement,
         isolation=isolation,
@@ -132,7 +132,7 @@ class ChangeByHand(Engine):
             if new:
                 rows = pa.table({"id": pa.array(new, pa.int64())})
                 actions.append({"add": written(shadow, files[0]["partitionValues"], rows)})
-        actions += [{"add": add} for add in _hide(shadow, hidden)]
+        actions += [{"add": add} for add in hide(shadow, hidden)]
         metrics["numUpdatedRows"] = str(updated)
         return actions
 
@@ -156,7 +156,7 @@ def rows_of(file: Any) -> tuple[list[int], set[int]]:
     return found, set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
 
 
-def _hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:
+def hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:
     """Write all vectors into one file, as Spark does; return the files' new ``add`` actions."""
     name, content, adds = uuid.uuid4(), b"\x01", []
     for file, at in hidden:
