@@ -128,6 +128,18 @@ def test_with_clauses_the_source_has_its_own_columns(engine: Merging, log: Delta
     assert [job.keys for job in engine.by_hand.jobs] == [()]
 
 
+def test_a_table_is_made_with_the_columns_of_the_rows_unless_some_may_not_be_for_it(
+    engine: Merging, tmp_path: Path
+) -> None:
+    task = merge(table="Tables/new")
+    assert task.execute(context_of(task))["rows_inserted"] == 2
+    assert ids(tmp_path / "Tables" / "new") == [1, 2]
+    task = merge(task_id="second", table="Tables/newer", when=["NOT MATCHED THEN INSERT *"])
+    with pytest.raises(AirflowFailException, match="give `schema`"):
+        task.execute(context_of(task))
+    assert not (tmp_path / "Tables" / "newer" / "_delta_log").exists()
+
+
 def test_a_source_without_rows(engine: Merging, log: DeltaLog) -> None:
     engine.rows = {None: {}}
     task = merge()
