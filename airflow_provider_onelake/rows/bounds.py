@@ -6,6 +6,7 @@ taken with what the engines are known to leave out of it:
 - NaN is greater than any other number, and no engine's bounds show it: floating point columns have no upper bound.
 - A FLOAT is written with as few digits as name it among the floats, and a DECIMAL of many digits as a double, so both
   may be a little off. Bounds of these types are widened by more than that.
+- deltalake writes a DECIMAL without a fraction as a BIGINT, and one beyond as the last BIGINT: such a bound is none.
 - Times are cut to milliseconds, so an upper bound counts to the end of its millisecond.
 - A text with more characters than Delta keeps has a shorter lower bound, and an upper bound that is greater than it.
   But earlier versions of Delta end that bound by U+FFFD, and characters beyond the basic plane are greater. They also
@@ -43,6 +44,7 @@ _DIGITS_OF_A_DOUBLE = 15
 # A single has 24 binary digits, and a double 53.
 _OFF_IN_SINGLE = Fraction(1, 1 << 22)
 _OFF_IN_DOUBLE = Fraction(1, 1 << 50)
+_ENDS_OF_BIGINT = {1: Decimal((1 << 63) - 1), -1: Decimal(-(1 << 63))}
 _MOST_DIGITS = 100
 _END_OF_CUT_TEXT = "\ufffd"
 _GREATEST_CHARACTER = "\U0010ffff"
@@ -132,6 +134,8 @@ def _moved(value: PartitionValue, kind: JsonType, sign: int) -> PartitionValue:
     sized = precision_and_scale(kind)
     if sized is None or not isinstance(value, Decimal) or sized[0] <= _DIGITS_OF_A_DOUBLE:
         return value
+    if value == _ENDS_OF_BIGINT[sign]:
+        return None
     moved = Fraction(value) + sign * abs(Fraction(value)) * _OFF_IN_DOUBLE
     with localcontext(prec=_MOST_DIGITS):
         return Decimal(moved.numerator) / Decimal(moved.denominator)

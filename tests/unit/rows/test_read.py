@@ -544,6 +544,14 @@ def multiset(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
+def test_decimals_that_are_larger_than_the_statistics_of_deltalake_are_found(tmp_path: Path) -> None:
+    # deltalake 1.6 writes the bounds of a decimal without a fraction as a BIGINT, however large the decimal is.
+    values = [Decimal(-(10**38) + 1), Decimal(-1), Decimal(10**38 - 1)]
+    write_deltalake(str(tmp_path / "t"), pa.table({"fare": pa.array(values, pa.decimal128(38, 0))}))
+    table = opened(local_log(tmp_path / "t"))
+    assert [rows_of(table, ["fare"], f"fare = {value}") for value in values] == [[value] for value in values]
+
+
 def test_the_statistics_of_the_log_may_be_missing(log: DeltaLog) -> None:
     foreign_append(log, {"a": [1, 2]})
     put_file(log, pa.table({"id": [3]}), {"month": "a"}, stats="no JSON")
