@@ -58,6 +58,10 @@ class ShortcutRefusedError(TerminalError):
     """A shortcut is not made: something else is at its place, or its target is not there or may not be one."""
 
 
+class ShortcutError(TerminalError):
+    """An address leads through a shortcut that is broken or circular, hides its target, or only lets itself be read."""
+
+
 class ObjectNotFoundError(OneLakeError):
     """There is no object at the path. This is part of the store's interface, not a failure in itself."""
 
@@ -107,6 +111,17 @@ class UnsupportedFeatureError(TerminalError):
 
 class TablePropertyError(TerminalError):
     """A property of the table has a value that cannot be read."""
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+class InvalidReadError(TerminalError):
+    """A parameter of a read is wrong: an unknown column, a condition that means nothing, two ways to say a version."""
+
+
+class ReadRefusedError(TerminalError):
+    """Rows cannot be read: there is no such version, or a file of it is gone, damaged, or outside of the table."""
 
 
 # -- staging -------------------------------------------------------------------------------------------------------

@@ -88,6 +88,11 @@ def _form() -> dict[str, Any]:
             "OneLake: address of Fabric's REST",
             "Which the hook asks for shortcuts. Empty: https://api.fabric.microsoft.com/v1",
         ),
+        "follow_shortcuts": _field(
+            "OneLake: follow shortcuts",
+            "A path through a shortcut is the table that it leads to, by Fabric's REST. Empty: a table of its own.",
+            "boolean",
+        ),
         "namespace": _field(
             "Namespace",
             "This Airflow deployment's name in the tables' logs. Two deployments that write one table need two names. "

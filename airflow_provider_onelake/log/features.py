@@ -38,6 +38,17 @@ ALLOWED = frozenset(
         "vacuumProtocolCheck",
     }
 )
+READABLE = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
 # A protocol that was raised from (1, 6) names this feature even if the table has no identity column. So refuse a table
 # only if it has one.
 _HARMLESS_UNLESS_USED = frozenset({"identityColumns"})
@@ -124,6 +135,30 @@ def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
             "changed and Spark was not asked. It is not left to a Spark INSERT … SELECT with txnAppId either: Spark's "
             "own commit is not put-if-absent on this store, so it can overwrite another writer's, or be overwritten. "
             f"Supported: {', '.join(sorted(ALLOWED))}."
+        )
+
+
+def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table whose rows cannot be read without knowing a feature that we do not know.
+
+    Features that are for writers only change nothing for a reader, so more tables are read than are written to.
+
+    :param protocol: the table's ``protocol`` in the version that is read.
+    :param metadata: the table's ``metaData`` in that version.
+    :param table: what messages call the table.
+    :raises UnsupportedFeatureError: naming every such feature.
+    """
+    reader = int(protocol["minReaderVersion"])
+    found = sorted(frozenset(protocol.get("readerFeatures") or ()) - READABLE)
+    if reader > 3 or (reader == 3 and "readerFeatures" not in protocol):
+        found.append(f"reader version {reader}")
+    mode = setting(metadata, _COLUMN_MAPPING)
+    if mode not in _MAPPING_MODES:
+        found.append(f"columnMapping by {mode}")
+    if found:
+        raise UnsupportedFeatureError(
+            f"{table} uses {', '.join(found)}, which this version does not read. Nothing was changed: read it "
+            f"by Spark. Features of readers that are supported: {', '.join(sorted(READABLE))}."
         )
 
 

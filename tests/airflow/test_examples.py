@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests, a shortcut, old months, a person."""
+"""Example DAGs: a deadline, an approved vacuum, a restore, manifests, a shortcut, old months, a person, a look at rows."""
 
 from __future__ import annotations
 
@@ -140,6 +140,23 @@ def test_old_months_are_deleted(lakehouse: Path) -> None:
     assert states(run) == {"delete_old_months": "success"}
     assert xcom(run, "delete_old_months")["rows_deleted"] == 2
     assert ids(Path(log.table)) == [2, 3]
+
+
+def test_rows_are_looked_at_without_spark(lakehouse: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    trips = str(lakehouse / "Tables" / "trips")
+    for month, fares in {"2019-01": [7.5, 9.0], "2019-02": [-3.0, 4.0]}.items():
+        rows = pa.table({"id": [1, 2], "fare": fares, "month": [month, month]})
+        write_deltalake(trips, rows, partition_by=["month"], mode="append")
+    run = run_dag(load_dag(DAGS / "check_trips.py", "check_trips"), run_conf={"month": "2019-01"})
+    assert states(run) == {"no_negative_fares": "success"}
+    report = xcom(run, "no_negative_fares")
+    # Its statistics say that the file has no such row.
+    assert (report["files_skipped_by_partition"], report["files_skipped_by_statistics"], report["rows"]) == (1, 1, 0)
+    run = run_dag(load_dag(DAGS / "check_trips.py", "check_trips"), run_conf={"month": "2019-02"})
+    assert states(run) == {"no_negative_fares": "failed"}
 
 
 @pytest.mark.spark

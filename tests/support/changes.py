@@ -28,7 +28,7 @@ from airflow_provider_onelake.work.change import RowChange
 from airflow_provider_onelake.work.spark import SparkWork
 from tests.support.shadows import written
 from tests.support.tables import foreign_append, make_table
-from tests.support.vectors import _MAGIC, _z85, positions
+from tests.support.vectors import _MAGIC, positions, z85
 
 
 class TableOf:
@@ -164,7 +164,7 @@ def hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:
         data = struct.pack("<Iqi", _MAGIC, 1, 0) + bitmap
         vector = {
             "storageType": "u",
-            "pathOrInlineDv": "ab" + _z85(name.bytes),
+            "pathOrInlineDv": "ab" + z85(name.bytes),
             "offset": len(content),
             "sizeInBytes": len(data),
             "cardinality": len(at),
