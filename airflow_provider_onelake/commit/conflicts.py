@@ -226,7 +226,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     try:
         replaced = mode.replaced_by(texts, with_files, _named_then(winner, partitioning) if texts else partitioning)
     except InvalidWriteError:
-        # It is an odd record, or of a table that was partitioned otherwise: what has brought the table back since counts.
+        # It is an odd record, or of a table that was partitioned otherwise: what brought the table back since counts.
         return lambda _: False
     yielded = left_to_others(winner)
     return lambda partition: as_text(partition) not in yielded and replaced(partition)

@@ -159,10 +159,10 @@ def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:
     for token, following in itertools.pairwise(tokens):
         quoted = token.text.startswith("`")
         is_column = token.kind == "name" and not following.is_any("(") and not before.is_any("AS")
-        if is_column and (quoted or not token.is_any("AS", *_KEYWORDS, *_MORE_KEYWORDS)):
-            # A word before a string is the type of a literal, such as DATE '2019-01-31'.
-            if token.name.lower() not in partition_columns and (quoted or following.kind != "string"):
-                return True
+        # A word before a string is the type of a literal, such as DATE '2019-01-31'.
+        is_other = following.kind == "string" or token.is_any("AS", *_KEYWORDS, *_MORE_KEYWORDS)
+        if is_column and (quoted or not is_other) and token.name.lower() not in partition_columns:
+            return True
         before = token
     return False
 

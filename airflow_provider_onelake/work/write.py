@@ -150,8 +150,8 @@ class _Writing:
         """Create the table with `schema`, or with the columns of the rows. Of several writers, one creates it."""
         if self._first.mode.own_columns and not self._terms.schema:
             raise InvalidWriteError(
-                f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have columns "
-                "that are not for it. Nothing was staged: give `schema`, the columns to create it with."
+                f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
+                "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
             )
         columns = self._terms.partition_columns or []
         job = self._job(self._first, creates=True)

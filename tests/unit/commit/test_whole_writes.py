@@ -435,32 +435,35 @@ def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cl
     assert table_ids(log) == [3, 10]
 
 
-@pytest.mark.parametrize("generations", [1, 2])
+@pytest.mark.parametrize(("generations", "marker"), [(1, "written"), (1, "lost in a crash"), (2, "written")])
 @pytest.mark.parametrize(
     ("compacted", "policy", "status"),
     [
-        ("p1", Policy.FAIL, "refused"),
-        ("p1", Policy.FIRST_WRITER_WINS, "set_aside"),
-        ("p1", Policy.LAST_WRITER_WINS, "published"),
-        ("p2", Policy.FAIL, "published"),
+        ("p1", None, Status.CONFLICTED),
+        ("p1", Policy.FIRST_WRITER_WINS, Status.SET_ASIDE),
+        ("p1", Policy.LAST_WRITER_WINS, Status.PUBLISHED),
+        ("p2", None, Status.PUBLISHED),
     ],
 )
 def test_where_the_log_was_cleaned_up_rows_of_the_load_are_looked_for_in_the_partitions_of_their_buffer(
-    log: DeltaLog, compacted: str, policy: Policy, status: str, generations: int
+    log: DeltaLog, compacted: str, policy: Policy | None, status: Status, generations: int, marker: str
 ) -> None:
     """Another engine compacts `a`, and the log of both is gone when `b` replaces the partition `p1`."""
     # The second generation has no rows, so it replaces none of the first.
     for generation in range(1, generations + 1):
         rows = {compacted: [10]} if generation == 1 else {}
-        committer(log).publish([stage(log, writer_spec("a", generation=generation, **PARTITIONS), rows)])
+        buffer = stage(log, writer_spec("a", generation=generation, **PARTITIONS), rows)
+        committer(log).publish([buffer])
+    if marker != "written":
+        log.store.delete(marker_path(buffer.path))
     foreign_append(log, {"p1": [20]})
     foreign_append(log, {"p1": [21], compacted: [22]})
     DeltaTable(log.table).optimize.compact()
     DeltaTable(log.table).create_checkpoint()
     for version in range(newest(log).version):
         log.store.delete(version_path(version))
-    stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
-    assert statuses(settle(log, "a", "b", policy=policy))["b"] == status
+    b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
+    assert committer(log).publish([b], policy=policy).status is status
 
 
 def test_a_writer_of_the_load_is_a_rival_only_where_its_rows_still_are(log: DeltaLog) -> None:
