@@ -48,6 +48,15 @@ BUGS = [
         ),
     ),
     Bug(
+        "a store that does not answer makes an attempt forget a writer of the load",
+        "commit.colleagues",
+        "            rows = None\n",
+        "            rows = self._rows[identity.directory] = None\n",
+        (
+            "commit/test_whole_writes.py::test_a_store_that_does_not_answer_makes_nobody_forget_where_the_rows_of_a_load_are",
+        ),
+    ),
+    Bug(
         "rows of a load that nobody can follow are in every partition",
         "commit.colleagues",
         'if partitioning.partition(file["partitionValues"]) in partitions]',
