@@ -48,6 +48,7 @@ from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredi
 from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.types import name_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.rounds import Piece, Ran
@@ -218,6 +219,7 @@ class _Change(Proposal["Changed | _Unseen"]):
             return self._round(unseen, snapshot)
         if not any(pieces for _, pieces in self._ran):
             return Changed(status=NOTHING_TO_DO, rounds=self.rounds)
+        self._check_may_remove(snapshot)
         self._bring_vectors_home()
         self._decided_on = snapshot.version
         return Put(self._entry(snapshot, view.txn_id))
@@ -299,7 +301,7 @@ class _Change(Proposal["Changed | _Unseen"]):
         if self._first is None:
             self._first, self.read_version = snapshot, snapshot.version
             return
-        reason = unfit(self._first, snapshot) or _renamed(self._first, snapshot)
+        reason = unfit(self._first, snapshot) or _redefined(self._first, snapshot)
         if reason is None and self._first.has_change_feed != snapshot.has_change_feed:
             reason = "its change data feed was switched"
         if reason is not None:
@@ -361,11 +363,7 @@ class _Change(Proposal["Changed | _Unseen"]):
 
     def _round(self, unseen: list[Add], snapshot: Snapshot) -> _Unseen:
         check_paths_relative(unseen, self.table)
-        if snapshot.append_only:
-            raise StatementRefusedError(
-                f"{self.table} is append-only (delta.appendOnly), so its rows must not be changed. Nothing was "
-                "changed: unset the property first."
-            )
+        self._check_may_remove(snapshot)
         if len(unseen) > MOST_FILES:
             raise StatementRefusedError(
                 f"{self.name} would have to look at {len(unseen):,} files of {self.table}, and at most "
@@ -373,6 +371,14 @@ class _Change(Proposal["Changed | _Unseen"]):
                 "the table first."
             )
         return _Unseen(snapshot, tuple(unseen))
+
+    def _check_may_remove(self, snapshot: Snapshot) -> None:
+        if snapshot.append_only:
+            self.forget_vectors()
+            raise StatementRefusedError(
+                f"{self.table} is append-only (delta.appendOnly), so its rows must not be changed. Nothing was "
+                "changed: unset the property first."
+            )
 
     # -- the commit ---------------------------------------------------------------------------------------------------
 
@@ -466,12 +472,18 @@ def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Sn
     return any(not split.named_by(file) or in_range(split.partition(file["partitionValues"])) for file in files)
 
 
-def _renamed(before: Snapshot, now: Snapshot) -> str | None:
-    """Say which column has another name: the statement's texts mean something else then."""
-    names = {column.physical_name: name for name, column in columns(now.metadata).items()}
+def _redefined(before: Snapshot, now: Snapshot) -> str | None:
+    """Say which column has another name or type: the statement's texts mean something else then.
+
+    Under a wider type an expression may have another result, so one statement would do two things to the table.
+    """
+    there = {column.physical_name: column for column in columns(now.metadata).values()}
     for name, column in columns(before.metadata).items():
-        if names.get(column.physical_name, name) != name:
-            return f"column {name} is called {names[column.physical_name]} now"
+        found = there.get(column.physical_name, column)
+        if found.name != name:
+            return f"column {name} is called {found.name} now"
+        if found.type != column.type:
+            return f"column {name} is {name_of(found.type)} now, not {name_of(column.type)}"
     return None
 
 

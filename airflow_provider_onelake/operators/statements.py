@@ -10,7 +10,6 @@ from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator, TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
@@ -86,11 +85,7 @@ class OneLakeTruncateOperator(TableTaskOperator):
                 namespace=self.hook.namespace,
                 message=message,
             ).carry_out()
-            self.show_commit(done.version)
-            if done.version is not None:
-                lineage = Lineage(table=table.address, version=done.version)
-                self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
-            return {"table": str(table), **describe_deletion(done)}
+            return self.tell(table, done.version, describe_deletion(done))
 
 
 class _RowStatementOperator(SparkTaskOperator):
@@ -155,14 +150,7 @@ class _RowStatementOperator(SparkTaskOperator):
             namespace=self.hook.namespace,
             message=rendered_message(self.commit_message),
         ).carry_out()
-        return self._tell(table, done.version, describe_change(statement, done))
-
-    def _tell(self, table: Table, version: int | None, result: dict[str, Any]) -> dict[str, Any]:
-        self.show_commit(version)
-        if version is not None:
-            lineage = Lineage(table=table.address, version=version)
-            self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
-        return {"table": str(table), **result}
+        return self.tell(table, done.version, describe_change(statement, done))
 
 
 class OneLakeDeleteOperator(_RowStatementOperator):
@@ -234,7 +222,7 @@ class OneLakeDeleteOperator(_RowStatementOperator):
                 namespace=self.hook.namespace,
                 message=rendered_message(self.commit_message),
             ).carry_out()
-            return self._tell(table, done.version, {**describe_deletion(done), "rounds": 0})
+            return self.tell(table, done.version, {**describe_deletion(done), "rounds": 0})
 
     def _statement(self) -> Statement:
         where = self.where

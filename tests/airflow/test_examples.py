@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests, a shortcut, old months, a person."""
+"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests, a shortcut, old months, a person, changed columns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import Engine
+from airflow_provider_onelake.log.schema import columns, constraints
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
+from tests.support.checks import ChecksByHand
 from tests.support.contexts import JANUARY
+from tests.support.engines import use_engine
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
 from tests.support.spark import Server
 from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
@@ -162,6 +165,24 @@ def test_a_person_is_forgotten(lakehouse: Path, connect_server: Server, monkeypa
         ("2019-02", "***", None),
         ("2019-02", "b", 2),
     ]
+
+
+def test_a_table_is_changed(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = use_engine(monkeypatch, ChecksByHand())
+    fields = [("id", "long"), ("month", "string"), ("passengers", "integer"), ("legacy_code", "string")]
+    schema = {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields],
+    }
+    log = make_table(lakehouse / "Tables" / "trips", json.dumps(schema))
+    foreign_append(log, {"2019-01": [1, 2]})
+    run = run_dag(load_dag(DAGS / "change_trips.py", "change_trips"))
+    assert states(run) == {"columns": "success", "rules": "success"}
+    assert xcom(run, "columns")["features"] == ["columnMapping", "typeWidening"]
+    snapshot = log.snapshot()
+    assert list(columns(snapshot.metadata)) == ["id", "pickup_month", "passengers"]
+    assert constraints(snapshot.metadata) == {"passengers_are_counted": "passengers >= 0"}
+    assert len(engine.jobs) == 1
 
 
 def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:
