@@ -110,7 +110,7 @@ class UnsupportedFeatureError(TerminalError):
 
 
 class TablePropertyError(TerminalError):
-    """A property of the table has a value that cannot be read."""
+    """A property of the table has a value that cannot be read, or is to be changed in a way that is refused."""
 
 
 # -- reading ------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class SchemaMismatchError(TerminalError):
 
 
 class ConstraintViolatedError(TerminalError):
-    """A row violates NOT NULL, a CHECK constraint or a generation expression of the table."""
+    """A row violates NOT NULL, a CHECK constraint (also one to be added) or a generation expression of the table."""
 
 
 # -- planning ------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class CommitContentionError(TransientError):
 
 
 class StatementRefusedError(TerminalError):
-    """A DELETE, UPDATE or TRUNCATE is refused: the table is append-only, or was made again or changed meanwhile."""
+    """A DELETE, UPDATE, TRUNCATE or ALTER is refused: the table is not one to which it can be done, or not any more."""
 
 
 class RestoreRefusedError(TerminalError):

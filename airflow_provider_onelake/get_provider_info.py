@@ -32,7 +32,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             "operators",
             *("write", "scan", "reconcile", "statements", "plan"),
-            *("optimize", "vacuum", "restore", "manifests", "health", "shortcuts"),
+            *("optimize", "vacuum", "restore", "alter", "manifests", "health", "shortcuts"),
         ),
         "sensors": _modules("sensors", "delta_log"),
         "triggers": _modules("triggers", "delta_log", "wait", "driver"),

@@ -45,6 +45,7 @@ from airflow_provider_onelake.log.actions import Action, Add, FileKey, Remove, f
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.types import name_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.rounds import Piece, Ran
@@ -230,6 +231,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             return self._round(unseen, snapshot)
         if not any(pieces for _, pieces in self._ran):
             return self._nothing_to_do()
+        self.check_not_append_only(snapshot)
         self._bring_vectors_home()
         self._decided_on = snapshot.version
         return Put(self._entry(snapshot, view.txn_id))
@@ -320,7 +322,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             if self.read_version is None:
                 self.read_version = snapshot.version
             return
-        reason = unfit(self._first, snapshot) or _renamed(self._first, snapshot)
+        reason = unfit(self._first, snapshot) or _redefined(self._first, snapshot)
         if reason is None and self._first.has_change_feed != snapshot.has_change_feed:
             reason = "its change data feed was switched"
         if reason is not None:
@@ -385,6 +387,12 @@ class Change(StatementProposal["Changed | Unseen"]):
                 "the table first."
             )
         return Unseen(snapshot, tuple(unseen))
+
+    def check_not_append_only(self, snapshot: Snapshot) -> None:
+        """See :meth:`StatementProposal.check_not_append_only`. Vectors that are home already are of no use then."""
+        if snapshot.append_only:
+            self.forget_vectors()
+        super().check_not_append_only(snapshot)
 
     # -- the commit ---------------------------------------------------------------------------------------------------
 
@@ -488,12 +496,18 @@ def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Sn
     return any(not split.named_by(file) or in_range(split.partition(file["partitionValues"])) for file in files)
 
 
-def _renamed(before: Snapshot, now: Snapshot) -> str | None:
-    """Say which column has another name: the statement's texts mean something else then."""
-    names = {column.physical_name: name for name, column in columns(now.metadata).items()}
+def _redefined(before: Snapshot, now: Snapshot) -> str | None:
+    """Say which column has another name or type: the statement's texts mean something else then.
+
+    Under a wider type an expression may have another result, so one statement would do two things to the table.
+    """
+    there = {column.physical_name: column for column in columns(now.metadata).values()}
     for name, column in columns(before.metadata).items():
-        if names.get(column.physical_name, name) != name:
-            return f"column {name} is called {names[column.physical_name]} now"
+        found = there.get(column.physical_name, column)
+        if found.name != name:
+            return f"column {name} is called {found.name} now"
+        if found.type != column.type:
+            return f"column {name} is {name_of(found.type)} now, not {name_of(column.type)}"
     return None
 
 

@@ -170,6 +170,22 @@ class ChangeJob(SparkJob):
 
 
 @attrs.frozen(kw_only=True)
+class CheckJob(SparkJob):
+    """One round of an ALTER that adds CHECK constraints: Spark counts the rows of a shadow table that violate them.
+
+    It also takes the parameters of a :class:`SparkJob`.
+
+    :param shadow_uri: the shadow's address for Spark.
+    :param checks: the constraints by name, each an expression in Spark SQL.
+    """
+
+    doing: ClassVar[str] = "checking"
+
+    shadow_uri: str
+    checks: Mapping[str, str]
+
+
+@attrs.frozen(kw_only=True)
 class VacuumJob(SparkJob):
     """One VACUUM by an inventory.
 
@@ -217,6 +233,16 @@ class StageResult(SparkResult):
     reads_target: bool
     log_stores: Mapping[str, str] = attrs.field(factory=dict)
     buffer_uri: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CheckResult(SparkResult):
+    """What an engine found in rows that it looked at.
+
+    :param violations: how many rows violate each constraint, by its name. A row for which it is NULL does.
+    """
+
+    violations: Mapping[str, int]
 
 
 Seen = Callable[[str | None, str | None, str | None], None]
@@ -297,6 +323,13 @@ class Engine(Protocol):
 
         :param job: of one round.
         :raises ConstraintViolatedError: also for a source of a MERGE that has a key twice, or a NULL in one.
+        :raises OneLakeError: as for :meth:`stage`.
+        """
+
+    def check(self, job: CheckJob) -> CheckResult:
+        """Count the rows of a shadow table that violate CHECK constraints. Nothing is written.
+
+        :param job: of one round.
         :raises OneLakeError: as for :meth:`stage`.
         """
 
@@ -383,6 +416,10 @@ class SparkEngine(Engine):
     def change(self, job: ChangeJob) -> SparkResult:
         """Run a DELETE or UPDATE in a shadow table; see :meth:`Engine.change`."""
         return SparkResult(engine=self.name, **self.run(job.doing, job))
+
+    def check(self, job: CheckJob) -> CheckResult:
+        """Count the rows that violate constraints; see :meth:`Engine.check`."""
+        return CheckResult(engine=self.name, **self.run(job.doing, job))
 
     def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names; see :meth:`Engine.vacuum`."""

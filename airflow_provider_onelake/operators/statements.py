@@ -10,7 +10,6 @@ from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator, TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
@@ -52,14 +51,7 @@ class _Statement(TableTaskOperator):
         from airflow_provider_onelake.work.statement import Deletion, describe_deletion
 
         done = Deletion(table=table, where=where, **self._who(context)).carry_out()
-        return self._tell(table, done.version, describe_deletion(done))
-
-    def _tell(self, table: Table, version: int | None, result: dict[str, Any]) -> dict[str, Any]:
-        self.show_commit(version)
-        if version is not None:
-            lineage = Lineage(table=table.address, version=version)
-            self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
-        return {"table": str(table), **result}
+        return self.tell(table, done.version, describe_deletion(done))
 
 
 class OneLakeTruncateOperator(_Statement):
@@ -163,7 +155,7 @@ class _RowStatementOperator(_Statement, SparkTaskOperator):
             max_rounds=self.max_rounds,
             **self._who(context),
         ).carry_out()
-        return self._tell(table, done.version, describe_change(statement, done))
+        return self.tell(table, done.version, describe_change(statement, done))
 
 
 class OneLakeDeleteOperator(_RowStatementOperator):

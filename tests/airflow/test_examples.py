@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, an approved vacuum, a restore, manifests, a shortcut, old months, a person, a look at rows."""
+"""Example DAGs: a deadline, a vacuum that a person approves, old months, a person, changed columns, a look at rows, …"""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import Engine
+from airflow_provider_onelake.log.schema import columns, constraints
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
+from tests.support.checks import ChecksByHand
 from tests.support.contexts import JANUARY
+from tests.support.engines import use_engine
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
 from tests.support.spark import Server
 from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
@@ -205,6 +208,24 @@ def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypat
     assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 1]
     left = DeltaTable(customers).to_pyarrow_table().to_pylist()
     assert sorted((row["id"], row["name"]) for row in left) == [(1, "A"), (3, "c"), (4, "d")]
+
+
+def test_a_table_is_changed(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = use_engine(monkeypatch, ChecksByHand())
+    fields = [("id", "long"), ("month", "string"), ("passengers", "integer"), ("legacy_code", "string")]
+    schema = {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields],
+    }
+    log = make_table(lakehouse / "Tables" / "trips", json.dumps(schema))
+    foreign_append(log, {"2019-01": [1, 2]})
+    run = run_dag(load_dag(DAGS / "change_trips.py", "change_trips"))
+    assert states(run) == {"columns": "success", "rules": "success"}
+    assert xcom(run, "columns")["features"] == ["columnMapping", "typeWidening"]
+    snapshot = log.snapshot()
+    assert list(columns(snapshot.metadata)) == ["id", "pickup_month", "passengers"]
+    assert constraints(snapshot.metadata) == {"passengers_are_counted": "passengers >= 0"}
+    assert len(engine.jobs) == 1
 
 
 def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,7 +37,16 @@ from airflow_provider_onelake.maintenance.restore import restore
 from tests.support.changes import ChangeByHand, change_of, mapped, three_files
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import append_files, change_metadata, foreign_append, foreign_commit, ids, make_table, newest
+from tests.support.tables import (
+    SCHEMA,
+    append_files,
+    change_metadata,
+    foreign_append,
+    foreign_commit,
+    ids,
+    make_table,
+    newest,
+)
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 UPDATE: dict[str, Any] = {"operation": "UPDATE", "assignments": {"id": "id + 1000"}}
@@ -317,6 +327,28 @@ def test_a_change_feed_that_is_switched_meanwhile(tmp_path: Path) -> None:
     engine = ChangeByHand(after=lambda job: change_metadata(log, configuration={}))
     with pytest.raises(StatementRefusedError, match="change data feed was switched"):
         run(log, engine)
+
+
+def test_a_column_that_is_widened_meanwhile(tmp_path: Path) -> None:
+    narrow = SCHEMA.replace('"long"', '"integer"')
+    log = make_table(tmp_path / "t", narrow, **{"delta.enableTypeWidening": "true"})
+    foreign_append(log, {"x": [3]})
+
+    def widen(_: object) -> None:
+        schema = json.loads(narrow)
+        step = {"fromType": "integer", "toType": "long"}
+        schema["fields"][0] |= {"type": "long", "metadata": {"delta.typeChanges": [step]}}
+        change_metadata(log, schemaString=json.dumps(schema))
+
+    with pytest.raises(StatementRefusedError, match="column id is long now, not integer"):
+        run(log, ChangeByHand(after=widen))
+
+
+def test_a_table_that_becomes_append_only_meanwhile_keeps_its_rows(log: DeltaLog) -> None:
+    engine = ChangeByHand(after=lambda job: change_metadata(log, configuration={"delta.appendOnly": "true"}))
+    with pytest.raises(StatementRefusedError, match="append-only"):
+        run(log, engine)
+    assert newest(log).version == 3
 
 
 def test_a_comment_on_the_table_does_not_matter(log: DeltaLog) -> None:
