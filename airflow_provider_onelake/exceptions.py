@@ -58,6 +58,10 @@ class ShortcutRefusedError(TerminalError):
     """A shortcut is not made: something else is at its place, or its target is not there or may not be one."""
 
 
+class ShortcutError(TerminalError):
+    """An address leads through a shortcut that is broken or circular, hides its target, or only lets itself be read."""
+
+
 class ObjectNotFoundError(OneLakeError):
     """There is no object at the path. This is part of the store's interface, not a failure in itself."""
 
@@ -106,7 +110,18 @@ class UnsupportedFeatureError(TerminalError):
 
 
 class TablePropertyError(TerminalError):
-    """A property of the table has a value that cannot be read."""
+    """A property of the table has a value that cannot be read, or is to be changed in a way that is refused."""
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+class InvalidReadError(TerminalError):
+    """A parameter of a read is wrong: an unknown column, a condition that means nothing, two ways to say a version."""
+
+
+class ReadRefusedError(TerminalError):
+    """Rows cannot be read: there is no such version, or a file of it is gone, damaged, or outside of the table."""
 
 
 # -- staging -------------------------------------------------------------------------------------------------------
@@ -160,7 +175,7 @@ class SchemaMismatchError(TerminalError):
 
 
 class ConstraintViolatedError(TerminalError):
-    """A row violates NOT NULL, a CHECK constraint or a generation expression of the table."""
+    """A row violates NOT NULL, a CHECK constraint (also one to be added) or a generation expression of the table."""
 
 
 # -- planning ------------------------------------------------------------------------------------------------------
@@ -201,7 +216,7 @@ class CommitContentionError(TransientError):
 
 
 class StatementRefusedError(TerminalError):
-    """A DELETE, UPDATE or TRUNCATE is refused: the table is append-only, or was made again or changed meanwhile."""
+    """A DELETE, UPDATE, TRUNCATE or ALTER is refused: the table is not one to which it can be done, or not any more."""
 
 
 class RestoreRefusedError(TerminalError):

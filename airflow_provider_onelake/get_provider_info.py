@@ -32,7 +32,7 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             "operators",
             *("write", "scan", "reconcile", "statements", "plan"),
-            *("optimize", "vacuum", "restore", "manifests", "health", "shortcuts"),
+            *("optimize", "vacuum", "restore", "alter", "manifests", "health", "shortcuts"),
         ),
         "sensors": _modules("sensors", "delta_log"),
         "triggers": _modules("triggers", "delta_log", "wait", "driver"),
@@ -87,6 +87,11 @@ def _form() -> dict[str, Any]:
         "fabric_api": _field(
             "OneLake: address of Fabric's REST",
             "Which the hook asks for shortcuts. Empty: https://api.fabric.microsoft.com/v1",
+        ),
+        "follow_shortcuts": _field(
+            "OneLake: follow shortcuts",
+            "A path through a shortcut is the table that it leads to, by Fabric's REST. Empty: a table of its own.",
+            "boolean",
         ),
         "namespace": _field(
             "Namespace",

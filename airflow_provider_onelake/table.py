@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import socket
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,9 +15,16 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.publish import Committer, Publication
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.rows.frame import Frame
+    from airflow_provider_onelake.rows.read import Rows
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.spark import SparkAccess
+
+
+def this_process() -> str:
+    """Name this process for people."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 @attrs.frozen
@@ -25,12 +35,18 @@ class Table:
     :param credentials: how to sign in to its store; ``None`` for a local disk.
     :param patience: seconds for which a request is repeated while the store does not answer.
     :param setting: returns a field of the connection, or ``None`` where it is empty. Default: all are empty.
+    :param reader: returns what people call whoever reads. Default: the process and its machine.
+    :param shortcut: the address that the table was named by, if that leads to :attr:`address` through a shortcut.
+    :param read_only: why nothing can be written to the table; ``None`` if something can.
     """
 
     address: TableAddress
     credentials: Credentials | None = attrs.field(repr=False)
     patience: float
     setting: Callable[[str], str | None] = attrs.field(default=lambda name: None, repr=False)
+    reader: Callable[[], str] = attrs.field(default=this_process, repr=False)
+    shortcut: TableAddress | None = None
+    read_only: str | None = attrs.field(default=None, repr=False)
 
     def __str__(self) -> str:
         return str(self.address)
@@ -52,9 +68,11 @@ class Table:
         :raises UnsupportedStoreError: this version of the package does not write to that kind of store.
         """
         from airflow_provider_onelake.log.delta_log import DeltaLog
+        from airflow_provider_onelake.storage.shortcuts import ReadOnly
         from airflow_provider_onelake.storage.stores import open_store
 
-        return DeltaLog(open_store(self.address, self.credentials, self.patience), str(self))
+        store = open_store(self.address, self.credentials, self.patience)
+        return DeltaLog(store if self.read_only is None else ReadOnly(store, self.read_only), str(self))
 
     def committer(self, observer: Callable[[Publication], None] | None = None, message: str | None = None) -> Committer:
         """Return what commits to the table.
@@ -91,6 +109,69 @@ class Table:
             observer=observer,
             message=message,
         )
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+    ) -> Rows:
+        """Read rows of the table, without Spark (docs/reading.md).
+
+        Files whose partition or statistics say that they have none of the rows are not opened. The log is read now, the
+        files are read as the rows are taken.
+
+        :param columns: names of columns, in the order that the rows are to have. Default: all, as in the table.
+        :param where: a condition on the rows, in Spark SQL, as docs/reading.md describes it. Default: all rows.
+        :param version: of the table. Default: the newest.
+        :param timestamp: the version that the table had at a time, with its zone; as text in ISO 8601. Default: as
+            ``version`` says.
+        :returns: an iterator of Arrow record batches. Its ``report`` says which files and bytes were read and skipped.
+        :raises InvalidReadError: a column is unknown, the condition means nothing, or the version is said twice.
+        :raises TableNotFoundError: there is no table.
+        :raises ReadRefusedError: there is no such version. While rows are taken: a file is gone or damaged.
+        :raises LogGapError: the log no longer reaches back to the version.
+        :raises UnsupportedFeatureError: the table has a feature that this version does not read.
+        """
+        from airflow_provider_onelake.rows.read import read_rows
+
+        return read_rows(self.log, columns, where, version, timestamp)
+
+    def frame(
+        self,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+        *,
+        memory: int = 1 << 30,
+        lease: timedelta = timedelta(minutes=10),
+    ) -> Frame:
+        """Hold a version open, for many reads that see the same rows (docs/reading.md).
+
+        A column of a file is fetched once and stays in memory. ``frame.reframe()`` goes on to the newest version and
+        keeps the columns of files that are still there. Use it in a ``with``: until it is closed, our vacuum keeps the
+        version.
+
+        :param version: of the table. Default: the newest.
+        :param timestamp: the version that the table had at a time, with its zone; as text in ISO 8601. Default: as
+            ``version`` says.
+        :param memory: how many bytes of columns are kept in memory. Default: 1 GiB.
+        :param lease: for how long a vacuum keeps the version after this process was killed; a minute or more. The
+            frame renews it three times in this time. Default: ten minutes.
+        :returns: the frame.
+        :raises InvalidReadError: a parameter is wrong, or the version is said twice.
+        :raises TableNotFoundError: there is no table.
+        :raises ReadRefusedError: there is no such version, or files of it are gone.
+        :raises VacuumAtWorkError: a vacuum is deleting files of the version.
+        :raises UnsupportedFeatureError: the table has a feature that this version does not read.
+        """
+        from airflow_provider_onelake.maintenance.leases import Lease, Renewing
+        from airflow_provider_onelake.rows.frame import Frame
+
+        def hold(held: int) -> Renewing:
+            return Renewing(Lease.take(self.log, held, self.reader(), lease))
+
+        return Frame(self.log, hold, version, timestamp, memory)
 
     def rehearsal(self) -> Committer:
         """Return what commits to a copy of the table in memory, and changes nothing in the store.

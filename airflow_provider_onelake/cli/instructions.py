@@ -61,6 +61,7 @@ def connection(port: int, secret: str, workspace: Workspace, item: Item) -> str:
         "lakehouse": _address(workspace, item),
         "sign_in": "token",
         "endpoint": f"http://{HOST}:{port}",
+        "fabric_api": f"http://{HOST}:{port}/{_FABRIC}/v1",
         "allow_http": "true",
     }
     return json.dumps({"conn_type": "onelake", "password": secret, "extra": extra})

@@ -19,22 +19,21 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Earlier, SameTable, find_earlier
+from airflow_provider_onelake.commit.earlier import Earlier, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.fit import unfit
-from airflow_provider_onelake.commit.statement import UPDATE, Statement
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
+from airflow_provider_onelake.commit.statement_proposal import StatementProposal
+from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
-    CommitContentionError,
     ConflictError,
     ObjectExistsError,
     OneLakeError,
@@ -44,10 +43,9 @@ from airflow_provider_onelake.exceptions import (
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, Remove, file_key
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
-from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.log.types import name_of
 from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.staging.buffers import lifetime
 from airflow_provider_onelake.staging.rounds import Piece, Ran
@@ -76,7 +74,7 @@ class Changed:
     :param lost_races: how many puts met another's commit.
     """
 
-    status: str
+    status: Status
     version: int | None = None
     rows: int | None = 0
     files_removed: int | None = 0
@@ -85,12 +83,25 @@ class Changed:
     lost_races: int = 0
 
 
-DONE, ALREADY, NOTHING_TO_DO = "done", "already_done", "nothing_to_do"
+class AnyStatement(Protocol):
+    """What rounds need to know of a statement."""
+
+    @property
+    def operation(self) -> str:
+        """As Delta calls it."""
+
+    @property
+    def covers(self) -> str | None:
+        """A predicate on partition columns; no other partitions are looked at."""
+
+    @property
+    def predicate(self) -> str:
+        """What is true of the rows that it is done to, as people read it."""
 
 
 @attrs.frozen
-class _Unseen:
-    """Files that no round has read."""
+class Unseen:
+    """Files that no round has read, and the snapshot that has them."""
 
     snapshot: Snapshot
     files: tuple[Add, ...]
@@ -142,7 +153,16 @@ def change(
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
-    proposal = _Change(transactions, statement, start, isolation)
+    return in_rounds(transactions, Change(transactions, statement, isolation, start), run_round, most_rounds)
+
+
+def in_rounds(transactions: Transactions, proposal: Change, run_round: RunRound, most_rounds: int) -> Changed:
+    """Take a statement around the log until it is committed, with as many rounds as it needs.
+
+    :param run_round: runs it on some files.
+    :param most_rounds: after how many rounds it gives up.
+    :raises OneLakeError: as for :func:`change`.
+    """
     while True:
         ended = transactions.commit(proposal)
         if isinstance(ended, Changed):
@@ -152,44 +172,38 @@ def change(
             raise ConflictError(
                 f"{proposal.table}: Spark ran {proposal.name} {proposal.rounds} times, and each time others had "
                 f"changed or added {len(ended.files)} files or more that it may concern before the result could be "
-                "published. Nothing was changed. Clear the task when fewer writers are at work; or let it look at the "
-                "partitions that matter alone (covers), allow more rounds (max_rounds), or let appends that land "
-                "meanwhile count as later (isolation='write_serializable')."
+                f"published. Nothing was changed. Clear the task when fewer writers are at work{proposal.other_ways}."
             )
         proposal.take(ended, run_round(proposal.rounds + 1, ended.snapshot, ended.files))
 
 
-@attrs.define(eq=False)
-class _Change(Proposal["Changed | _Unseen"]):
-    """One call of :func:`change`, with all that its rounds have done so far."""
+class Change(StatementProposal["Changed | Unseen"]):
+    """A statement that Spark runs in rounds, with all that its rounds have done so far."""
 
-    _transactions: Transactions
-    _statement: Statement
-    _start: Start
-    _isolation: Isolation
-    rounds: int = 0
-    _ran: list[tuple[Ran, list[Piece]]] = attrs.field(factory=list)
-    _seen: set[FileKey] = attrs.field(factory=set)
-    _first: Snapshot | None = None
-    _lost: bool = False
-    _live: tuple[Partitioning, LiveFiles] | None = None
-    _stored: int | None = None
-    _decided_on: int | None = None
-    _put: Changed | None = None
-    _brought: set[str] = attrs.field(factory=set)
+    other_ways = (
+        "; or let it look at the partitions that matter alone (covers), allow more rounds (max_rounds), or let appends "
+        "that land meanwhile count as later (isolation='write_serializable')"
+    )
+    """What else a person can do after too many rounds."""
 
-    def __attrs_post_init__(self) -> None:
-        self._log = self._transactions.log
+    def __init__(
+        self, transactions: Transactions, statement: AnyStatement, isolation: Isolation, start: Start | None = None
+    ) -> None:
+        super().__init__(transactions, statement.operation, str(statement), statement.covers)
         self.table = self._log.table
-        self.name = str(self._statement)
-        self._same_table = SameTable(self._log, self._statement.operation)
+        self.rounds = 0
+        self._statement, self._isolation = statement, isolation
+        self._author = start
+        self._ran: list[tuple[Ran, list[Piece]]] = []
+        self._seen: set[FileKey] = set()
+        self._first: Snapshot | None = None
+        self._lost = False
+        self._stored: int | None = None
+        self._decided_on: int | None = None
+        self._put: Changed | None = None
+        self._brought: set[str] = set()
 
-    def look_ahead(self) -> AbstractContextManager[object]:
-        """Let every snapshot tell whether the table was made again."""
-        self._log.doubt()
-        return nullcontext()
-
-    def take(self, unseen: _Unseen, ran: Ran) -> None:
+    def take(self, unseen: Unseen, ran: Ran) -> None:
         """Take in what a round did.
 
         :param unseen: the files that it has read.
@@ -199,25 +213,25 @@ class _Change(Proposal["Changed | _Unseen"]):
         self._seen.update(map(file_key, unseen.files))
         self._lost = False
 
-    def decide(self, view: View) -> Put | Changed | _Unseen:
+    def decide(self, view: View) -> Put | Changed | Unseen:
         """Put what the rounds did, or ask for another round."""
         snapshot = view.snapshot
-        if (done := self._done_before(snapshot)) is not None:
-            return done
-        self._same_table.check(snapshot)
-        snapshot.check_supported(self.table)
+        if (ended := self._ended(view)) is not None:
+            return ended
+        self.check_table(snapshot)
         self._check_fits(snapshot)
-        present = {file_key(file): file for file in self._files(view)}
+        present = {file_key(file): file for file in self.files(view) if self._in_range(file, snapshot)}
         # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
         # whoever is told that nothing was changed must not find it in the table.
         if snapshot.version != self._decided_on:
-            self._drop_lost_pieces(present)
+            self._drop_lost(present)
             self._check_young(snapshot)
         unseen = [file for key, file in present.items() if key not in self._seen]
-        if unseen and not self._all_later(unseen, view):
+        if self._needs_round(unseen, view):
             return self._round(unseen, snapshot)
         if not any(pieces for _, pieces in self._ran):
-            return Changed(status=NOTHING_TO_DO, rounds=self.rounds)
+            return self._nothing_to_do()
+        self.check_not_append_only(snapshot)
         self._bring_vectors_home()
         self._decided_on = snapshot.version
         return Put(self._entry(snapshot, view.txn_id))
@@ -231,16 +245,13 @@ class _Change(Proposal["Changed | _Unseen"]):
         self._brought.clear()
         return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
 
-    def give_up(self, tally: Tally) -> Changed:
+    def give_up(self, tally: Tally) -> NoReturn:
         """Change nothing.
 
         :raises CommitContentionError: always.
         """
         self.forget_vectors()
-        raise CommitContentionError(
-            f"{self.table}: {tally.lost_races} of {tally.attempts} puts of {self.name} met another's commit, and the "
-            f"budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry runs it again."
-        )
+        super().give_up(tally)
 
     def forget_vectors(self, *keep: str) -> None:
         """Delete copies of deletion vectors that no commit of ours names, and none will.
@@ -256,7 +267,17 @@ class _Change(Proposal["Changed | _Unseen"]):
 
     # -- what was done before -----------------------------------------------------------------------------------------
 
-    def _done_before(self, snapshot: Snapshot) -> Changed | None:
+    @property
+    def _start(self) -> Start:
+        assert self._author is not None
+        return self._author
+
+    def _ended(self, view: View) -> Changed | None:
+        """Return what was done before, or ``None``.
+
+        :raises ZombieWriterError: a newer start of the task has done it meanwhile.
+        """
+        snapshot = view.snapshot
         earlier = find_earlier(self._log, self._start.id, snapshot)
         if earlier is not None and not earlier.is_undone:
             return _already(earlier)
@@ -281,7 +302,7 @@ class _Change(Proposal["Changed | _Unseen"]):
         if earlier.commit is None:
             why: str | None = "the log since then was cleaned up, so nobody knows what became of its rows"
         else:
-            in_range = self._range(snapshot.partitioning)
+            in_range = self.covers(snapshot.partitioning)
             changed = next((commit for commit in earlier.later if _touches(commit, in_range, snapshot)), None)
             why = f"version {changed.version} ({changed.author}) changed rows that it may concern" if changed else None
         if why is None:
@@ -297,9 +318,11 @@ class _Change(Proposal["Changed | _Unseen"]):
 
     def _check_fits(self, snapshot: Snapshot) -> None:
         if self._first is None:
-            self._first, self.read_version = snapshot, snapshot.version
+            self._first = snapshot
+            if self.read_version is None:
+                self.read_version = snapshot.version
             return
-        reason = unfit(self._first, snapshot) or _renamed(self._first, snapshot)
+        reason = unfit(self._first, snapshot) or _redefined(self._first, snapshot)
         if reason is None and self._first.has_change_feed != snapshot.has_change_feed:
             reason = "its change data feed was switched"
         if reason is not None:
@@ -309,19 +332,14 @@ class _Change(Proposal["Changed | _Unseen"]):
                 "task to run the statement under the new definition."
             )
 
-    def _range(self, split: Partitioning) -> Callable[[Partition], bool]:
-        covers = self._statement.covers
-        return _everything if covers is None else PartitionPredicate.parse(covers, split).covers
+    def _in_range(self, file: Add, snapshot: Snapshot) -> bool:
+        """Say whether the statement may touch a file, or must know of it."""
+        return True
 
-    def _files(self, view: View) -> LiveFiles:
-        split = view.snapshot.partitioning
-        if self._live is not None and self._live[0] == split and view.complete:
-            self._live[1].follow(view.winners)
-        else:
-            self._live = split, self._transactions.live_in(view.snapshot, self._range(split))
-        return self._live[1]
+    def _needs_round(self, unseen: list[Add], view: View) -> bool:
+        return bool(unseen) and not self._all_later(unseen, view)
 
-    def _drop_lost_pieces(self, present: dict[FileKey, Add]) -> None:
+    def _drop_lost(self, present: dict[FileKey, Add]) -> None:
         """Drop what was done to files that others have changed since. What is left of these files is unseen again."""
         for _, pieces in self._ran:
             for piece in list(pieces):
@@ -359,20 +377,22 @@ class _Change(Proposal["Changed | _Unseen"]):
         }
         return later.issuperset(map(file_key, unseen))
 
-    def _round(self, unseen: list[Add], snapshot: Snapshot) -> _Unseen:
+    def _round(self, unseen: list[Add], snapshot: Snapshot) -> Unseen:
         check_paths_relative(unseen, self.table)
-        if snapshot.append_only:
-            raise StatementRefusedError(
-                f"{self.table} is append-only (delta.appendOnly), so its rows must not be changed. Nothing was "
-                "changed: unset the property first."
-            )
+        self.check_not_append_only(snapshot)
         if len(unseen) > MOST_FILES:
             raise StatementRefusedError(
                 f"{self.name} would have to look at {len(unseen):,} files of {self.table}, and at most "
                 f"{MOST_FILES:,} are taken. Nothing was changed: name the partitions that matter by covers, or compact "
                 "the table first."
             )
-        return _Unseen(snapshot, tuple(unseen))
+        return Unseen(snapshot, tuple(unseen))
+
+    def check_not_append_only(self, snapshot: Snapshot) -> None:
+        """See :meth:`StatementProposal.check_not_append_only`. Vectors that are home already are of no use then."""
+        if snapshot.append_only:
+            self.forget_vectors()
+        super().check_not_append_only(snapshot)
 
     # -- the commit ---------------------------------------------------------------------------------------------------
 
@@ -398,42 +418,57 @@ class _Change(Proposal["Changed | _Unseen"]):
         # Copies, because a put that loses its race gives the files other row ids the next time.
         added: list[Add] = [{**file} for piece in pieces for file in piece.added]
         staying = {file["path"] for file in again}
-        self._put = Changed(
-            status=DONE,
-            rows=self._rows(pieces),
-            files_removed=sum(file["path"] not in staying for file in removed),
-            files_added=len(added),
-            rounds=self.rounds,
-        )
+        self._put = self._counted(pieces, sum(file["path"] not in staying for file in removed), len(added))
         info = commit_info(
             statement.operation,
-            {"predicate": json.dumps([statement.predicate], ensure_ascii=False)},
+            self._parameters(),
             snapshot,
             txn_id,
             now,
             blind=False,
-            metrics=self._metrics(again),
+            metrics={name: str(count) for name, count in self._metrics(again).items() if count is not None},
             isolation="Serializable" if self._isolation is Isolation.SERIALIZABLE else "WriteSerializable",
-            told=of_task(self._start.by, self.name, self._start.message),
+            told=self._told(),
         )
-        info[STAGED] = {
-            "format": FORMAT,
-            CHANGE: {"rounds": self.rounds, "readVersion": self.read_version, "covers": statement.covers},
-        }
+        info[STAGED] = {"format": FORMAT, CHANGE: self._record()}
         tags = [dict(ran.tags) for ran, kept in self._ran if kept]
         if tags[0] and all(each == tags[0] for each in tags):
             info["tags"] = tags[0]
         stamped = stamp(info, added, snapshot, now)
         written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        for app_id in (self._start.task_id, self._start.id):
-            turn = snapshot.txns.get(app_id, 0) + 1
+        for app_id, turn in self._turns(snapshot).items():
             entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
         entry += stamped
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in removed]
         entry += [{"add": {**file, "dataChange": True}} for file in (*again, *added)]
         entry += [{"cdc": file} for piece in pieces for file in piece.cdc]
         return entry
+
+    def _nothing_to_do(self) -> Changed:
+        return Changed(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+
+    def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
+        return Changed(
+            status=Status.DONE,
+            rows=self._rows(pieces),
+            files_removed=files_removed,
+            files_added=files_added,
+            rounds=self.rounds,
+        )
+
+    def _turns(self, snapshot: Snapshot) -> dict[str, int]:
+        """Return the versions of the ``txn`` actions by their application ids."""
+        return {app_id: snapshot.txns.get(app_id, 0) + 1 for app_id in (self._start.task_id, self._start.id)}
+
+    def _parameters(self) -> dict[str, str]:
+        return {"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)}
+
+    def _told(self) -> str:
+        return of_task(self._start.by, self.name, self._start.message)
+
+    def _record(self) -> dict[str, object]:
+        return {"rounds": self.rounds, "readVersion": self.read_version, "covers": self._statement.covers}
 
     def _rows(self, pieces: Iterable[Piece]) -> int | None:
         if self._statement.operation == UPDATE:
@@ -442,20 +477,15 @@ class _Change(Proposal["Changed | _Unseen"]):
             counts = [piece.rows_gone for piece in pieces]
         return None if None in counts else sum(count or 0 for count in counts)
 
-    def _metrics(self, again: Sequence[Add]) -> dict[str, str]:
+    def _metrics(self, again: Sequence[Add]) -> dict[str, int | None]:
         assert self._put is not None
         rows = "numUpdatedRows" if self._statement.operation == UPDATE else "numDeletedRows"
-        counted = {
+        return {
             rows: self._put.rows,
             "numRemovedFiles": self._put.files_removed,
             "numAddedFiles": self._put.files_added,
             "numDeletionVectorsAdded": len(again),
         }
-        return {name: str(count) for name, count in counted.items() if count is not None}
-
-
-def _everything(_: Partition) -> bool:
-    return True
 
 
 def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Snapshot) -> bool:
@@ -466,24 +496,30 @@ def _touches(commit: Commit, in_range: Callable[[Partition], bool], snapshot: Sn
     return any(not split.named_by(file) or in_range(split.partition(file["partitionValues"])) for file in files)
 
 
-def _renamed(before: Snapshot, now: Snapshot) -> str | None:
-    """Say which column has another name: the statement's texts mean something else then."""
-    names = {column.physical_name: name for name, column in columns(now.metadata).items()}
+def _redefined(before: Snapshot, now: Snapshot) -> str | None:
+    """Say which column has another name or type: the statement's texts mean something else then.
+
+    Under a wider type an expression may have another result, so one statement would do two things to the table.
+    """
+    there = {column.physical_name: column for column in columns(now.metadata).values()}
     for name, column in columns(before.metadata).items():
-        if names.get(column.physical_name, name) != name:
-            return f"column {name} is called {names[column.physical_name]} now"
+        found = there.get(column.physical_name, column)
+        if found.name != name:
+            return f"column {name} is called {found.name} now"
+        if found.type != column.type:
+            return f"column {name} is {name_of(found.type)} now, not {name_of(column.type)}"
     return None
 
 
 def _already(earlier: Earlier) -> Changed:
     if earlier.commit is None:
-        return Changed(status=ALREADY, rows=None, files_removed=None, files_added=None)
+        return Changed(status=Status.ALREADY, rows=None, files_removed=None, files_added=None)
     metrics: Any = earlier.commit.info.get("operationMetrics") or {}
     record = (earlier.commit.info.get(STAGED) or {}).get(CHANGE) or {}
 
     rows = "numUpdatedRows" if earlier.commit.operation == UPDATE else "numDeletedRows"
     return Changed(
-        status=ALREADY,
+        status=Status.ALREADY,
         version=earlier.commit.version,
         rows=whole_number(metrics.get(rows)),
         files_removed=whole_number(metrics.get("numRemovedFiles")),

@@ -25,7 +25,7 @@ Before all of them, once, :func:`check_audited`: do the rows pass the checks of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from airflow_provider_onelake.choices import OnRerun
 from airflow_provider_onelake.commit.batch import Batch
@@ -34,15 +34,17 @@ from airflow_provider_onelake.exceptions import (
     BufferDoesNotFitError,
     BufferIncompleteError,
     ConflictError,
+    InvalidWriteError,
     RerunRefusedError,
     TerminalError,
     UnsupportedFeatureError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import DataFile, is_absolute
+from airflow_provider_onelake.log.actions import DataFile, Metadata, is_absolute
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.compatibility import incompatibilities
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.schema import partition_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import (
@@ -68,6 +70,18 @@ def check_audited(buffers: Iterable[Buffer], table: str) -> None:
                 f"The checks of writer {buffer.spec.identity.key!r} were not evaluated over {table}/{buffer.path}. "
                 "Nothing was published: a retry evaluates them."
             )
+
+
+def check_is_rows(buffer: Buffer, table: str) -> None:
+    """Refuse to append the source of a MERGE, which only its own task merges.
+
+    :param table: what messages call the table.
+    """
+    if buffer.spec.mode.in_rounds:
+        raise InvalidWriteError(
+            f"The buffer {buffer.path} of writer {buffer.spec.identity.key!r} is the source of a MERGE into {table}, "
+            "which needs Spark. Nothing was published: clear the writer's task, which merges it."
+        )
 
 
 def is_in_table(buffer: Buffer, view: View, table: str) -> bool:
@@ -157,6 +171,8 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
         reasons = ["the table was replaced by another"]
     else:
         reasons = list(incompatibilities(buffer.metadata, snapshot.metadata))
+        if buffer.spec.predicates:
+            reasons += _renamed_partitions(buffer.metadata, snapshot)
     if buffer.spec.mode.replaces and snapshot.append_only:
         reasons.append("it is append-only now")
     if reasons:
@@ -165,6 +181,13 @@ def check_definition(buffer: Buffer, snapshot: Snapshot, table: str) -> None:
             f"{'; '.join(reasons)} (seen at version {snapshot.version}). Nothing was published. Clear "
             f"{buffer.spec.task or 'the writer'} to stage the rows again under the new definition."
         )
+
+
+def _renamed_partitions(staged: Metadata, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the partition columns with another name: a writer's predicate could mean other partitions now."""
+    for before, after in zip(partition_columns(staged), snapshot.partitioning.types, strict=False):
+        if before != after:
+            yield f"partition column {before} is called {after} now, and the writer's predicate has the names of before"
 
 
 def stale_reads(buffers: Iterable[Buffer], winners: Iterable[Commit]) -> list[Commit]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 import attrs
 
@@ -34,7 +33,7 @@ class RowsOfLoad:
     """Knows from attempt to attempt where the rows of a load's writers are, and follows each commit once.
 
     :param _rows: by the directories of the writers; ``None`` for one whose rows nobody can follow.
-    :param _lost: by the directories of such writers, the files that they published, as far as that is known.
+    :param _lost: by the directories of such writers, the files that they staged, as far as that is known.
     """
 
     _log: DeltaLog
@@ -91,13 +90,12 @@ class RowsOfLoad:
                 found[identity.directory] = self._perhaps_in(identity.directory, files, view.snapshot.partitioning)
         return found
 
-    def _ever_published(self, found: Publishing, known: Iterable[Mapping[str, Any]]) -> list[Add]:
-        """Return the files of a writer's buffers, of older generations too, as far as their logs are still there."""
-        older = {str(marker["writer"]["buffer"]) for marker in known if marker.get("writer")}
+    def _staged(self, identity: WriterIdentity) -> list[Add]:
+        """Return the files that a writer ever staged, as far as the logs of its buffers are still there."""
         files: list[Add] = []
-        for buffer in sorted({found.record.buffer, *older}):
+        for attempt in WriterDirectory.read(self._log.store, identity.directory).attempts:
             with suppress(BufferIncompleteError, BufferInvalidError):
-                files += files_named(self._log.store, buffer)
+                files += files_named(self._log.store, attempt.path)
         return files
 
     def _perhaps_in(self, directory: str, files: Mapping[str, Add], partitioning: Partitioning) -> list[Add]:
@@ -115,18 +113,19 @@ class RowsOfLoad:
         landed: dict[int, datetime] | None = None
         read = each(self._log.store, lambda identity: tuple(markers(self._log.store, identity.directory)), colleagues)
         for identity, known in zip(colleagues, read, strict=True):
-            self._rows[identity.directory] = None
-            found = find_published(self._log, identity, snapshot.txns[identity.app_id], snapshot, known)
-            if found is None:
-                continue
-            since: int | None = found.version
-            if found.record.generation > 1:
-                landed = _landed(self._log) if landed is None else landed
-                since = _before_first_claim(self._log, identity, found.version, landed)
-            rows = _follow_from(self._log, identity, found, since, snapshot)
-            self._rows[identity.directory] = rows
+            rows = None
+            if (
+                found := find_published(self._log, identity, snapshot.txns[identity.app_id], snapshot, known)
+            ) is not None:
+                since: int | None = found.version
+                if found.record.generation > 1:
+                    landed = _landed(self._log) if landed is None else landed
+                    since = _before_first_claim(self._log, identity, found.version, landed)
+                rows = _follow_from(self._log, identity, found, since, snapshot)
             if rows is None:
-                self._lost[identity.directory] = self._ever_published(found, known)
+                self._lost[identity.directory] = self._staged(identity)
+            # It comes last: where the store does not answer before, the next attempt asks again.
+            self._rows[identity.directory] = rows
 
 
 @attrs.define(eq=False)

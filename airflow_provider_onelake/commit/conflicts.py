@@ -17,7 +17,7 @@ from airflow_provider_onelake.commit.batch import Batch, read_partition
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import Add, Remove, object_path
 from airflow_provider_onelake.log.commits import Commit
-from airflow_provider_onelake.log.partitions import Partitioning
+from airflow_provider_onelake.log.partitions import Partitioning, everything
 from airflow_provider_onelake.log.predicates import names_other_columns
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.log.values import Partition
@@ -205,14 +205,10 @@ def replaced_all(winner: Commit, predicates: Collection[str], partitioning: Part
     :param predicates: of a write, as its commit records them.
     """
     if not winner.staged:
-        return not winner.parameters.get("predicate") and _foreign_range(winner, set(), partitioning) is _everything
+        return not winner.parameters.get("predicate") and _foreign_range(winner, set(), partitioning) is everything
     theirs = set(winner.staged.get("replaces", ()))
     same_names = winner.partitioned_by == list(partitioning.types)
     return same_names and not left_to_others(winner) and (EVERYTHING in theirs or theirs.issuperset(predicates))
-
-
-def _everything(_: Partition) -> bool:
-    return True
 
 
 def _nobody_knows(_: Partition) -> None:
@@ -230,7 +226,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
     try:
         replaced = mode.replaced_by(texts, with_files, _named_then(winner, partitioning) if texts else partitioning)
     except InvalidWriteError:
-        # It is an odd record, or of a table that was partitioned otherwise: what has brought the table back since counts.
+        # It is an odd record, or of a table that was partitioned otherwise: what brought the table back since counts.
         return lambda _: False
     yielded = left_to_others(winner)
     return lambda partition: as_text(partition) not in yielded and replaced(partition)
@@ -239,7 +235,7 @@ def _replaced_range(winner: Commit, partitioning: Partitioning) -> _Range:
 def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Partitioning) -> _Range:
     parameters = winner.parameters
     if winner.operation in _REPLACING_ALL:
-        return _everything
+        return everything
     if winner.operation != "WRITE" or str(parameters.get("mode")) != "Overwrite":
         return lambda _: False
     if str(parameters.get("isDynamicPartitionOverwrite")).lower() == "true":
@@ -247,7 +243,7 @@ def _foreign_range(winner: Commit, with_files: set[Partition], partitioning: Par
     if parameters.get("predicate"):
         return _foreign_predicate(str(parameters["predicate"]), partitioning)
     if not partitioning.types or "isDynamicPartitionOverwrite" in parameters:
-        return _everything
+        return everything
     # The engine does not say whether the overwrite was dynamic. A dynamic one leaves other partitions alone.
     return lambda partition: True if partition in with_files else None
 

@@ -9,32 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
 
 import attrs
 
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import SameTable, find_earlier
+from airflow_provider_onelake.commit.earlier import find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
-from airflow_provider_onelake.commit.transaction import Proposal, Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.statement import Status
+from airflow_provider_onelake.commit.statement_proposal import StatementProposal
+from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
-from airflow_provider_onelake.exceptions import CommitContentionError, StatementRefusedError
 from airflow_provider_onelake.log.actions import Action, Add, DataFile, Remove, total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
-from airflow_provider_onelake.log.replay import LiveFiles
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.log.values import Partition
 from airflow_provider_onelake.storage.clock import milliseconds
-
-
-class Status(StrEnum):
-    """How a statement ended."""
-
-    DONE = "done"
-    ALREADY = "already_done"
-    NOTHING_TO_DO = "nothing_to_do"
 
 
 @attrs.frozen(kw_only=True)
@@ -80,45 +68,29 @@ def delete(
     return transactions.commit(_Delete(transactions, where, app_id, by, message))
 
 
-@attrs.define(eq=False)
-class _Delete(Proposal[Deleted]):
+class _Delete(StatementProposal[Deleted]):
     """One call of :func:`delete`."""
 
-    _transactions: Transactions
-    _where: str | None
-    _app_id: str
-    _by: str
-    _message: str | None
-    _live: tuple[Partitioning, LiveFiles] | None = None
-    _put: Deleted | None = None
-
-    def __attrs_post_init__(self) -> None:
-        self._log = self._transactions.log
-        self._operation = "TRUNCATE" if self._where is None else "DELETE"
-        self._same_table = SameTable(self._log, self._operation)
-        self.name = self._operation if self._where is None else f"DELETE WHERE {self._where}"
-
-    def look_ahead(self) -> AbstractContextManager[object]:
-        """Let every snapshot tell whether the table was made again: rows must not go from another table."""
-        self._log.doubt()
-        return nullcontext()
+    def __init__(
+        self, transactions: Transactions, where: str | None, app_id: str, by: str, message: str | None
+    ) -> None:
+        self._operation = "TRUNCATE" if where is None else "DELETE"
+        name = self._operation if where is None else f"DELETE WHERE {where}"
+        super().__init__(transactions, self._operation, name, where)
+        self._app_id, self._by, self._message = app_id, by, message
+        self._put: Deleted | None = None
 
     def decide(self, view: View) -> Put | Deleted:
         """Put a ``remove`` of every live file that matches."""
-        snapshot, table = view.snapshot, self._log.table
+        snapshot = view.snapshot
         if (done := _done_before(self._log, self._app_id, snapshot)) is not None:
             return done
-        self._same_table.check(snapshot)
-        snapshot.check_supported(table)
-        files = list(self._matching(view))
+        self.check_table(snapshot)
+        files: list[Add] = list(self.files(view))
         if not files:
             return Deleted(status=Status.NOTHING_TO_DO)
-        if snapshot.append_only:
-            raise StatementRefusedError(
-                f"{table} is append-only (delta.appendOnly), so its rows must not be deleted. Nothing was changed: "
-                "unset the property first."
-            )
-        check_paths_relative(files, table)
+        self.check_not_append_only(snapshot)
+        check_paths_relative(files, self._log.table)
         self._put = _counted(Status.DONE, None, files)
         return Put(self._entry(files, snapshot, view.txn_id))
 
@@ -129,27 +101,6 @@ class _Delete(Proposal[Deleted]):
         """
         assert self._put is not None
         return attrs.evolve(self._put, version=version, lost_races=tally.lost_races)
-
-    def give_up(self, tally: Tally) -> Deleted:
-        """Change nothing.
-
-        :raises CommitContentionError: always.
-        """
-        raise CommitContentionError(
-            f"{self._log.table}: {tally.lost_races} of {tally.attempts} puts of the {self.name} met another's commit, "
-            f"and the budget of {self._transactions.backoff.budget:g} s is used up. Nothing was changed; a retry goes "
-            "on."
-        )
-
-    def _matching(self, view: View) -> Iterable[Add]:
-        partitioning = view.snapshot.partitioning
-        if self._live is not None and self._live[0] == partitioning and view.complete:
-            self._live[1].follow(view.winners)
-        else:
-            # Also where a column was renamed: the files are to be judged by the names of now.
-            covers = _everything if self._where is None else PartitionPredicate.parse(self._where, partitioning).covers
-            self._live = partitioning, self._transactions.live_in(view.snapshot, covers)
-        return self._live[1]
 
     def _entry(self, files: list[Add], snapshot: Snapshot, txn_id: str) -> list[Action]:
         assert self._put is not None
@@ -178,10 +129,6 @@ class _Delete(Proposal[Deleted]):
         entry += stamped
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in files]
         return entry
-
-
-def _everything(_: Partition) -> bool:
-    return True
 
 
 def _done_before(log: DeltaLog, app_id: str, snapshot: Snapshot) -> Deleted | None:

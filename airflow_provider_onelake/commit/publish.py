@@ -15,6 +15,7 @@ from airflow_provider_onelake.commit.batch import Batch, place, read_partition
 from airflow_provider_onelake.commit.checks import (
     check_audited,
     check_definition,
+    check_is_rows,
     check_no_path_twice,
     check_paths_relative,
     check_winners_known,
@@ -103,6 +104,8 @@ class Committer(Transactions):
         :raises CommitContentionError: the budget is used up; the buffers stay publishable.
         :raises StoreUnavailableError: the store did not answer until the budget was used up; a rerun settles it.
         """
+        for buffer in buffers:
+            check_is_rows(buffer, self.log.table)
         check_audited(buffers, self.log.table)
         # Read footers here, not in `decide`: they do not change, and a commit that waits for them loses its race.
         complete = with_statistics(self.log, buffers)

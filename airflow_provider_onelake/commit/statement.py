@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of
+from airflow_provider_onelake.staging.clauses import DELETE, NOISE, UPDATE
 
-DELETE, UPDATE = "DELETE", "UPDATE"
+__all__ = ["DELETE", "UPDATE", "Statement", "Status"]
 
-# What is no SQL to look at: comments, texts, and names in backticks.
-_NOISE = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`""", re.DOTALL
-)
+
+class Status(StrEnum):
+    """How a statement ended."""
+
+    DONE = "done"
+    ALREADY = "already_done"
+    NOTHING_TO_DO = "nothing_to_do"
+
+
 _SUBQUERY = re.compile(r"\(\s*(?:SELECT|WITH)\b", re.IGNORECASE)
 # Spark's functions whose answer for a row is another one when it is asked again, or in another file.
 _CHANGING = re.compile(
@@ -47,24 +54,9 @@ class Statement:
     def __attrs_post_init__(self) -> None:
         if (self.operation == UPDATE) != bool(self.assignments):
             raise InvalidWriteError("An UPDATE sets at least one column, and a DELETE none. Nothing was changed.")
-        for name, text in {
-            "where": self.where,
-            **{f"set[{key!r}]": sql for key, sql in self.assignments.items()},
-        }.items():
-            if not isinstance(text, str) or not text.strip():
-                raise InvalidWriteError(f"{name}={text!r}: an expression in Spark SQL. Nothing was changed.")
-            sql = _NOISE.sub(" ", text)
-            if _SUBQUERY.search(sql):
-                raise InvalidWriteError(
-                    f"{name}={text!r} has a subquery, which Delta does not take in {self.operation}. Nothing was "
-                    "changed: compute the values in a task before, and pass them by a template, as in id IN ({{ … }})."
-                )
-            if name == "where" and (found := _CHANGING.search(sql)):
-                raise InvalidWriteError(
-                    f"where={text!r} calls {found[1]}(), whose answer changes from run to run. The statement may read "
-                    "files one after another, so nobody could say which rows it meant. Nothing was changed: compare "
-                    "columns with fixed values."
-                )
+        check_expression("where", self.where, self.operation)
+        for name, text in self.assignments.items():
+            check_expression(f"set[{name!r}]", text, self.operation, may_change=True)
 
     def __str__(self) -> str:
         sets = f" SET {', '.join(f'{name} = {sql}' for name, sql in self.assignments.items())}"
@@ -82,3 +74,27 @@ class Statement:
         more = [f"covers {self.covers}"] if self.covers else []
         more += [f"set {name}={sql}" for name, sql in sorted(self.assignments.items())]
         return digest_of("\n".join([self.where, *more]).encode())
+
+
+def check_expression(name: str, text: object, operation: str, *, may_change: bool = False) -> None:
+    """Refuse an expression that a statement does not take, as far as its text tells.
+
+    :param name: of the parameter, for messages.
+    :param operation: of the statement, as Delta calls it.
+    :param may_change: whether its answer may differ from run to run.
+    :raises InvalidWriteError: it is empty, has a subquery, or calls such a function.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidWriteError(f"{name}={text!r}: an expression in Spark SQL. Nothing was changed.")
+    sql = NOISE.sub(" ", text)
+    if _SUBQUERY.search(sql):
+        raise InvalidWriteError(
+            f"{name}={text!r} has a subquery, which Delta does not take in {operation}. Nothing was "
+            "changed: compute the values in a task before, and pass them by a template, as in id IN ({{ … }})."
+        )
+    if not may_change and (found := _CHANGING.search(sql)):
+        raise InvalidWriteError(
+            f"{name}={text!r} calls {found[1]}(), whose answer changes from run to run. The statement may read "
+            "files one after another, so nobody could say which rows it meant. Nothing was changed: compare "
+            "columns with fixed values."
+        )

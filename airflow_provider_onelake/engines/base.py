@@ -169,13 +169,18 @@ class OptimizeJob(SparkJob):
 
 @attrs.frozen(kw_only=True)
 class ChangeJob(SparkJob):
-    """One round of a DELETE or UPDATE, which Spark runs in a shadow table.
+    """One round of a DELETE, UPDATE or MERGE, which Spark runs in a shadow table.
 
     It also takes the parameters of a :class:`SparkJob`.
 
     :param shadow_uri: the shadow's address for Spark.
-    :param where: the rows that it is done to, in Spark SQL.
-    :param assignments: of an UPDATE: by column, its new value in Spark SQL. Default: a DELETE.
+    :param where: the rows that it is done to, in Spark SQL; of a MERGE, when a row of ``target`` and one of ``source``
+        match.
+    :param assignments: of an UPDATE: by column, its new value in Spark SQL. Default: a DELETE, or a MERGE.
+    :param source_uri: of a MERGE: the address of the table whose version 1 is its source. Default: no MERGE.
+    :param when: of a MERGE: its clauses in SQL.
+    :param keys: of a MERGE: columns that no two rows of the source may have equal, or NULL, which is looked at first.
+        Default: it is not.
     """
 
     doing: ClassVar[str] = "changing"
@@ -183,6 +188,25 @@ class ChangeJob(SparkJob):
     shadow_uri: str
     where: str
     assignments: Mapping[str, str] = attrs.field(factory=dict)
+    source_uri: str | None = None
+    when: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class CheckJob(SparkJob):
+    """One round of an ALTER that adds CHECK constraints: Spark counts the rows of a shadow table that violate them.
+
+    It also takes the parameters of a :class:`SparkJob`.
+
+    :param shadow_uri: the shadow's address for Spark.
+    :param checks: the constraints by name, each an expression in Spark SQL.
+    """
+
+    doing: ClassVar[str] = "checking"
+
+    shadow_uri: str
+    checks: Mapping[str, str]
 
 
 @attrs.frozen(kw_only=True)
@@ -249,6 +273,16 @@ class AuditResult(SparkResult):
     """
 
     checks: Mapping[str, Mapping[str, Any]]
+
+
+@attrs.frozen(kw_only=True)
+class CheckResult(SparkResult):
+    """What an engine found in rows that it looked at.
+
+    :param violations: how many rows violate each constraint, by its name. A row for which it is NULL does.
+    """
+
+    violations: Mapping[str, int]
 
 
 Seen = Callable[[str | None, str | None, str | None], None]
@@ -334,7 +368,15 @@ class Engine(Protocol):
         """
 
     def change(self, job: ChangeJob) -> SparkResult:
-        """Run a DELETE or UPDATE in a shadow table. If it is called twice, the statement is done once.
+        """Run a DELETE, UPDATE or MERGE in a shadow table. If it is called twice, the statement is done once.
+
+        :param job: of one round.
+        :raises ConstraintViolatedError: also for a source of a MERGE that has a key twice, or a NULL in one.
+        :raises OneLakeError: as for :meth:`stage`.
+        """
+
+    def check(self, job: CheckJob) -> CheckResult:
+        """Count the rows of a shadow table that violate CHECK constraints. Nothing is written.
 
         :param job: of one round.
         :raises OneLakeError: as for :meth:`stage`.
@@ -427,6 +469,10 @@ class SparkEngine(Engine):
     def change(self, job: ChangeJob) -> SparkResult:
         """Run a DELETE or UPDATE in a shadow table; see :meth:`Engine.change`."""
         return SparkResult(engine=self.name, **self.run(job.doing, job))
+
+    def check(self, job: CheckJob) -> CheckResult:
+        """Count the rows that violate constraints; see :meth:`Engine.check`."""
+        return CheckResult(engine=self.name, **self.run(job.doing, job))
 
     def vacuum(self, job: VacuumJob) -> SparkResult:
         """Delete files that the table no longer names; see :meth:`Engine.vacuum`."""

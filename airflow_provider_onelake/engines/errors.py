@@ -174,6 +174,8 @@ def translate(error: BaseException, doing: str, where: str) -> OneLakeError:
         return SchemaMismatchError(f"{error} Nothing was written.")
     if name == "CheckRefusedError":
         return InvalidWriteError(f"{error} Nothing was published: correct the check, and clear the task.")
+    if name == "KeysAreNotUniqueError":
+        return ConstraintViolatedError(f"{error} The table is unchanged: clear the task when its source is mended.")
     kind = SparkSetUpError if name == "SparkIsNotSetUpError" else kind_of(error)
     said = _message(error)
     if kind is SparkSetUpError:

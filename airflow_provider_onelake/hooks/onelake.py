@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
-from airflow_provider_onelake.table import Table
+from airflow_provider_onelake.table import Table, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +19,24 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.fabric import Fabric
+    from airflow_provider_onelake.storage.shortcuts import Followed
     from airflow_provider_onelake.storage.stores import Store
 
 DEFAULT_NAMESPACE = "default"
 
 _SHORT_PATIENCE = 10.0
 """Seconds to wait for a store, for triggers, which ask again by themselves, and for tests of a connection."""
+
+
+def _reader() -> str:
+    """Name the task that runs, or else the process."""
+    from airflow.sdk import get_current_context
+
+    try:
+        ti = get_current_context()["ti"]
+    except RuntimeError:
+        return this_process()
+    return f"{ti.dag_id}.{ti.task_id} of {ti.run_id}"
 
 
 class OneLakeHook(BaseHook):
@@ -49,6 +61,7 @@ class OneLakeHook(BaseHook):
         super().__init__()
         self.onelake_conn_id = onelake_conn_id
         self.most_patience = most_patience
+        self._known: dict[TableAddress, Followed] = {}
 
     @classmethod
     async def from_async(cls, onelake_conn_id: str = default_conn_name) -> OneLakeHook:
@@ -106,14 +119,64 @@ class OneLakeHook(BaseHook):
     def table(self, name: str) -> Table:
         """Return a table. It does not have to exist yet, and its store is not asked.
 
+        With ``follow_shortcuts`` in the connection's extra, a path that leads through a shortcut of OneLake is the
+        table that it leads to. Fabric's REST is asked for that, once for each path and hook, and the store whether the
+        target is there.
+
         :param name: an address, or a path such as ``Tables/trips`` inside the lakehouse.
         :raises AddressError: malformed, or outside the lakehouse.
         :raises CredentialsError: the connection's sign-in is incomplete or contradictory.
+        :raises ShortcutError: a shortcut on the way is broken or circular, or does not show where it leads.
+        :raises StoreUnavailableError: shortcuts are to be followed, and Fabric's REST does not answer.
+        """
+        named = self.address(name)
+        found = self._followed(named)
+        shortcut = named if found.links else None
+        return Table(
+            found.address,
+            self.credentials(found.address),
+            self.patience,
+            self._extra,
+            _reader,
+            shortcut,
+            found.read_only,
+        )
+
+    def address(self, name: str) -> TableAddress:
+        """Return the address that a name stands for. Nothing is asked, and no shortcut is followed.
+
+        :param name: an address, or a path such as ``Tables/trips`` inside the lakehouse.
+        :raises AddressError: malformed, or outside the lakehouse.
         """
         from airflow_provider_onelake.storage.addresses import resolve_table
 
-        address = resolve_table(name, self.lakehouse, self.lakehouse_alias, self._in_words)
-        return Table(address, self.credentials(address), self.patience, self._extra)
+        return resolve_table(name, self.lakehouse, self.lakehouse_alias, self._in_words)
+
+    def _followed(self, named: TableAddress) -> Followed:
+        from airflow_provider_onelake.storage.addresses import TableAddress
+        from airflow_provider_onelake.storage.shortcuts import Followed, check_target, follow
+        from airflow_provider_onelake.storage.stores import open_store
+
+        if not named.kind.in_fabric or not self.follows_shortcuts or self.lakehouse is None:
+            return Followed(named)
+        if named not in self._known:
+            found = follow(self.fabric(), named, TableAddress.parse_root(self.lakehouse))
+            if found.links and found.links[-1].target is not None:
+                check_target(open_store(named, self.credentials(named), self.patience), named, found)
+            self._known[named] = found
+        return self._known[named]
+
+    @property
+    def follows_shortcuts(self) -> bool:
+        """Whether a path through a shortcut of OneLake is the table that it leads to.
+
+        :raises CredentialsError: ``follow_shortcuts`` in the connection's extra is neither true nor false.
+        """
+        from airflow_provider_onelake.storage.credentials import Fields
+
+        given = self.connection
+        fields = Fields(given.conn_id, given.login, given.password, given.extra_dejson)
+        return bool(fields.filled(flags=["follow_shortcuts"]).get("follow_shortcuts"))
 
     def credentials(self, address: TableAddress) -> Credentials | None:
         """Read how the connection signs in to the store of an address.

@@ -93,6 +93,8 @@ class Metadata(TypedDict):
     """The table's definition."""
 
     id: str
+    name: NotRequired[str]
+    description: NotRequired[str]
     schemaString: str
     partitionColumns: NotRequired[list[str]]
     configuration: NotRequired[dict[str, str]]
@@ -125,6 +127,7 @@ class StagedRecord(TypedDict, total=False):
     settlements: list[Mapping[str, Any]]
     compaction: Mapping[str, object]
     change: Mapping[str, object]
+    alter: Mapping[str, object]
     scan: Mapping[str, object]
 
 

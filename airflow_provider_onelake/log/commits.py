@@ -37,6 +37,8 @@ STAGED: Final = "staged"
 COMPACTION: Final = "compaction"
 # The key under which a DELETE or UPDATE with a predicate on rows does.
 CHANGE: Final = "change"
+# The key under which an ALTER says what it changed.
+ALTER: Final = "alter"
 # The key under which a shared scan does.
 SCAN: Final = "scan"
 FORMAT = 2

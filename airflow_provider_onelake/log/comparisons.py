@@ -38,7 +38,7 @@ from airflow_provider_onelake.log.values import (
 # A condition returns the set of its possible outcomes on a partition, as bits. The set has more than one outcome where
 # a partition value is unknown: it cannot be read, or it is an instant without a time zone.
 TRUE, FALSE, NULL = 1, 2, 4
-_ANY = TRUE | FALSE | NULL
+ANY = TRUE | FALSE | NULL
 Condition = Callable[[Partition], int]
 
 MOST_DIGITS = 38
@@ -131,7 +131,7 @@ def days_of_text(text: str) -> int:
 
 # Both sides of a comparison become keys that Python orders as Spark orders the values.
 @attrs.frozen
-class _Pair:
+class Pair:
     """How a column is compared with a literal.
 
     :param domain: what both sides are compared as. All literals of one IN must have the same domain.
@@ -154,7 +154,7 @@ def _double(value: Any) -> tuple[bool, float]:
     return (True, 0.0) if number != number else (False, number)
 
 
-def _pair(column: PartitionColumn, literal: Literal, *, listed: bool) -> _Pair:
+def pair_of(column: PartitionColumn, literal: Literal, *, listed: bool) -> Pair:
     """Say how Spark compares a column with a literal.
 
     :param listed: whether the literal stands in an IN, where Spark may compare strings.
@@ -167,29 +167,29 @@ def _pair(column: PartitionColumn, literal: Literal, *, listed: bool) -> _Pair:
     value = literal.value
     if kind in INTEGERS:
         if given == "integer":
-            return _Pair("exact", _same, value)
+            return Pair("exact", _same, value)
         # Refuse a decimal beyond a BIGINT: Spark 4.2 takes NULL to be less than such a decimal.
         if given == "decimal" and abs(value) < 1 << 63 and _room(Decimal("9" * _INTEGER_DIGITS[kind]), value):
-            return _Pair("exact", _same, value)
+            return Pair("exact", _same, value)
         if given == "double" or (given == "float" and kind in ("byte", "short")):
-            return _Pair("double", _double, _double(value))
+            return Pair("double", _double, _double(value))
     elif kind in ("float", "double"):
         if given in ("double", "float"):
-            return _Pair("double", _double, _double(value))
+            return Pair("double", _double, _double(value))
         if given in ("integer", "decimal") and (kind == "double" or _is_single(value, given)):
-            return _Pair("double", _double, _double(value))
+            return Pair("double", _double, _double(value))
     elif (sized := precision_and_scale(kind)) is not None:
         if given in ("integer", "decimal") and _fits_beside(*sized, value, listed=listed):
-            return _Pair("exact", _same, value)
+            return Pair("exact", _same, value)
         if given in ("double", "float"):
-            return _Pair("double", _double, _double(value))
+            return Pair("double", _double, _double(value))
     elif kind in ("date", "timestamp", "timestamp_ntz"):
         if kind == given == "date":
-            return _Pair("days", days_in, days_in(value))
+            return Pair("days", days_in, days_in(value))
         if given in ("date", "timestamp", "timestamp_ntz"):
-            return _Pair("micros", micros_in, micros_in(value))
+            return Pair("micros", micros_in, micros_in(value))
     elif kind == given and kind in ("string", "boolean", "binary"):
-        return _Pair(kind, _same, value)
+        return Pair(kind, _same, value)
     raise _mismatch(column, kind, literal)
 
 
@@ -275,7 +275,7 @@ def compared(column: PartitionColumn, sign: str, literal: Literal) -> Condition:
     null_safe = sign == "<=>"
     if literal.kind == "null":
         return is_null(column) if null_safe else constant(NULL)
-    compare, pair = COMPARISONS[sign], _pair(column, literal, listed=False)
+    compare, pair = COMPARISONS[sign], pair_of(column, literal, listed=False)
     key, other = pair.key, pair.literal
     return _of_value(
         column, lambda value: TRUE if compare(key(value), other) else FALSE, at_null=FALSE if null_safe else NULL
@@ -287,7 +287,19 @@ def in_list(column: PartitionColumn, items: Sequence[Literal]) -> Condition:
 
     :raises RefusedError: Spark's answer depends on its settings, or the literals are of several kinds.
     """
-    pairs = [_pair(column, item, listed=True) for item in items if item.kind != "null"]
+    pairs = pairs_in_list(column, items)
+    wanted = {pair.literal for pair in pairs}
+    key = pairs[0].key if pairs else _same
+    without = NULL if len(pairs) < len(items) else FALSE
+    return _of_value(column, lambda value: TRUE if key(value) in wanted else without, at_null=NULL)
+
+
+def pairs_in_list(column: PartitionColumn, items: Sequence[Literal]) -> list[Pair]:
+    """Say how Spark compares a column with each literal of an IN that is not NULL; all have the same domain.
+
+    :raises RefusedError: Spark's answer depends on its settings, or the literals are of several kinds.
+    """
+    pairs = [pair_of(column, item, listed=True) for item in items if item.kind != "null"]
     strings = {item.kind == "string" for item in items if item.kind != "null"}
     if len({pair.domain for pair in pairs}) > 1 or len(strings) > 1:
         raise RefusedError(
@@ -297,10 +309,7 @@ def in_list(column: PartitionColumn, items: Sequence[Literal]) -> Condition:
     exact = [Decimal(pair.literal) for pair in pairs if pair.domain == "exact"]
     if exact and not _room(*exact, Decimal("9" * _INTEGER_DIGITS.get(name_of(column.type), 1))):
         raise RefusedError(f"the numbers in the IN of {column.name} have more than {MOST_DIGITS} digits together")
-    wanted = {pair.literal for pair in pairs}
-    key = pairs[0].key if pairs else _same
-    without = NULL if len(pairs) < len(items) else FALSE
-    return _of_value(column, lambda value: TRUE if key(value) in wanted else without, at_null=NULL)
+    return pairs
 
 
 def _of_value(column: PartitionColumn, outcome: Callable[[PartitionValue], int], *, at_null: int) -> Condition:
@@ -312,7 +321,7 @@ def _of_value(column: PartitionColumn, outcome: Callable[[PartitionValue], int],
         if value is None:
             return at_null
         if isinstance(value, Unreadable) or (zoned and without_zone(value)):
-            return _ANY
+            return ANY
         return outcome(value)
 
     return test
@@ -347,8 +356,8 @@ def _both(left: int, right: int) -> int:
     return found
 
 
-_AND = [[_both(left, right) for right in range(_ANY + 1)] for left in range(_ANY + 1)]
-_NOT = [(bits & NULL) | (FALSE if bits & TRUE else 0) | (TRUE if bits & FALSE else 0) for bits in range(_ANY + 1)]
+_AND = [[_both(left, right) for right in range(ANY + 1)] for left in range(ANY + 1)]
+_NOT = [(bits & NULL) | (FALSE if bits & TRUE else 0) | (TRUE if bits & FALSE else 0) for bits in range(ANY + 1)]
 
 
 def negated(condition: Condition) -> Condition:

@@ -17,6 +17,7 @@ from airflow_provider_onelake.log.schema import (
     CHAR_OR_VARCHAR,
     COLLATIONS,
     DEFAULT,
+    TYPE_CHANGES,
     Column,
     column_mapping,
     columns,
@@ -27,11 +28,10 @@ from airflow_provider_onelake.log.schema import (
 )
 from airflow_provider_onelake.log.types import JsonType, is_wider, name_of
 
-_TYPE_CHANGES = "delta.typeChanges"
 # Prefixes of the keys in a field's metadata by which Delta and Spark say what its values must be.
 _MEANINGFUL = ("delta.", DEFAULT, "EXISTS_DEFAULT", CHAR_OR_VARCHAR, COLLATIONS)
 # Prefixes of keys that are compared separately, or that do not matter to a reader.
-_APART = ("delta.columnMapping.", _TYPE_CHANGES)
+_APART = ("delta.columnMapping.", TYPE_CHANGES)
 
 
 def incompatibilities(staged: Metadata, current: Metadata) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _type(staged: JsonType, current: JsonType, name: str) -> Iterator[str]:
 def _widened(staged: str, current: Column) -> bool:
     """Say whether the type changes that the table records lead from the staged type to the current one."""
     kind = staged
-    for change in current.metadata.get(_TYPE_CHANGES) or ():
+    for change in current.metadata.get(TYPE_CHANGES) or ():
         if not change.get("fieldPath") and change["fromType"] == kind and is_wider(kind, change["toType"]):
             kind = change["toType"]
     return bool(kind == current.type)

@@ -6,14 +6,14 @@ a writer version that implies some; such a table is refused only if it uses a fe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from airflow_provider_onelake.exceptions import UnsupportedFeatureError
 from airflow_provider_onelake.log.actions import Metadata, Protocol
-from airflow_provider_onelake.log.schema import CONSTRAINT, DEFAULT, GENERATION, columns, flag, setting
+from airflow_provider_onelake.log.schema import CONSTRAINT, DEFAULT, GENERATION, columns, constraints, flag, setting
 from airflow_provider_onelake.log.types import struct_of, types_within
 
 ALLOWED = frozenset(
@@ -31,6 +31,17 @@ ALLOWED = frozenset(
         "inCommitTimestamp",
         "invariants",
         "rowTracking",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+READABLE = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
         "timestampNtz",
         "typeWidening",
         "typeWidening-preview",
@@ -65,6 +76,18 @@ _IN_LEGACY = {
     "columnMapping": 5,
     "identityColumns": 6,
 }
+# Features that a table may get by a property `delta.feature.<name>`, as nothing else has to be set up for them.
+ADDED_BY_NAME = ALLOWED - {
+    "clustering",
+    "icebergCompatV2",
+    "inCommitTimestamp",
+    "rowTracking",
+    "typeWidening-preview",
+}
+_FOR_READERS = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview", "v2Checkpoint"}
+    | {"vacuumProtocolCheck"}
+)
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _COLUMN_MAPPING = "delta.columnMapping.mode"
 
@@ -127,6 +150,30 @@ def check_supported(protocol: Protocol, metadata: Metadata, table: str) -> None:
         )
 
 
+def check_readable(protocol: Protocol, metadata: Metadata, table: str) -> None:
+    """Refuse a table whose rows cannot be read without knowing a feature that we do not know.
+
+    Features that are for writers only change nothing for a reader, so more tables are read than are written to.
+
+    :param protocol: the table's ``protocol`` in the version that is read.
+    :param metadata: the table's ``metaData`` in that version.
+    :param table: what messages call the table.
+    :raises UnsupportedFeatureError: naming every such feature.
+    """
+    reader = int(protocol["minReaderVersion"])
+    found = sorted(frozenset(protocol.get("readerFeatures") or ()) - READABLE)
+    if reader > 3 or (reader == 3 and "readerFeatures" not in protocol):
+        found.append(f"reader version {reader}")
+    mode = setting(metadata, _COLUMN_MAPPING)
+    if mode not in _MAPPING_MODES:
+        found.append(f"columnMapping by {mode}")
+    if found:
+        raise UnsupportedFeatureError(
+            f"{table} uses {', '.join(found)}, which this version does not read. Nothing was changed: read it "
+            f"by Spark. Features of readers that are supported: {', '.join(sorted(READABLE))}."
+        )
+
+
 def features_of(protocol: Protocol) -> frozenset[str]:
     """Return the features that a ``protocol`` action names, for readers and for writers."""
     return frozenset((*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())))
@@ -140,6 +187,44 @@ def all_features_of(protocol: Protocol) -> frozenset[str]:
     writer = int(protocol["minWriterVersion"])
     implied = (name for name, since in _IN_LEGACY.items() if since <= writer <= _LEGACY_WRITER)
     return features_of(protocol).union(implied)
+
+
+def needed_features(metadata: Metadata) -> frozenset[str]:
+    """Return the features that a table's properties and CHECK constraints ask for.
+
+    :param metadata: the table's ``metaData``.
+    """
+    needed = {switch.feature for switch in _SWITCHES if setting(metadata, switch.property) == switch.value}
+    if flag(metadata, "delta.appendOnly"):
+        needed.add("appendOnly")
+    if constraints(metadata):
+        needed.add("checkConstraints")
+    return frozenset(needed)
+
+
+def with_features(protocol: Protocol, features: Iterable[str]) -> Protocol:
+    """Return a protocol that has further features, as Delta raises it.
+
+    The protocol is a legacy one if a legacy version stands for exactly these features; else they are all named.
+
+    :param protocol: the table's ``protocol``.
+    :param features: that the table needs.
+    """
+    has = all_features_of(protocol)
+    wanted = has.union(features)
+    if wanted == has:
+        return protocol
+    for version in range(1, _LEGACY_WRITER + 1):
+        if wanted == {name for name, since in _IN_LEGACY.items() if since <= version}:
+            return {"minReaderVersion": 2 if "columnMapping" in wanted else 1, "minWriterVersion": version}
+    reader = int(protocol["minReaderVersion"])
+    raised: Protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": sorted(wanted)}
+    for_readers = wanted & _FOR_READERS
+    if reader >= 3 or for_readers - {"columnMapping"}:
+        named = for_readers.union(protocol.get("readerFeatures") or ())
+        return {**raised, "minReaderVersion": 3, "readerFeatures": sorted(named)}
+    # Column mapping alone asks readers for version 2, which does not name it.
+    return {**raised, "minReaderVersion": 2} if for_readers else raised
 
 
 def new_protocol(fields: list[dict[str, Any]], metadata: Metadata, table: str) -> Protocol:

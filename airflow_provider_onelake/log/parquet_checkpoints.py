@@ -80,7 +80,7 @@ def bodies_in(
         present = [kind for kind in sorted(kinds) if kind in schema.names]
         leaves = [leaf for kind in present for leaf in _leaves(schema.field(kind))]
         if isinstance(source, RangedFile):
-            source.expect(_chunks(file.metadata, leaves))
+            source.expect(chunk_ranges(file.metadata, leaves))
         # A file has one position, so one thread reads it.
         batches = file.iter_batches(columns=leaves, batch_size=_ROWS_AT_ONCE, use_threads=False)
         while (batch := next(batches, None)) is not None:
@@ -111,10 +111,16 @@ def _leaves(field: pa.Field[Any]) -> list[str]:
     return names
 
 
-def _chunks(footer: pq.FileMetaData, leaves: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield where the bytes of some columns lie in a file."""
+def chunk_ranges(
+    footer: pq.FileMetaData, leaves: Iterable[str], groups: Iterable[int] | None = None
+) -> Iterator[tuple[int, int]]:
+    """Yield where the bytes of some columns lie in a file: the first byte, and the byte after the last.
+
+    :param leaves: paths of columns, or of nested ones that hold them.
+    :param groups: the row groups. Default: all.
+    """
     prefixes = tuple(f"{leaf}." for leaf in leaves)
-    for group in map(footer.row_group, range(footer.num_row_groups)):
+    for group in map(footer.row_group, range(footer.num_row_groups) if groups is None else groups):
         for column in map(group.column, range(group.num_columns)):
             if f"{column.path_in_schema}.".startswith(prefixes):
                 start = min(column.dictionary_page_offset or column.data_page_offset, column.data_page_offset)

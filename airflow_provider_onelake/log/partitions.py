@@ -29,8 +29,8 @@ from airflow_provider_onelake.log.values import (
 _CHAR = re.compile(r"char\([0-9]+\)")
 
 
-def _type_of(column: Column) -> JsonType:
-    # Spark compares CHAR and collated columns differently from plain strings.
+def compared_as(column: Column) -> JsonType:
+    """Return the type by which Spark compares a column; CHAR and collated columns it compares as no plain strings."""
     declared = str(column.metadata.get(CHAR_OR_VARCHAR) or "")
     if _CHAR.fullmatch(declared):
         return declared
@@ -60,7 +60,7 @@ class Partitioning:
         by_name = columns(metadata)
         names = partition_columns(metadata)
         return cls(
-            {name: _type_of(by_name[name]) for name in names},
+            {name: compared_as(by_name[name]) for name in names},
             {name: by_name[name].physical_name for name in names if by_name[name].physical_name != name},
         )
 
@@ -115,6 +115,11 @@ def _shown(value: PartitionValue) -> str:
     if value is None:
         return "NULL"
     return f"X'{value.hex().upper()}'" if isinstance(value, bytes) else str(value)
+
+
+def everything(_: Partition) -> bool:
+    """Say yes of every partition."""
+    return True
 
 
 @attrs.define(eq=False)

@@ -34,6 +34,16 @@ from airflow_provider_onelake.log.comparisons import (
     is_null,
     negated,
 )
+from airflow_provider_onelake.log.expressions import (
+    AllOf,
+    AnyOf,
+    Compared,
+    Constant,
+    Expression,
+    IsNull,
+    Listed,
+    Negated,
+)
 from airflow_provider_onelake.log.types import JsonType
 from airflow_provider_onelake.log.values import date_of, digits, integer, micros_of, time_of, to_single, trimmed
 
@@ -91,12 +101,45 @@ def compile_predicate(text: str, types: Mapping[str, JsonType]) -> Condition:
     :raises InvalidWriteError: the text is no predicate on partition columns, or Spark's answer depends on its settings.
     """
     try:
-        return _Parser(text, types).whole()
+        return condition_of(parse_expression(text, types, "partition column"))
     except RefusedError as refused:
         raise InvalidWriteError(
             f"The predicate {text!r} cannot be used: {refused}. It may compare partition columns with literals (=, <>, "
             "<, <=, >, >=, <=>, IN, BETWEEN, IS NULL), joined by AND, OR and NOT. Nothing was changed."
         ) from None
+
+
+def parse_expression(text: str, types: Mapping[str, JsonType], called: str) -> Expression:
+    """Read a predicate without asking whether its comparisons have a meaning.
+
+    :param text: the predicate, in Spark SQL.
+    :param types: Spark's type names by the columns that it may name, in order.
+    :param called: what messages call such a column.
+    :raises RefusedError: the text is no predicate on these columns.
+    """
+    return _Parser(text, types, called).whole()
+
+
+def condition_of(expression: Expression) -> Condition:
+    """Return the function of a partition that an expression on partition columns stands for.
+
+    :raises RefusedError: Spark's answer depends on its settings.
+    """
+    match expression:
+        case Compared(column, sign, literal):
+            return compared(column, sign, literal)
+        case Listed(column, items):
+            return in_list(column, items)
+        case IsNull(column):
+            return is_null(column)
+        case Constant(outcome):
+            return constant(outcome)
+        case Negated(inner):
+            return negated(condition_of(inner))
+        case AllOf(parts):
+            return all_of([condition_of(part) for part in parts])
+        case AnyOf(parts):
+            return any_of([condition_of(part) for part in parts])
 
 
 def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:
@@ -116,10 +159,10 @@ def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:
     for token, following in itertools.pairwise(tokens):
         quoted = token.text.startswith("`")
         is_column = token.kind == "name" and not following.is_any("(") and not before.is_any("AS")
-        if is_column and (quoted or not token.is_any("AS", *_KEYWORDS, *_MORE_KEYWORDS)):
-            # A word before a string is the type of a literal, such as DATE '2019-01-31'.
-            if token.name.lower() not in partition_columns and (quoted or following.kind != "string"):
-                return True
+        # A word before a string is the type of a literal, such as DATE '2019-01-31'.
+        is_other = following.kind == "string" or token.is_any("AS", *_KEYWORDS, *_MORE_KEYWORDS)
+        if is_column and (quoted or not is_other) and token.name.lower() not in partition_columns:
+            return True
         before = token
     return False
 
@@ -127,42 +170,43 @@ def names_other_columns(text: str, types: Mapping[str, JsonType]) -> bool:
 class _Parser:
     """Reads Spark's grammar of a condition, restricted to columns and literals."""
 
-    def __init__(self, text: str, types: Mapping[str, JsonType]) -> None:
+    def __init__(self, text: str, types: Mapping[str, JsonType], called: str) -> None:
+        self._called = called
         self._columns = {name.lower(): PartitionColumn(name, kind, at) for at, (name, kind) in enumerate(types.items())}
         self._tokens = list(_tokens(text))
         self._at = 0
         self._depth = 0
 
-    def whole(self) -> Condition:
+    def whole(self) -> Expression:
         condition = self._or()
         if self._peek().kind != "end":
             raise self._unexpected()
         return condition
 
-    def _or(self) -> Condition:
+    def _or(self) -> Expression:
         parts = [self._and()]
         while self._take("OR"):
             parts.append(self._and())
-        return any_of(parts)
+        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
-    def _and(self) -> Condition:
+    def _and(self) -> Expression:
         parts = [self._not()]
         while self._take("AND"):
             parts.append(self._not())
-        return all_of(parts)
+        return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
-    def _not(self) -> Condition:
+    def _not(self) -> Expression:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise RefusedError("it is nested too deeply")
         try:
             if self._take("NOT", "!"):
-                return negated(self._not())
+                return Negated(self._not())
             return self._simple()
         finally:
             self._depth -= 1
 
-    def _simple(self) -> Condition:
+    def _simple(self) -> Expression:
         if self._take("("):
             condition = self._or()
             self._expect(")")
@@ -172,39 +216,39 @@ class _Parser:
             return self._of_column(column)
         left = self._literal()
         if left.kind == "boolean" and self._ends_here():
-            return constant(TRUE if left.value else FALSE)
+            return Constant(TRUE if left.value else FALSE)
         sign = self._comparison()
         column = self._column_here()
         if column is None:
             raise RefusedError(f"{self._peek().text!r} is no column")
-        return compared(column, _FLIPPED.get(sign, sign), left)
+        return Compared(column, _FLIPPED.get(sign, sign), left)
 
-    def _of_column(self, column: PartitionColumn) -> Condition:
+    def _of_column(self, column: PartitionColumn) -> Expression:
         negative = self._take("NOT")
-        condition: Condition
+        condition: Expression
         if self._take("IN"):
             self._expect("(")
             items = [self._literal()]
             while self._take(","):
                 items.append(self._literal())
             self._expect(")")
-            condition = in_list(column, items)
+            condition = Listed(column, tuple(items))
         elif self._take("BETWEEN"):
             low = self._literal()
             self._expect("AND")
-            condition = all_of([compared(column, ">=", low), compared(column, "<=", self._literal())])
+            condition = AllOf((Compared(column, ">=", low), Compared(column, "<=", self._literal())))
         elif negative:
             raise self._unexpected()
         elif self._take("IS"):
             negative = self._take("NOT")
             self._expect("NULL")
-            condition = is_null(column)
+            condition = IsNull(column)
         elif column.type == "boolean" and self._ends_here():
-            condition = compared(column, "=", _CONSTANTS["TRUE"])
+            condition = Compared(column, "=", _CONSTANTS["TRUE"])
         else:
             sign = self._comparison()
-            condition = compared(column, sign, self._literal())
-        return negated(condition) if negative else condition
+            condition = Compared(column, sign, self._literal())
+        return Negated(condition) if negative else condition
 
     def _column_here(self) -> PartitionColumn | None:
         """Take the next token if it names a column; return ``None`` if a literal begins there."""
@@ -221,11 +265,11 @@ class _Parser:
         if following.is_any("("):
             raise RefusedError(f"{name}(…) is no column: functions and casts are refused")
         if following.is_any("."):
-            raise RefusedError(f"{name!r} stands before a dot: write the partition column's name alone")
+            raise RefusedError(f"{name!r} stands before a dot: write the {self._called}'s name alone")
         found = self._columns.get(name.lower())
         if found is None:
             known = ", ".join(column.name for column in self._columns.values()) or "none"
-            raise RefusedError(f"{name!r} is no partition column (the table's are: {known})")
+            raise RefusedError(f"{name!r} is no {self._called} (the table's are: {known})")
         return found
 
     def _literal(self) -> Literal:

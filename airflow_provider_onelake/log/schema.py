@@ -21,6 +21,7 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 CHAR_OR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 COLLATIONS = "__COLLATIONS"
 MAPPING_ID = "delta.columnMapping.id"
+TYPE_CHANGES = "delta.typeChanges"
 
 
 @attrs.frozen

@@ -18,6 +18,8 @@ _PRIMITIVES = frozenset(
     (*INTEGERS, "float", "double", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz")
 )
 _SQL_NAMES = {"byte": "TINYINT", "short": "SMALLINT", "integer": "INT", "long": "BIGINT"}
+_CALLED = {**{sql.lower(): name for name, sql in _SQL_NAMES.items()}, "real": "float"}
+_MOST_DIGITS = 38
 _DECIMAL = re.compile(r"decimal(?:\(\s*([0-9]+)\s*,\s*([0-9]+)\s*\))?")
 _PARTS = ("elementType", "keyType", "valueType")
 # The digits before the point that a decimal needs to hold each integer type, by Delta's rule for type widening.
@@ -39,6 +41,23 @@ def sql_name(kind: JsonType) -> str:
     """Return the name by which SQL calls a type."""
     name = name_of(kind)
     return _SQL_NAMES.get(name, name.upper())
+
+
+def type_called(name: str) -> str:
+    """Return the type that SQL, or a schema, calls by a name.
+
+    :raises ValueError: it is no primitive type.
+    """
+    text = name.strip().lower()
+    found = _CALLED.get(text, text)
+    digits = precision_and_scale(found)
+    if digits is not None:
+        found = f"decimal({digits[0]},{digits[1]})"
+        if not digits[1] <= digits[0] <= _MOST_DIGITS or not digits[0]:
+            raise ValueError(name)
+    if not is_primitive(found):
+        raise ValueError(name)
+    return found
 
 
 def precision_and_scale(kind: JsonType) -> tuple[int, int] | None:

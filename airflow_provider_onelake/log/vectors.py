@@ -17,14 +17,25 @@ def deletion_vector_path(text: str) -> str:
     :param text: its ``pathOrInlineDv``: a random prefix, and a UUID in Z85.
     """
     prefix, encoded = text[:-_UUID_IN_Z85], text[-_UUID_IN_Z85:]
-    data = b""
-    for start in range(0, len(encoded), 5):
-        value = 0
-        for character in encoded[start : start + 5]:
-            value = value * 85 + _Z85.index(character)
-        data += struct.pack(">I", value)
-    name = f"deletion_vector_{uuid.UUID(bytes=data)}.bin"
+    name = f"deletion_vector_{uuid.UUID(bytes=from_z85(encoded))}.bin"
     return f"{prefix}/{name}" if prefix else name
+
+
+def from_z85(text: str) -> bytes:
+    """Return the bytes that a text stands for: five characters are four bytes.
+
+    :raises ValueError: the text is no Z85.
+    """
+    data = bytearray()
+    for start in range(0, len(text), 5):
+        value = 0
+        for character in text[start : start + 5]:
+            value = value * 85 + _Z85.index(character)
+        try:
+            data += struct.pack(">I", value)
+        except struct.error as error:
+            raise ValueError(f"{text[start : start + 5]!r} is no Z85") from error
+    return bytes(data)
 
 
 def without_prefix(text: str) -> str:

@@ -140,7 +140,7 @@ def examine(log: DeltaLog) -> Health:
         waste = vacuum.plan(log)
     except VacuumRefusedError as error:
         findings.append(Finding(Severity.WARNING, "A vacuum would be refused", str(error)))
-    findings += _waste(waste, sum(file["size"] for file in files)) if waste else []
+    findings += [*_waste(waste, sum(file["size"] for file in files)), *_kept(waste)] if waste else []
     return Health(
         table=log.table,
         version=snapshot.version,
@@ -216,6 +216,21 @@ def _waste(waste: vacuum.Plan, live: int) -> list[Finding]:
         what = f"A vacuum would free {waste.bytes} bytes, more than the table holds"
         findings.append(Finding(Severity.WARNING, what, "Vacuum the table by OneLakeVacuumOperator"))
     return findings + [Finding(Severity.NOTE, note, "Read docs/which-tables.md on vacuum") for note in waste.notes]
+
+
+def _kept(waste: vacuum.Plan) -> list[Finding]:
+    return [
+        Finding(
+            Severity.NOTE,
+            f"A vacuum spares {pinned}",
+            "It ends by itself"
+            if pinned.until is not None
+            else "Its task takes it away when it ends"
+            if pinned.held
+            else "Release it by release_versions of OneLakeVacuumOperator if nobody needs it any more",
+        )
+        for pinned in waste.pinned
+    ]
 
 
 def _days(age: timedelta) -> str:

@@ -6,7 +6,7 @@ A file's path tells whose rows are in it, until a compaction merges the file wit
 * the files that it published itself before, which a rerun takes back (protocol: take back whole);
 * the files that came after its read version, which a reconciliation may keep beside its rows.
 
-A DELETE or UPDATE in flight needs the files that Spark reads for it: it would have to read again what a compaction
+A statement in flight needs the files that Spark reads for it: it would have to read again what a compaction
 moved.
 
 So a compaction leaves these files out until the writer is settled, and never makes a writer fail.
@@ -65,7 +65,7 @@ class WritersInFlight:
 
     :param loads: ids of their loads.
     :param overwrites: their writes that replace rows.
-    :param changing: the paths of the files that a DELETE or UPDATE in flight reads.
+    :param changing: the paths of the files that a statement in flight reads.
     """
 
     loads: frozenset[str]
@@ -88,7 +88,7 @@ class WritersInFlight:
         :param file: the raw ``add``.
         """
         if file["path"] in self.changing:
-            return "a DELETE or UPDATE in flight reads it"
+            return "a statement in flight reads it"
         if self._came is None:
             return f"the log since version {self.read_version} was cleaned up, and a writer in flight was formed on it"
         came = self._came.get(file["path"])

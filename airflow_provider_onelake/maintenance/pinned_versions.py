@@ -3,6 +3,9 @@
     _kept_versions/<version>.json             who asked
     _kept_versions/<version>-<holder>.json    the same, for a task that needs the version while it runs
 
+A record may be a lease: it counts for so long after it was last written, and its holder writes it again and again. So
+the record of a holder that was killed ends by itself. The times are the store's (leases.py).
+
 The record lies beside the data, so every vacuum of ours honours it, in any DAG. Its directory's name begins with an
 underscore, so a VACUUM of others leaves the record alone. But only our vacuum obeys the record.
 
@@ -14,8 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -31,6 +34,8 @@ from airflow_provider_onelake.maintenance.inventory import inventories
 from airflow_provider_onelake.maintenance.referenced import lost_files, referenced
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.replay import LiveFiles
 
@@ -38,6 +43,9 @@ DIRECTORY = "_kept_versions"
 
 READ_OLD = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 """The setting of a Spark session that must be ``false`` for reading a kept version older than the retention."""
+
+_CLOCKS_DIFFER = timedelta(minutes=5)
+"""How much longer than it says a lease counts, as the store has another clock than whoever looks."""
 
 _RECORD = re.compile(rf"^{DIRECTORY}/(\d{{20}})(-[0-9A-Za-z]+)?\.json$")
 
@@ -50,18 +58,27 @@ class PinnedVersion:
     :param by: who asked: a DAG and task, or a person.
     :param since: when they asked.
     :param held: whether a task needs it while it runs.
+    :param until: when the record ends unless it is renewed; ``None`` if it stays until somebody takes it away.
     """
 
     version: int
     by: str
     since: datetime
     held: bool = False
+    until: datetime | None = None
 
     def __str__(self) -> str:
-        return f"version {self.version} (kept by {self.by} since {self.since:%Y-%m-%d})"
+        if self.until is None:
+            return f"version {self.version} (kept by {self.by} since {self.since:%Y-%m-%d})"
+        return (
+            f"version {self.version} (held open by {self.by} since {self.since:%Y-%m-%d %H:%M}; this ends at "
+            f"{self.until:%Y-%m-%d %H:%M} unless it is renewed)"
+        )
 
 
-def pin_version(log: DeltaLog, version: int, by: str, *, holder: str | None = None) -> PinnedVersion:
+def pin_version(
+    log: DeltaLog, version: int, by: str, *, holder: str | None = None, lasts: timedelta | None = None
+) -> PinnedVersion:
     """Have every vacuum of ours keep a version readable, until it is released. Doing it twice changes nothing.
 
     A version whose files are gone already is refused: nothing could bring it back. So is one whose files a vacuum that
@@ -71,6 +88,7 @@ def pin_version(log: DeltaLog, version: int, by: str, *, holder: str | None = No
     :param by: who asks; shown to people.
     :param holder: of a record of its own, which :func:`release_version` takes away without touching that of others.
         Letters and digits. Default: the record that people share.
+    :param lasts: for how long the record counts, unless it is written again. Default: until it is released.
     :returns: the record, which is that of the first who asked.
     :raises VacuumRefusedError: there is no such version, its log or one of its files is gone.
     :raises VacuumAtWorkError: a vacuum is deleting files of the version.
@@ -78,11 +96,10 @@ def pin_version(log: DeltaLog, version: int, by: str, *, holder: str | None = No
     """
     files = files_of(log, version)
     path, pinned = record_path(version, holder), PinnedVersion(version, by, log.clock.now(), holder is not None)
-    record = {"version": version, "by": by, "since": pinned.since.isoformat()}
     try:
-        log.store.create(path, json.dumps(record).encode())
+        log.store.create(path, record_of(pinned, lasts))
     except ObjectExistsError:
-        pinned = _read(log, path, version, pinned.held)
+        pinned = _read(log, path, version, pinned.held, pinned.since)
         if holder is None:
             _check_readable(log, version, files)
             return pinned
@@ -127,9 +144,15 @@ def release_version(log: DeltaLog, version: int, *, holder: str | None = None) -
 
 
 def pinned_versions(log: DeltaLog) -> list[PinnedVersion]:
-    """Return the versions that are kept, ascending."""
-    found = (_RECORD.match(info.path) for info in log.store.list(DIRECTORY))
-    return [_read(log, match[0], int(match[1]), match[2] is not None) for match in found if match]
+    """Return the versions that are kept, ascending; a lease that has ended keeps none."""
+    now = log.clock.now()
+    return [pinned for _, pinned in _records(log) if pinned.until is None or pinned.until >= now]
+
+
+def _records(log: DeltaLog) -> Iterator[tuple[str, PinnedVersion]]:
+    for info in log.store.list(DIRECTORY):
+        if match := _RECORD.match(info.path):
+            yield info.path, _read(log, info.path, int(match[1]), match[2] is not None, info.modified)
 
 
 def oldest_pinned(log: DeltaLog) -> int | None:
@@ -138,6 +161,14 @@ def oldest_pinned(log: DeltaLog) -> int | None:
     :returns: the version, as ``log.checkpoints.clean_up_log`` takes it for ``keep_from``; ``None`` where none is kept.
     """
     return min((pinned.version for pinned in pinned_versions(log)), default=None)
+
+
+def drop_ended_leases(log: DeltaLog) -> None:
+    """Delete the records of leases that have ended, whose holders were killed."""
+    now = log.clock.now()
+    for path, pinned in _records(log):
+        if pinned.until is not None and pinned.until < now:
+            log.store.delete(path)
 
 
 def files_of(log: DeltaLog, version: int) -> LiveFiles:
@@ -167,10 +198,24 @@ def record_path(version: int, holder: str | None) -> str:
     return f"{DIRECTORY}/{version:020d}{f'-{holder}' if holder else ''}.json"
 
 
-def _read(log: DeltaLog, path: str, version: int, held: bool) -> PinnedVersion:
-    """Return a record; a record that cannot be read still keeps its version."""
+def record_of(pinned: PinnedVersion, lasts: timedelta | None = None) -> bytes:
+    """Return the content of a record.
+
+    :param lasts: for how long it counts. Default: until it is taken away.
+    """
+    record: dict[str, Any] = {"version": pinned.version, "by": pinned.by, "since": pinned.since.isoformat()}
+    return json.dumps(record if lasts is None else {**record, "lasts": lasts.total_seconds()}).encode()
+
+
+def _read(log: DeltaLog, path: str, version: int, held: bool, written: datetime) -> PinnedVersion:
+    """Return a record; a record that cannot be read still keeps its version.
+
+    :param written: when it was last written.
+    """
     try:
         record = json.loads(log.store.get(path))
-        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]), held)
-    except (ObjectNotFoundError, ValueError, KeyError, TypeError):
+        lasts = record.get("lasts")
+        until = None if lasts is None else written + timedelta(seconds=float(lasts)) + _CLOCKS_DIFFER
+        return PinnedVersion(version, str(record["by"]), datetime.fromisoformat(record["since"]), held, until)
+    except (ObjectNotFoundError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return PinnedVersion(version, "somebody", log.clock.now(), held)

@@ -64,8 +64,18 @@ def check_choices(given: object, names: Iterable[str]) -> None:
     """
     for name in names:
         value = getattr(given, name)
-        if value is not None and is_final(value) and value not in list(CHOICES[name]):
-            raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(CHOICES[name])}.")
+        if value is not None and is_final(value):
+            check_choice(name, value, CHOICES[name])
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Refuse a value that is not among the choices of its parameter.
+
+    :param name: of the parameter.
+    :raises InvalidWriteError: it is not among them.
+    """
+    if value not in list(choices):
+        raise InvalidWriteError(f"{name}={value!r} is unknown; it is one of {', '.join(choices)}.")
 
 
 def check_message(message: object) -> None:

@@ -65,7 +65,8 @@ class OneLakeCreateShortcutOperator(_ShortcutOperator):
     shortcut is there, the task does nothing, so retries and clears do no harm. Anything else at its place stays as it
     is, and the task fails.
 
-    A table is one table by one address only: name it by its target everywhere, and use the shortcut to read it.
+    By two addresses, a table counts as two in lineage, and where a job reads the table that it writes. The connection's
+    field ``follow_shortcuts`` makes them one; else name a table by its target everywhere.
 
     The result in XCom is a dict with ``shortcut`` (str) and ``target`` (str), both with GUIDs.
 
@@ -95,7 +96,7 @@ class OneLakeCreateShortcutOperator(_ShortcutOperator):
         with terminal_errors_fail():
             self._check_all_rendered()
             fabric = self.hook.fabric()
-            at, target = fabric.folder(self.hook.table(self.shortcut).address), fabric.folder(self._target())
+            at, target = fabric.folder(self.hook.address(self.shortcut)), fabric.folder(self._target())
             try:
                 made = fabric.create_shortcut(at, target)
             except (ObjectExistsError, ObjectNotFoundError, StoreRefusedError) as error:
@@ -109,7 +110,7 @@ class OneLakeCreateShortcutOperator(_ShortcutOperator):
         from airflow_provider_onelake.storage.addresses import TableAddress
 
         # It may lie outside of the connection's lakehouse.
-        return TableAddress.parse(self.target) if "://" in self.target else self.hook.table(self.target).address
+        return TableAddress.parse(self.target) if "://" in self.target else self.hook.address(self.target)
 
 
 class OneLakeDeleteShortcutOperator(_ShortcutOperator):
@@ -137,7 +138,7 @@ class OneLakeDeleteShortcutOperator(_ShortcutOperator):
         with terminal_errors_fail():
             self._check_all_rendered()
             fabric = self.hook.fabric()
-            at = fabric.folder(self.hook.table(self.shortcut).address)
+            at = fabric.folder(self.hook.address(self.shortcut))
             deleted = fabric.delete_shortcut(at)
         logger.info("%s: %s", at, "the shortcut was deleted" if deleted else "there was no shortcut")
         return {"shortcut": str(at), "deleted": deleted}

@@ -10,10 +10,10 @@ from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.lineage import Lineage, lineage_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator, TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
+    check_choice,
     check_message,
     check_rendered,
     is_final,
@@ -27,7 +27,34 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table
 
 
-class OneLakeTruncateOperator(TableTaskOperator):
+class _Statement(TableTaskOperator):
+    """One statement on a table, and what is told of it."""
+
+    commit_message: str | None
+
+    def _begin(self, context: Context) -> Table:
+        for name in self.template_fields:
+            check_rendered(name, getattr(self, name))
+        return self.begin(context)
+
+    def _who(self, context: Context) -> dict[str, Any]:
+        """Return the parameters of a statement that say who does it."""
+        return {
+            "run": TaskRun.of(context),
+            "deed": deed_of(context).id,
+            "namespace": self.hook.namespace,
+            "message": rendered_message(self.commit_message),
+        }
+
+    def _delete(self, context: Context, table: Table, where: str | None) -> dict[str, Any]:
+        """Delete whole files, without Spark."""
+        from airflow_provider_onelake.work.statement import Deletion, describe_deletion
+
+        done = Deletion(table=table, where=where, **self._who(context)).carry_out()
+        return self.tell(table, done.version, describe_deletion(done))
+
+
+class OneLakeTruncateOperator(_Statement):
     """Delete all rows of a table, in one commit and without Spark. The columns and the properties stay.
 
     The commit is Delta's TRUNCATE. It removes what is in the table when it is made, also rows that others appended a
@@ -71,29 +98,11 @@ class OneLakeTruncateOperator(TableTaskOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        from airflow_provider_onelake.work.statement import Deletion, describe_deletion
-
         with terminal_errors_fail():
-            for name in self.template_fields:
-                check_rendered(name, getattr(self, name))
-            message = rendered_message(self.commit_message)
-            table = self.begin(context)
-            done = Deletion(
-                table=table,
-                where=None,
-                run=TaskRun.of(context),
-                deed=deed_of(context).id,
-                namespace=self.hook.namespace,
-                message=message,
-            ).carry_out()
-            self.show_commit(done.version)
-            if done.version is not None:
-                lineage = Lineage(table=table.address, version=done.version)
-                self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
-            return {"table": str(table), **describe_deletion(done)}
+            return self._delete(context, self._begin(context), None)
 
 
-class _RowStatementOperator(SparkTaskOperator):
+class _RowStatementOperator(_Statement, SparkTaskOperator):
     """A DELETE or UPDATE with a predicate on rows."""
 
     def __init__(
@@ -115,15 +124,9 @@ class _RowStatementOperator(SparkTaskOperator):
         self.max_rounds = max_rounds
         self.commit_message = commit_message
         check_message(commit_message)
-        if isolation not in list(Isolation):
-            raise InvalidWriteError(f"isolation={isolation!r} is unknown; it is one of {', '.join(Isolation)}.")
+        check_choice("isolation", isolation, Isolation)
         if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
             raise InvalidWriteError(f"max_rounds={max_rounds!r}: a whole number, at least 1. Nothing was changed.")
-
-    def _begin(self, context: Context) -> Table:
-        for name in self.template_fields:
-            check_rendered(name, getattr(self, name))
-        return self.begin(context)
 
     def _statement(self) -> Statement:
         raise NotImplementedError
@@ -150,19 +153,9 @@ class _RowStatementOperator(SparkTaskOperator):
             isolation=Isolation(self.isolation),
             on_rerun=on_rerun,
             max_rounds=self.max_rounds,
-            run=TaskRun.of(context),
-            deed=deed_of(context).id,
-            namespace=self.hook.namespace,
-            message=rendered_message(self.commit_message),
+            **self._who(context),
         ).carry_out()
-        return self._tell(table, done.version, describe_change(statement, done))
-
-    def _tell(self, table: Table, version: int | None, result: dict[str, Any]) -> dict[str, Any]:
-        self.show_commit(version)
-        if version is not None:
-            lineage = Lineage(table=table.address, version=version)
-            self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
-        return {"table": str(table), **result}
+        return self.tell(table, done.version, describe_change(statement, done))
 
 
 class OneLakeDeleteOperator(_RowStatementOperator):
@@ -219,22 +212,14 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         :returns: the result for XCom, as the class describes it.
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
-        from airflow_provider_onelake.work.statement import Deletion, describe_deletion, of_whole_files
+        from airflow_provider_onelake.work.statement import of_whole_files
 
         with terminal_errors_fail():
             table = self._begin(context)
             where = of_whole_files(self._statement(), table.log.snapshot())
             if where is None:
                 return self._change(context, table, OnStatementRerun.AGAIN)
-            done = Deletion(
-                table=table,
-                where=where,
-                run=TaskRun.of(context),
-                deed=deed_of(context).id,
-                namespace=self.hook.namespace,
-                message=rendered_message(self.commit_message),
-            ).carry_out()
-            return self._tell(table, done.version, {**describe_deletion(done), "rounds": 0})
+            return {**self._delete(context, table, where), "rounds": 0}
 
     def _statement(self) -> Statement:
         where = self.where
@@ -300,8 +285,7 @@ class OneLakeUpdateOperator(_RowStatementOperator):
         super().__init__(table=table, where=where, **kwargs)
         self.set = set
         self.on_rerun = on_rerun
-        if on_rerun not in list(OnStatementRerun):
-            raise InvalidWriteError(f"on_rerun={on_rerun!r} is unknown; it is one of {', '.join(OnStatementRerun)}.")
+        check_choice("on_rerun", on_rerun, OnStatementRerun)
         self._check_now()
 
     def execute(self, context: Context) -> dict[str, Any]:

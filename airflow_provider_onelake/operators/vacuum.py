@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.exceptions import InvalidWriteError, VacuumRefusedError
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.links.onelake import SparkUiLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
@@ -64,6 +64,9 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         published until then. It is never less than the longest writer took. Not templated.
     :param allow_retention_below_seven_days: whether to vacuum a table whose property says less than 7 days. Readers,
         and writers of other engines, that take longer than that may then lose files. Default: no. Not templated.
+    :param through_shortcut: whether to vacuum a table that is named by a shortcut of OneLake. It deletes files of the
+        table that the shortcut leads to, for all who use it. This is known only if the connection follows shortcuts
+        (``follow_shortcuts``). Default: refuse, except for a dry run. Not templated.
     :param kwargs: the connections and ``spark_timeout`` of a
         :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
         operator. ``deferrable`` has no effect here.
@@ -85,6 +88,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         keep_days: float | None = None,
         abandoned_after: timedelta | None = None,
         allow_retention_below_seven_days: bool = False,
+        through_shortcut: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -97,6 +101,7 @@ class OneLakeVacuumOperator(SparkTaskOperator):
         self.keep_days = keep_days
         self.abandoned_after = abandoned_after
         self.allow_retention_below_seven_days = allow_retention_below_seven_days
+        self.through_shortcut = through_shortcut
         if is_final(keep_versions) and is_final(release_versions):
             self._terms()
 
@@ -116,6 +121,11 @@ class OneLakeVacuumOperator(SparkTaskOperator):
             vacuum = Vacuum(table, self.spark, terms, TaskRun.of(context), self.hook.namespace)
             if self.only_dry_run:
                 return vacuum.preview()
+            if table.shortcut is not None and not self.through_shortcut:
+                raise VacuumRefusedError(
+                    f"{table.shortcut} is, or lies in, a shortcut to {table}: a vacuum would delete files there. "
+                    "Nothing was deleted: vacuum the table by its own address, or say through_shortcut=True."
+                )
             result = vacuum.vacuum()
             Metrics.of(context["ti"], table.address).vacuumed(result)
             return result

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_onelake.choices import OnSetAside, Policy
+from airflow_provider_onelake.choices import OnFailedCheck, OnSetAside, Policy
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
+from airflow_provider_onelake.hooks.task_run import TaskRun, closest_write_group, deed_of
 from airflow_provider_onelake.lineage import Lineage, inputs_of, lineage_of
 from airflow_provider_onelake.metrics import Metrics
 from airflow_provider_onelake.operators._roll import (
@@ -35,7 +35,7 @@ from airflow_provider_onelake.operators._terms import (
     terminal_errors_fail,
 )
 from airflow_provider_onelake.sources import FileSource, Source
-from airflow_provider_onelake.staging.modes import mode_of
+from airflow_provider_onelake.staging.modes import Merge, mode_of
 from airflow_provider_onelake.work.terms import (
     CHOICES,
     CONNECTIONS,
@@ -95,6 +95,12 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
       (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
       int): how many of them fail each check.
 
+    With the mode ``merge``, a ``status`` may also be ``nothing_to_do``, and there are in place of what follows:
+
+    - ``rows_inserted``, ``rows_updated``, ``rows_deleted``, ``files_removed``, ``files_added`` (int or None).
+    - ``rounds`` (int): how many times Spark ran the MERGE; ``lost_races`` (int); ``conflicts`` and ``decisions`` (empty
+      lists).
+
     A task that tried to publish its rows itself adds:
 
     - ``conflicts`` (list of str): the conflicts that were left; ``decisions`` (list of str): how others were settled.
@@ -117,16 +123,27 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param writer: the writer's key, unique among the writers of the group. A clear finds by this key what the writer
         wrote, so never change it. Default: the task's id without the group's prefix; for a mapped task the rendered
         ``map_index_template``, and without that template the key is required (templated).
-    :param mode: ``append``, ``overwrite`` (the whole table), ``overwrite_partitions`` (those that get rows) or
-        ``replace_where``. Default: ``append`` (templated).
+    :param mode: ``append``, ``overwrite`` (the whole table), ``overwrite_partitions`` (those that get rows),
+        ``replace_where`` or ``merge``. Default: ``append`` (templated).
     :param replace_where: the predicate on partition columns whose rows are replaced. Required with the mode
         ``replace_where``, and refused with any other (templated).
+    :param keys: the columns by which a row of the source and one of the table match, with the mode ``merge``. No two
+        rows of the source may have equal keys, and none NULL in one. Refused with any other mode (templated).
+    :param on: in place of ``keys``, the condition by which a row of ``target`` and one of ``source`` match, in Spark
+        SQL, as in ``target.id = source.id AND target.valid_to IS NULL``. Spark then looks at the whole table
+        (templated).
+    :param when: the clauses of the merge in SQL, in their order, such as ``MATCHED AND source.op = 'd' THEN DELETE``,
+        ``MATCHED THEN UPDATE SET target.fare = source.fare``, ``NOT MATCHED THEN INSERT *`` or
+        ``NOT MATCHED BY SOURCE AND target.day = '2024-01-01' THEN DELETE``. The source may then have other columns than
+        the table. Default: ``MATCHED THEN UPDATE SET *`` and ``NOT MATCHED THEN INSERT *``, with the table's columns
+        (templated).
     :param expected_partitions: a predicate on partition columns that the rows should satisfy. Default: no restriction
         (templated).
     :param on_unexpected_rows: what happens to rows that do not satisfy ``expected_partitions``: ``set_aside`` reports
         them and does not publish them; ``refuse`` publishes nothing. Default: ``set_aside`` (templated).
-    :param allow_empty: whether an ``overwrite`` without rows empties the table, and a ``replace_where`` without rows
-        empties its range. Default: no. Not templated.
+    :param allow_empty: whether an ``overwrite`` without rows empties the table, a ``replace_where`` without rows
+        empties its range, and a ``merge`` without rows does what its ``NOT MATCHED BY SOURCE`` says. Default: no. Not
+        templated.
     :param publish: ``each`` (this task commits) or ``together`` (reconcile commits all writers in one version).
         Default: ``each`` (templated).
     :param on_conflict: the policy of a writer without a group. It decides whose rows are seen where two writes replaced
@@ -194,6 +211,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         "steps": "json",
         "where": "sql",
         "replace_where": "sql",
+        "on": "sql",
         "expected_partitions": "sql",
         "schema": "sql",
         "checks": "json",
@@ -206,10 +224,16 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     files: Sequence[str] | None
     mode: str
     replace_where: str | None
+    keys: Sequence[str] | None
+    on: str | None
+    when: Sequence[str] | None
+    expected_partitions: str | None
+    schema_evolution: str
     publish: str
     partition_by: PartitionBy | None
     target_file_size: int | None
     checks: Mapping[str, str]
+    on_failed_check: str
     quarantine_table: str | None
     commit_message: str | None
 
@@ -225,6 +249,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         writer: str | None = None,
         mode: str | None = None,
         replace_where: str | None = None,
+        keys: Sequence[str] | None = None,
+        on: str | None = None,
+        when: Sequence[str] | None = None,
         expected_partitions: str | None = None,
         on_unexpected_rows: str | None = None,
         allow_empty: bool | None = None,
@@ -274,15 +301,41 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             raise InvalidWriteError(f"target_file_size={self.target_file_size!r}: a size in bytes, above 0.")
         check_message(self.commit_message)
         check_checks(self.checks)
-        if is_final(self.mode):
-            mode_of(self.mode, vars(self))
+        if all(map(is_final, (self.mode, self.keys, self.on, self.when))):
+            self._check_mode()
+
+    def _check_mode(self) -> None:
+        mode = mode_of(self.mode, vars(self))
+        if not mode.in_rounds:
+            return
+        where = f"{self.task_id}: mode={mode.name!r}"
+        if closest_write_group(self) is not None:
+            raise InvalidWriteError(
+                f"{where} does not stand in a write group, whose reconciliation publishes what is staged. Put this "
+                "writer behind the group. Nothing was staged."
+            )
+        if self.expected_partitions or self.publish == "together":
+            raise InvalidWriteError(
+                f"{where} takes neither expected_partitions nor publish='together': it merges all rows of its source, "
+                "itself. Leave rows out by `where`. Nothing was staged."
+            )
+        if self.checks and self.on_failed_check == OnFailedCheck.QUARANTINE:
+            raise InvalidWriteError(
+                f"{where} takes no on_failed_check='quarantine', as its source may have columns that are not for a "
+                "table. Use 'refuse' or 'warn'. Nothing was staged."
+            )
+        if mode.own_columns and self.schema_evolution != "none":
+            raise InvalidWriteError(
+                f"{where} with `when` or `on` takes no schema_evolution, because its source may have columns that are "
+                "not for the table. Nothing was staged."
+            )
 
     def resolve_template_files(self) -> None:
         """Read the templates that are files. Airflow calls this once the DAG is complete.
 
         :raises InvalidWriteError: ``publish`` is ``together``, and no reconciliation would publish the rows.
         """
-        if self.get_dag() is not None and self.publish == "together":
+        if self.get_dag() is not None and (self.publish == "together" or self.mode == Merge.name):
             self._check_published()
         super().resolve_template_files()
 
@@ -294,6 +347,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 f"{self.task_id}: publish='together' leaves the rows to a reconciliation, and there is none behind "
                 "this writer, so nobody would publish them. Put it into a OneLakeWriteTaskGroup, or leave "
                 "publish='each'. Nothing was staged."
+            )
+        if settler is not None and self.mode == Merge.name:
+            raise InvalidWriteError(
+                f"{self.task_id}: mode='merge' settles itself, and {settler} directly behind it is a reconciliation: "
+                "leave this writer out of its write_task_ids. Nothing was staged."
             )
         return settler
 

@@ -1,4 +1,4 @@
-"""One round of a DELETE or UPDATE, in a session that may be one of Spark Connect.
+"""One round of a DELETE, UPDATE or MERGE, in a session that may be one of Spark Connect.
 
 No function of Python runs inside Spark, because the server may lack Python or have another one: only SQL is used. The
 session must be the job's own, as settings are changed.
@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
-_FIXED = {
-    # One instant has one spelling, as a partition value too (protocol: typed partition values).
-    "spark.sql.session.timeZone": "UTC",
-    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
-    # What the statement did is exactly version 1 of the shadow.
-    "spark.databricks.delta.autoCompact.enabled": "false",
-    # Nobody reads the checksum of a shadow, and making it costs a Spark job.
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
-}
+
+_MOST_NAMED = 5
+
+
+class KeysAreNotUniqueError(ValueError):
+    """The source of a MERGE has a key twice, or a NULL in one."""
 
 
 def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,10 +33,12 @@ def change(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     :param spark: session of the job's own.
     :param job: fields of ``engines.base.ChangeJob``.
     :returns: ``application_id`` and ``ui``.
+    :raises KeysAreNotUniqueError: the source of a MERGE has a key twice, or a NULL in one.
     """
-    configure(spark, _FIXED)
-    newest = spark.sql(f"DESCRIBE HISTORY delta.{quoted(job['shadow_uri'])} LIMIT 1").collect()[0]["version"]
-    if newest == 0:
+    configure(spark, SETTINGS)
+    if is_untouched(spark, job["shadow_uri"]):
+        if job.get("keys"):
+            _check_keys(spark, job)
         spark.sql(statement(job)).collect()
     return application(spark)
 
@@ -49,10 +49,38 @@ def statement(job: Mapping[str, Any]) -> str:
     :param job: fields of ``engines.base.ChangeJob``.
     """
     shadow = f"delta.{quoted(job['shadow_uri'])}"
+    if job.get("source_uri"):
+        clauses = "".join(f"WHEN {clause}\n" for clause in job["when"])
+        return f"MERGE INTO {shadow} AS target USING {_source(job)} AS source ON (\n{job['where']}\n)\n{clauses}"
     # The author's texts may end in a comment, so each of them ends with its line.
     where = f"WHERE (\n{job['where']}\n)"
     sets = ",\n".join(f"{_column(name)} = {sql}\n" for name, sql in job["assignments"].items())
     return " ".join(["UPDATE", shadow, "SET\n", sets, where] if sets else ["DELETE FROM", shadow, where])
+
+
+def _source(job: Mapping[str, Any]) -> str:
+    # Only version 1 counts, whatever an attempt that came back may have appended since (protocol: exactly version 1).
+    return f"(SELECT * FROM delta.{quoted(job['source_uri'])} VERSION AS OF 1)"  # noqa: S608 - the name is quoted
+
+
+def _check_keys(spark: SparkSession, job: Mapping[str, Any]) -> None:
+    """Refuse a source in which rows have equal keys or NULL in one.
+
+    Delta notices two such rows only where they match a row of the table, and names none. Where they match none, it
+    inserts both. A NULL matches nothing, so that every run would insert its row again.
+    """
+    keys = [quoted(key) for key in job["keys"]]
+    null = " OR ".join(f"{key} IS NULL" for key in keys)
+    listed = ", ".join(keys)
+    twice = f"GROUP BY {listed} HAVING count(*) > 1 OR {null} LIMIT {_MOST_NAMED}"
+    found = spark.sql(f"SELECT {listed} FROM {_source(job)} {twice}").collect()  # noqa: S608 - the names are quoted
+    if found:
+        rows = (", ".join("NULL" if value is None else str(value) for value in row) for row in found)
+        named = ", ".join(f"({row})" for row in rows)
+        raise KeysAreNotUniqueError(
+            f"The source of the MERGE has rows with equal keys, or with NULL in one, so nobody could say which row "
+            f"counts. Of ({', '.join(job['keys'])}), for example: {named}. Nothing was merged."
+        )
 
 
 def _column(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
 from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,13 +22,7 @@ _MAX_FILE_SIZE = "spark.databricks.delta.optimize.maxFileSize"
 _BATCH_SIZE = "spark.databricks.delta.optimize.batchSize"
 
 _FIXED = {
-    # One instant has one spelling, as a partition value too (protocol: typed partition values).
-    "spark.sql.session.timeZone": "UTC",
-    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
-    # A rewrite is exactly version 1 of the shadow.
-    "spark.databricks.delta.autoCompact.enabled": "false",
-    # Nobody reads the checksum of a shadow, and making it costs a Spark job.
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
+    **SETTINGS,
     # The files were chosen before. Files with deleted rows are in the shadow to be rewritten without those rows.
     "spark.databricks.delta.optimize.maxDeletedRowsRatio": "0.0",
 }
@@ -46,9 +41,8 @@ def optimize(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     configure(spark, {**_FIXED, _MIN_FILE_SIZE: size, _MAX_FILE_SIZE: size})
     # With a batch size, OPTIMIZE makes several commits, and we would publish only the first one.
     spark.conf.unset(_BATCH_SIZE)
-    shadow = f"delta.{quoted(job['shadow_uri'])}"
-    newest = spark.sql(f"DESCRIBE HISTORY {shadow} LIMIT 1").collect()[0]["version"]
-    if newest == 0:
+    if is_untouched(spark, job["shadow_uri"]):
         columns = ", ".join(quoted(name) for name in job.get("zorder_by") or ())
-        spark.sql(f"OPTIMIZE {shadow}" + (f" ZORDER BY ({columns})" if columns else "")).collect()
+        order = f" ZORDER BY ({columns})" if columns else ""
+        spark.sql(f"OPTIMIZE delta.{quoted(job['shadow_uri'])}{order}").collect()
     return application(spark)

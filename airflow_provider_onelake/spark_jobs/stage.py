@@ -14,6 +14,7 @@ from airflow_provider_onelake.spark_jobs.audit import evaluate, sort_checks
 from airflow_provider_onelake.spark_jobs.columns import check_creatable, fit, nullable, quoted
 from airflow_provider_onelake.spark_jobs.reads import forget_cached, reads_table
 from airflow_provider_onelake.spark_jobs.set_up import check_delta, check_seen, check_store, is_there, version_file
+from airflow_provider_onelake.spark_jobs.shadow import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,15 +33,9 @@ class NoRowsError(TypeError):
 
 
 _FIXED = {
-    # One instant has one spelling, as a partition value too (protocol: typed partition values).
-    "spark.sql.session.timeZone": "UTC",
-    "spark.databricks.delta.write.utcTimestampPartitionValues": "true",
-    # A buffer is exactly version 1, so nothing may add a version 2 (protocol: exactly version 1).
-    "spark.databricks.delta.autoCompact.enabled": "false",
+    **SETTINGS,
     # The buffer is the table's twin, so its schema does not change.
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    # Nobody reads the checksum of a buffer, and making it costs a Spark job.
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.sql.storeAssignmentPolicy": "ANSI",
     # By default, Spark writes timestamps in an old form without bounds in the footer (protocol: sound statistics).
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

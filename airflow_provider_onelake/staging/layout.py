@@ -9,7 +9,7 @@ staged/<writer>/<attempt>/_closed.json        the buffer is published, or set as
 staged/scan-<digest>/_delta_log/              the log of a shared scan (scan.py)
 staged/scan-<digest>/onelake_writer=<writer>/ the files that it wrote for a writer, who makes them a buffer of its own
 staged/compaction-<digest>/<attempt>/         the private table of a compaction (maintenance/shadow.py)
-staged/change-<digest>/<round>/               the private table of a round of a DELETE or UPDATE (rounds.py)
+staged/change-<digest>/<round>/               the private table of a round of a statement (rounds.py)
 staged/jobs/<attempt>/                        what is handed to a driver (engines/submit/spool.py)
 
 Every path is relative to the table.
@@ -103,11 +103,11 @@ def compaction_path(name: str, attempt: str) -> str:
 
 
 CHANGES = f"{STAGED_DIRECTORY}/change-"
-"""How the paths of the private tables of DELETE and UPDATE begin."""
+"""How the paths of the private tables of DELETE, UPDATE and MERGE begin."""
 
 
 def changes_directory(name: str) -> str:
-    """Return the directory of the private tables of a task's DELETE or UPDATE.
+    """Return the directory of the private tables of a task's DELETE, UPDATE or MERGE.
 
     :param name: of the task, the same for all its attempts.
     """

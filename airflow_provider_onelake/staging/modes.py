@@ -2,7 +2,7 @@
 
 A new mode is a class here, with a place in :data:`MODES`; nothing else of the package asks which mode a write has. A
 term of the mode becomes a parameter of the operator. Spark is asked the same by all modes here: to append the rows to a
-buffer. A mode for which that is not enough also needs a Spark job, and a proposal of its own in ``commit/``.
+buffer. For a merge that is not enough: its buffer is its source, see ``commit/merge.py``.
 
 DAG files import this module, so it imports nothing heavy.
 """
@@ -10,12 +10,19 @@ DAG files import this module, so it imports nothing heavy.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
 
 from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.staging.clauses import (
+    INSERT,
+    MATCHED,
+    NOT_MATCHED_BY_SOURCE,
+    UPSERT,
+    Clause,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.partitions import Partitioning, PartitionPredicate
@@ -58,6 +65,14 @@ class Mode:
     """Whether the same write, made again, leaves its rows there twice. A rerun is then skipped by default."""
     by_partition: ClassVar[bool] = False
     """Whether the mode replaces some partitions and leaves others alone, so that it has to tell them apart."""
+
+    in_rounds: ClassVar[bool] = False
+    """Whether the buffer's rows are the source of a statement that Spark runs in rounds, and are never appended."""
+
+    @property
+    def own_columns(self) -> bool:
+        """Whether the buffer has the columns of the source, and not those of the table."""
+        return False
 
     @property
     def bounds(self) -> str | None:
@@ -158,7 +173,74 @@ class ReplaceWhere(Mode):
         return {**super().parameters(columns, predicates), **({"predicate": said} if predicates else {})}
 
 
-MODES: dict[str, type[Mode]] = {mode.name: mode for mode in (Append, Overwrite, OverwritePartitions, ReplaceWhere)}
+def _listed(texts: Sequence[str] | str | None) -> tuple[str, ...]:
+    return (texts,) if isinstance(texts, str) else tuple(texts or ())
+
+
+@attrs.frozen
+class Merge(Mode):
+    """Merges the rows into those that are there.
+
+    :param keys: the columns by which a row of the source and one of the table match.
+    :param on: the condition by which they match, in Spark SQL, where no keys are given.
+    :param when: the clauses, in SQL. Default: rows that match are updated, and others inserted.
+    :raises InvalidWriteError: neither keys nor a condition is given, or both are; or a clause is none.
+    """
+
+    name = "merge"
+    in_rounds = True
+
+    keys: tuple[str, ...] = attrs.field(default=(), converter=_listed)
+    on: str | None = None
+    when: tuple[str, ...] = attrs.field(default=(), converter=_listed)
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.keys) == bool(self.on):
+            raise InvalidWriteError(
+                "mode='merge' needs either `keys`, the columns by which rows match, or the condition `on`, which names "
+                "the two sides target and source. Nothing was staged."
+            )
+        named = [key.strip().lower() if isinstance(key, str) else "" for key in self.keys]
+        if self.keys and (not all(named) or len({*named}) != len(named)):
+            raise InvalidWriteError(f"keys={list(self.keys)!r}: the names of different columns. Nothing was staged.")
+        for text in self.when:
+            Clause.parse(text)
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """The clauses, in their order."""
+        return tuple(map(Clause.parse, self.when)) or UPSERT
+
+    @property
+    def condition(self) -> str:
+        """When rows match, in Spark SQL."""
+        quoted = ("`" + key.strip().replace("`", "``") + "`" for key in self.keys)
+        return self.on or " AND ".join(f"target.{key} = source.{key}" for key in quoted)
+
+    @property
+    def own_columns(self) -> bool:
+        """Only a source that is inserted and updated as it is must have the table's columns."""
+        return bool(self.when or self.on)
+
+    @property
+    def inserts(self) -> bool:
+        """Whether rows of the source may become rows of the table."""
+        return any(clause.action == INSERT for clause in self.clauses)
+
+    @property
+    def touches_matches(self) -> bool:
+        """Whether every row that matches is updated or deleted, so that a file that is left alone held none."""
+        return any(clause.case == MATCHED and clause.condition is None for clause in self.clauses)
+
+    @property
+    def looks_everywhere(self) -> bool:
+        """Whether rows may change that no row of the source matches."""
+        return any(clause.case == NOT_MATCHED_BY_SOURCE for clause in self.clauses)
+
+
+MODES: dict[str, type[Mode]] = {
+    mode.name: mode for mode in (Append, Overwrite, OverwritePartitions, ReplaceWhere, Merge)
+}
 """The modes by name."""
 
 
@@ -170,14 +252,14 @@ def mode_of(name: str, terms: Mapping[str, Any]) -> Mode:
     :raises KeyError: there is no such mode.
     :raises InvalidWriteError: a term of the mode is missing, or one of another mode is given.
     """
-    takes = [field.name for field in attrs.fields(MODES[name])]
+    takes = attrs.fields_dict(MODES[name])
     for other in MODES.values():
-        for term in (field.name for field in attrs.fields(other)):
-            if term in takes and not terms.get(term):
+        for term, field in attrs.fields_dict(other).items():
+            if term in takes and field.default is attrs.NOTHING and not terms.get(term):
                 raise InvalidWriteError(f"mode={name!r} needs the predicate `{term}`.")
             if term not in takes and terms.get(term):
                 raise InvalidWriteError(f"mode={name!r} takes no {term}; did you mean mode={other.name!r}?")
-    return MODES[name](**{term: terms[term] for term in takes})
+    return MODES[name](**{term: terms[term] for term in takes if terms.get(term)})
 
 
 def _predicate(text: str, partitioning: Partitioning) -> PartitionPredicate:

@@ -318,7 +318,8 @@ def _why_not_reusable(log: DeltaLog, buffer: Buffer, spec: WriteSpec, snapshot: 
         return _OTHER_WORK
     if buffer.table_id != snapshot.table_id:
         return "the table was replaced by another"
-    if incompatibility := next(incompatibilities(buffer.metadata, snapshot.metadata), None):
+    comparable = () if spec.mode.own_columns else incompatibilities(buffer.metadata, snapshot.metadata)
+    if incompatibility := next(iter(comparable), None):
         return f"the table changed: {incompatibility}"
     try:
         buffer.check_age(log.clock.now(), snapshot.retention_days)

@@ -338,11 +338,12 @@ def moved(commit: Commit, taken: Sequence[Remove], partitioning: Partitioning) -
     """
     afresh = commit.operation in AFRESH and not _keeps_rows(commit, partitioning)
     rewrites = not commit.writers and not afresh
-    changed = any(file.get("dataChange", True) for file in taken)
-    if not taken or (not rewrites and changed and all(file.get("dataChange", True) for file in taken)):
+    changes = {bool(file.get("dataChange", True)) for file in taken}
+    # A file that goes without a change of data was compacted, so its rows were moved whatever the commit is called.
+    if not rewrites and False not in changes:
         return []
     # An UPDATE or MERGE may give a row another value of a partition column.
-    stays = not changed or commit.writers or commit.operation in _WITHIN_PARTITIONS
+    stays = True not in changes or commit.writers or commit.operation in _WITHIN_PARTITIONS
     if not stays or not all(partitioning.named_by(file) for file in taken):
         return list(commit.adds)
     partitions = {partitioning.partition(file["partitionValues"]) for file in taken}

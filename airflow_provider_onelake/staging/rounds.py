@@ -1,4 +1,4 @@
-"""Rounds of a DELETE or UPDATE: Spark runs the statement in a shadow of the files that it has not read yet.
+"""Rounds of a DELETE, UPDATE or MERGE: Spark runs the statement in a shadow of the files that it has not read yet.
 
 staged/change-<digest>/<round>/_delta_log/0            the table's definition and the files of the round
 staged/change-<digest>/<round>/….parquet               what Spark wrote in place of rows of these files
@@ -101,12 +101,14 @@ class Ran:
     :param oldest: the store's time of the oldest file that Spark wrote.
     :param rows_updated: how many rows Spark says that it updated; ``None`` where it does not say.
     :param tags: of Spark's ``commitInfo``; one says, for example, that row ids were kept.
+    :param metrics: the ``operationMetrics`` there.
     """
 
     pieces: tuple[Piece, ...]
     oldest: datetime | None = None
     rows_updated: int | None = 0
     tags: Mapping[str, str] = attrs.field(factory=dict)
+    metrics: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def open_round(
@@ -151,14 +153,15 @@ def files_of_round(store: Store, path: str) -> set[str]:
     return table_paths(actions, str(record.get("base"))) if isinstance(record, Mapping) else set()
 
 
-def read_round(store: Store, ran: Round, *, keeps_rows: bool, moves_rows: bool) -> Ran:
+def read_round(store: Store, ran: Round, *, keeps_rows: bool, moves_rows: bool, adds_rows: bool = False) -> Ran:
     """Read what Spark left in a round, and check that it is what the statement may do.
 
     Only version 1 of the shadow counts; later versions are ignored.
 
     :param keeps_rows: whether the statement leaves as many rows as there were: an UPDATE does.
     :param moves_rows: whether the statement may bring rows into other partitions.
-    :raises BufferInvalidError: version 1 is not what a DELETE or UPDATE of the shadow's files leaves.
+    :param adds_rows: whether the statement may leave more rows than there were: a MERGE does.
+    :raises BufferInvalidError: version 1 is not what a statement on the shadow's files leaves.
     :raises BufferLostError: a new file is gone or has another size.
     """
     try:
@@ -183,10 +186,11 @@ def read_round(store: Store, ran: Round, *, keeps_rows: bool, moves_rows: bool) 
     pieces = _pieces(ran.snapshot, removed, again, added, changes, vectors, whole=moves_rows)
     for piece in pieces:
         gone = piece.rows_gone
-        if gone is not None and (gone < 0 or (keeps_rows and gone)):
+        if gone is not None and not adds_rows and (gone < 0 or (keeps_rows and gone)):
             raise _invalid(ran, f"{total_rows(piece.removed)} rows became {total_rows((*piece.again, *piece.added))}")
-    updated = whole_number((commit.info.get("operationMetrics") or {}).get("numUpdatedRows"))
-    return Ran(tuple(pieces), oldest, updated, commit.info.get("tags") or {})
+    metrics = commit.info.get("operationMetrics") or {}
+    updated = whole_number(metrics.get("numUpdatedRows"))
+    return Ran(tuple(pieces), oldest, updated, commit.info.get("tags") or {}, metrics)
 
 
 def _check_plain_change(ran: Round, commit: Commit, cdc: list[DataFile]) -> None:
@@ -246,7 +250,7 @@ def _pieces(
 
     # Spark may spell such a partition in another way, and nobody could tell which new file replaces which old one.
     if whole or any(_is_odd(partition(file), snapshot) for file in removed):
-        return [_piece(removed, again, added, cdc, vectors)] if removed else []
+        return [_piece(removed, again, added, cdc, vectors)] if removed or added else []
     pieces = []
     for at in dict.fromkeys(map(partition, removed)):
         of_old = [file for file in removed if partition(file) == at]
@@ -296,4 +300,4 @@ def may_move_rows(snapshot: Snapshot, assigned: Iterable[str]) -> bool:
 
 
 def _invalid(ran: Round, problem: str) -> BufferInvalidError:
-    return BufferInvalidError(f"Version 1 of {ran.path} is not what a DELETE or UPDATE leaves: {problem}. {_AGAIN}")
+    return BufferInvalidError(f"Version 1 of {ran.path} is not what a statement leaves: {problem}. {_AGAIN}")

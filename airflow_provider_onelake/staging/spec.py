@@ -74,13 +74,18 @@ class WriteSpec:
         """Whether rows could be there twice, and the author did not say that they may be."""
         return self.mode.repeats and self.on_rerun is not OnRerun.APPEND
 
+    @property
+    def predicates(self) -> list[str]:
+        """The predicates on partition columns that rows should satisfy, as their author wrote them."""
+        return [text for text in (self.mode.bounds, self.expected_partitions) if text]
+
     def range(self, snapshot: Snapshot) -> PartitionPredicate | None:
         """Return where the writer's rows may lie, or ``None`` for anywhere.
 
         :param snapshot: whose partition columns count.
         :raises InvalidWriteError: the predicate is not on partition columns.
         """
-        parts = [text for text in (self.mode.bounds, self.expected_partitions) if text]
+        parts = self.predicates
         return PartitionPredicate.parse_all(parts, snapshot.partitioning) if parts else None
 
     def to_json(self) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,6 +34,45 @@ def each(store: Store, ask: Callable[[_T], _R], items: Iterable[_T]) -> Iterator
         return
     with ThreadPoolExecutor(threads, "requests") as pool:
         yield from pool.map(ask, items)
+
+
+def few(
+    store: Store,
+    ask: Callable[[_T], _R],
+    items: Iterable[_T],
+    most: int,
+    weight: Callable[[_T], int] = lambda item: 0,
+    heaviest: int = 0,
+) -> Iterator[_R]:
+    """Yield what a function returns for each item, in the order of the items, and never be far ahead of the caller.
+
+    It is for results that are large: of a store that takes several requests at once, at most so many results are under
+    way or wait to be taken. Items are taken as they are needed.
+
+    :param store: that the function asks.
+    :param ask: called once for each item, for different ones at the same time.
+    :param most: how many items to be ahead.
+    :param weight: returns what an item weighs, such as its bytes. Default: nothing.
+    :param heaviest: what all items that are under way or wait may weigh together. One item may weigh more by itself.
+    """
+    most = min(store.at_once, most)
+    if most < 2:
+        yield from map(ask, items)
+        return
+    pool = ThreadPoolExecutor(most, "requests")
+    waiting: deque[tuple[Future[_R], int]] = deque()
+    try:
+        for item in items:
+            heavy = weight(item)
+            while waiting and sum(each for _, each in waiting) + heavy > heaviest:
+                yield waiting.popleft()[0].result()
+            waiting.append((pool.submit(ask, item), heavy))
+            if len(waiting) >= most:
+                yield waiting.popleft()[0].result()
+        while waiting:
+            yield waiting.popleft()[0].result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager

@@ -176,6 +176,17 @@ class Fabric:
         """
         return _shortcut(at, self._ask("GET", f"{_shortcuts(at)}/{quote(at.path)}", at))
 
+    def is_there(self, at: Folder) -> bool:
+        """Say whether the item of a folder is there, and this identity sees it.
+
+        :raises StoreUnavailableError: Fabric does not answer.
+        """
+        try:
+            self._ask("GET", f"/workspaces/{at.workspace}/items/{at.item}", at)
+        except (ObjectNotFoundError, AccessDeniedError):
+            return False
+        return True
+
     def list_shortcuts(self, at: Folder) -> Iterator[Shortcut]:
         """Yield the shortcuts at and below a folder.
 

@@ -46,12 +46,25 @@ class RangedFile(io.RawIOBase):
 
     def __init__(self, store: Store, path: str, size: int) -> None:
         super().__init__()
+        self._begin(store, path, size)
+        self._end = self._fetch(self._tail, size) if size else memoryview(b"")
+
+    def _begin(self, store: Store, path: str, size: int) -> None:
         self._store, self._path, self._size = store, path, size
         self._position = 0
         self._tag: str | None = None
         self._pieces: list[_Piece] = []
         self._tail = max(0, size - TAIL)
-        self._end = self._fetch(self._tail, size) if size else memoryview(b"")
+        self.fetched = 0
+        """How many bytes were fetched."""
+
+    def again(self) -> RangedFile:
+        """Return another file over the same object, with a position of its own. It does not fetch the end again."""
+        other = RangedFile.__new__(RangedFile)
+        io.RawIOBase.__init__(other)
+        other._begin(self._store, self._path, self._size)
+        other._end, other._tag = self._end, self._tag
+        return other
 
     def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Say what is going to be read, so that ranges that lie close together are fetched by one request.
@@ -124,6 +137,7 @@ class RangedFile(io.RawIOBase):
             raise
         self._check(len(part.data) == end - start and part.tag == (self._tag or part.tag))
         self._tag = part.tag
+        self.fetched += len(part.data)
         return memoryview(part.data)
 
     def _check(self, same: bool) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.change import ALREADY, NOTHING_TO_DO, Changed, Start, change
-from airflow_provider_onelake.commit.statement import UPDATE, Statement
+from airflow_provider_onelake.commit.change import AnyStatement, Changed, Start, change
+from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.engines.base import ChangeJob
 from airflow_provider_onelake.log.actions import Add
@@ -27,6 +27,80 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.work.spark import SparkWork
 
 logger = logging.getLogger(__name__)
+
+
+@attrs.define(kw_only=True)
+class Rounds:
+    """The rounds of one try of a task, each with a private table and a Spark job.
+
+    :param statement: what Spark does in them.
+    :param owner: names the task in its run, the same for all its tries.
+    :param attempt: id of the try.
+    :param label: the task's name, for people.
+    :param name: the whole name of the task, for people who look at what is staged.
+    :param job: fields of :class:`~airflow_provider_onelake.engines.base.ChangeJob` that say the statement.
+    :param reading: how what Spark left is read, see :func:`~airflow_provider_onelake.staging.rounds.read_round`.
+    """
+
+    table: Table
+    spark: SparkWork
+    statement: AnyStatement
+    owner: str
+    attempt: str
+    label: str
+    name: str
+    job: Callable[[int], dict[str, Any]]
+    reading: Callable[[Snapshot], dict[str, bool]]
+    _rounds: list[Round] = attrs.field(factory=list, init=False)
+
+    def run(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> Ran:
+        """Run the statement on some files alone, and read what came out.
+
+        :param number: of the round, from 1.
+        """
+        log, address = self.table.log, self.table.address
+        if number == 1:
+            self._end_earlier()
+        logger.info("%s: round %d: Spark looks at %d files", self.table, number, len(files))
+        told = {"name": self.name, "operation": self.statement.operation}
+        # Spark's jobs are told apart by their attempts, and each round is a job of its own.
+        attempt = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/round {number}"))
+        ran = open_round(log, snapshot, files, address.spark_uri, self._directory, attempt, told)
+        self._rounds.append(ran)
+        self.spark.engine().change(
+            ChangeJob(
+                table_uri=address.spark_uri,
+                attempt=attempt,
+                shadow_uri=address.child(ran.path).spark_uri,
+                label=f"{self.label} {self.statement.operation}",
+                owner=self.owner,
+                **self.job(number),
+            )
+        )
+        self.spark.check_not_stopped()
+        return read_round(log.store, ran, **self.reading(snapshot))
+
+    def close(self, version: int | None) -> None:
+        """Mark the private tables as done with.
+
+        :param version: of the table, in which their results were published; ``None`` where they were not.
+        """
+        reason = {"reason": f"the {self.statement.operation} was not published"}
+        for each in self._rounds:
+            try_to_mark(self.table.log, each.path, reason if version is None else {"version": version})
+
+    def _end_earlier(self) -> None:
+        """End what earlier tries left at work, and close their rounds: this try begins anew."""
+        log = self.table.log
+        for attempt in self.spark.left_at_work(self.table, self.owner, ChangeJob.doing):
+            self.spark.kill_job(self.table, attempt, ChangeJob.doing)
+        for earlier in WriterDirectory.read(log.store, self._directory).attempts:
+            if not earlier.marker:
+                try_to_mark(log, earlier.path, {"reason": "another try runs the statement anew"})
+
+    @property
+    def _directory(self) -> str:
+        return changes_directory(self.owner)
 
 
 @attrs.define(kw_only=True)
@@ -53,14 +127,13 @@ class RowChange:
     deed: str
     namespace: str
     message: str | None = None
-    _rounds: list[Round] = attrs.field(factory=list, init=False)
 
     def carry_out(self) -> Changed:
         """Change the rows.
 
         :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.change.change`, and as an engine's ``change``.
         """
-        owner, what = self._owner, self.statement.operation.lower()
+        owner, what = self.run.owner(self.namespace), self.statement.operation.lower()
         start = Start(
             task_id=f"onelake-{what}/{owner}/where={self.statement.digest}",
             id=f"onelake-{what}/{owner}/{quote(self.deed, safe='')}/where={self.statement.digest}",
@@ -68,82 +141,53 @@ class RowChange:
             on_rerun=self.on_rerun,
             message=self.message,
         )
-        outcome: dict[str, Any] = {"reason": f"the {self.statement.operation} was not published"}
+        rounds = Rounds(
+            table=self.table,
+            spark=self.spark,
+            statement=self.statement,
+            owner=owner,
+            attempt=self.run.attempt,
+            label=self.run.label,
+            name=f"{self.namespace}/{self.run.dag}/{self.run.label}",
+            job=lambda _: {"where": self.statement.where, "assignments": self.statement.assignments},
+            reading=self._reading,
+        )
+        version = None
         try:
             done = change(
                 self.table.committer(),
                 self.statement,
                 start,
-                self._run_round,
+                rounds.run,
                 isolation=self.isolation,
                 most_rounds=self.max_rounds,
             )
-            if done.version is not None:
-                outcome = {"version": done.version}
+            version = done.version
         finally:
-            for each in self._rounds:
-                try_to_mark(self.table.log, each.path, outcome)
+            rounds.close(version)
         logger.info("%s: %s", self.table, summary_of(self.statement, done))
         return done
 
-    def _run_round(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> Ran:
-        log, address = self.table.log, self.table.address
-        if number == 1:
-            self._end_earlier()
-        logger.info("%s: round %d: Spark looks at %d files", self.table, number, len(files))
-        told = {"name": f"{self.namespace}/{self.run.dag}/{self.run.label}", "operation": self.statement.operation}
-        # Spark's jobs are told apart by their attempts, and each round is a job of its own.
-        attempt = str(uuid.uuid5(uuid.UUID(self.run.attempt), f"round {number}"))
-        ran = open_round(log, snapshot, files, address.spark_uri, self._directory, attempt, told)
-        self._rounds.append(ran)
-        self.spark.engine().change(
-            ChangeJob(
-                table_uri=address.spark_uri,
-                attempt=attempt,
-                shadow_uri=address.child(ran.path).spark_uri,
-                where=self.statement.where,
-                assignments=self.statement.assignments,
-                label=f"{self.run.label} {self.statement.operation}",
-                owner=self._owner,
-            )
-        )
-        self.spark.check_not_stopped()
+    def _reading(self, snapshot: Snapshot) -> dict[str, bool]:
         is_update = self.statement.operation == UPDATE
         moves_rows = is_update and may_move_rows(snapshot, self.statement.assignments)
-        return read_round(log.store, ran, keeps_rows=is_update, moves_rows=moves_rows)
-
-    def _end_earlier(self) -> None:
-        """End what earlier tries left at work, and close their rounds: this try begins anew."""
-        log = self.table.log
-        for attempt in self.spark.left_at_work(self.table, self._owner, ChangeJob.doing):
-            self.spark.kill_job(self.table, attempt, ChangeJob.doing)
-        for earlier in WriterDirectory.read(log.store, self._directory).attempts:
-            if not earlier.marker:
-                try_to_mark(log, earlier.path, {"reason": "another try runs the statement anew"})
-
-    @property
-    def _directory(self) -> str:
-        return changes_directory(self._owner)
-
-    @property
-    def _owner(self) -> str:
-        return self.run.owner(self.namespace)
+        return {"keeps_rows": is_update, "moves_rows": moves_rows}
 
 
 def describe_change(statement: Statement, done: Changed) -> dict[str, Any]:
     """Return the result of a DELETE or UPDATE for XCom."""
-    result = attrs.asdict(done)
+    result = {**attrs.asdict(done), "status": str(done.status)}
     rows = "rows_updated" if statement.operation == UPDATE else "rows_deleted"
     return {rows: result.pop("rows"), **result, "summary": summary_of(statement, done)}
 
 
 def summary_of(statement: Statement, done: Changed) -> str:
     """Return one sentence that says what was done."""
-    if done.status == NOTHING_TO_DO:
+    if done.status is Status.NOTHING_TO_DO:
         return "no row of the table matches; nothing to do"
     verb = "updated" if statement.operation == UPDATE else "deleted"
     what = f"{verb} {rows_in_words(done.rows)}"
-    if done.status == ALREADY:
+    if done.status is Status.ALREADY:
         where = "" if done.version is None else f" in version {done.version}"
         return f"an earlier try or start {what}{where}"
     rounds = "one round" if done.rounds == 1 else f"{done.rounds} rounds"

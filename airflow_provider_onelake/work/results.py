@@ -9,12 +9,15 @@ import attrs
 from airflow_provider_onelake.commit.words import rows_in_words
 
 if TYPE_CHECKING:
+    from airflow_provider_onelake.commit.merge import Merged
     from airflow_provider_onelake.commit.publish import Publication
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.maintenance import compact, compaction, vacuum
     from airflow_provider_onelake.staging.buffers import Buffer
     from airflow_provider_onelake.staging.prepare import Skip
 
+# What a MERGE's own status is called as a writer's.
+_MERGED = {"done": "published", "already_done": "already_published", "nothing_to_do": "nothing_to_do"}
 _NAMES = 10
 _MOST = 50
 
@@ -30,6 +33,7 @@ class Written:
     :param reruns: how often Spark ran again, because others changed the table from which the rows were computed.
     :param publication: how publishing the buffer ended last; ``None`` where it is left to a reconciliation.
     :param publications: every publication of the task.
+    :param merged: how the MERGE of the buffer ended last; ``None`` in other modes.
     """
 
     skipped: Skip | None = None
@@ -39,6 +43,7 @@ class Written:
     reruns: int = 0
     publication: Publication | None = None
     publications: tuple[Publication, ...] = ()
+    merged: Merged | None = None
 
     @property
     def status(self) -> str:
@@ -47,6 +52,8 @@ class Written:
             return "skipped"
         if self.refused:
             return "refused"
+        if self.merged is not None:
+            return "conflicted" if self.merged.conflicts else _MERGED[self.merged.status]
         if self.publication is None:
             return "staged"
         return self.publication.status.value
@@ -64,6 +71,8 @@ class Written:
         failed = f", {verdict.in_words}" if verdict is not None and odd else ""
         if self.status == "staged" and self.buffer is not None:
             return f"{rows_in_words(self.buffer.rows)} staged{failed}"
+        if self.status == "published" and self.buffer is not None and self.merged is not None:
+            return f"{rows_in_words(self.buffer.rows)} merged{failed}"
         if self.status == "published" and self.publication is not None and self.publication.entry is not None:
             return f"{rows_in_words(self.publication.entry.rows)}{failed}"
         return ("in conflict" if self.status == "conflicted" else self.status.replace("_", " ")) + failed
@@ -71,12 +80,14 @@ class Written:
     @property
     def version(self) -> int | None:
         """The version that holds the rows, if there is one."""
-        done = self.skipped or self.publication
+        done = self.skipped or self.merged or self.publication
         return done.version if done is not None else None
 
     @property
     def conflicts(self) -> tuple[str, ...]:
         """The conflicts that are left."""
+        if self.merged is not None:
+            return self.merged.conflicts
         return self.publication.conflicts if self.publication is not None else ()
 
     @property
@@ -110,6 +121,12 @@ class Written:
                 ]
                 if self.buffer.verdict.quarantined is not None:
                     result["quarantine"] = attrs.asdict(self.buffer.verdict.quarantined)
+        if self.merged is not None:
+            result |= {
+                name: getattr(self.merged, name)
+                for name in ("rows_inserted", "rows_updated", "rows_deleted", "rounds", "files_removed", "files_added")
+            }
+            result |= {"lost_races": self.merged.lost_races, "conflicts": list(self.conflicts), "decisions": []}
         if self.publication is not None:
             entry = self.publication.entry
             result |= {

@@ -8,7 +8,8 @@ from urllib.parse import quote
 
 import attrs
 
-from airflow_provider_onelake.commit.delete import Deleted, Status, delete
+from airflow_provider_onelake.commit.delete import Deleted, delete
+from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.commits import digest_of

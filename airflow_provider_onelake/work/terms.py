@@ -54,6 +54,9 @@ class WriteTerms:
     writer: str | None = None
     mode: str = Append.name
     replace_where: str | None = None
+    keys: Sequence[str] | None = None
+    on: str | None = None
+    when: Sequence[str] | None = None
     expected_partitions: str | None = None
     on_unexpected_rows: OnUnexpectedRows = attrs.field(default=OnUnexpectedRows.SET_ASIDE, converter=OnUnexpectedRows)
     allow_empty: bool = False
@@ -162,8 +165,9 @@ class WriteTerms:
             expected_partitions=self.expected_partitions,
             into=self.replace_where,
             # Rows that nobody checked so are not the rows that are asked for now. Without checks, the fingerprint is
-            # that of a release without checks.
+            # that of a release without checks, as modes other than merge have that of a release without merge.
             **({"checks": dict(self.checks), "on_failed_check": self.on_failed_check} if self.checks else {}),
+            **({"merge": [self.keys, self.on, self.when]} if self.keys or self.on else {}),
         )
 
 
@@ -187,7 +191,7 @@ CHOICES: Mapping[str, Iterable[str]] = {
 """The choices of each parameter."""
 
 _NOT_TEMPLATED = ("max_bytes", "allow_empty", "target_file_size", "preflight")
-_OF_ONE_WRITER = ("source", "steps", "where", "files", "max_bytes", "writer")
+_OF_ONE_WRITER = ("source", "steps", "where", "files", "max_bytes", "writer", "keys", "on", "when")
 CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable")
 
 TEMPLATED = tuple(name for name in DEFAULTS if name not in _NOT_TEMPLATED)
@@ -199,6 +203,7 @@ MAY_BE_BLANK = (
     "where",
     "writer",
     "replace_where",
+    "on",
     "expected_partitions",
     "schema",
     "quarantine_table",

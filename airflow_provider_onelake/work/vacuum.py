@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from airflow_provider_onelake.engines.base import VacuumJob
-from airflow_provider_onelake.maintenance.pinned_versions import pin_version, release_version
+from airflow_provider_onelake.maintenance.pinned_versions import drop_ended_leases, pin_version, release_version
 from airflow_provider_onelake.maintenance.vacuum import Plan, Terms, carry_out, plan
 from airflow_provider_onelake.staging.clean_up import clean_up
 from airflow_provider_onelake.work.results import describe_vacuum
@@ -63,6 +63,7 @@ class Vacuum:
             logger.info("%s: %s stays readable", log.table, pin_version(log, version, by))
         for version in self.terms.release_versions:
             release_version(log, version)
+        drop_ended_leases(log)
 
     def _say(self, todo: Plan) -> dict[str, Any]:
         result, say = describe_vacuum(todo), logger.info

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,7 +13,14 @@ from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
 from airflow_provider_onelake.commit.words import of_writer
 from airflow_provider_onelake.engines.base import AuditJob, StageJob, StageResult
-from airflow_provider_onelake.exceptions import BufferIncompleteError, InvalidWriteError, SparkJobError, SparkQueryError
+from airflow_provider_onelake.exceptions import (
+    BufferIncompleteError,
+    ConflictError,
+    InvalidWriteError,
+    SparkJobError,
+    SparkQueryError,
+)
+from airflow_provider_onelake.log.features import IN_COMMIT_TIMESTAMPS
 from airflow_provider_onelake.sources import FunctionSource
 from airflow_provider_onelake.spark_jobs.columns import fit
 from airflow_provider_onelake.staging.buffers import (
@@ -28,6 +36,7 @@ from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_
 from airflow_provider_onelake.staging.scan import checks_told
 from airflow_provider_onelake.staging.verdict import Verdict
 from airflow_provider_onelake.storage.preflight import unsafe_log_stores
+from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.quarantine import check_divided, passing
 from airflow_provider_onelake.work.results import Written, partitions_of
 
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_onelake.choices import Policy
     from airflow_provider_onelake.commit.publish import Publication
+    from airflow_provider_onelake.log.actions import Metadata
     from airflow_provider_onelake.log.snapshot import Snapshot
     from airflow_provider_onelake.metrics import Metrics
     from airflow_provider_onelake.staging.spec import WriteSpec
@@ -113,6 +123,8 @@ class _Writing:
             rerun += 1
             self._give_up(done.buffer, done.conflicts, rerun)
             done = self._write(_rerun_of(self._first, rerun))
+        if done.merged is not None and done.conflicts:
+            self._refuse_stale(done)
         if done.conflicts and policy is not None and done.buffer is not None:
             self._spark.check_not_stopped()
             done = attrs.evolve(done, publication=self._publish(done.buffer, policy))
@@ -129,7 +141,11 @@ class _Writing:
     def _write(self, spec: WriteSpec) -> Written:
         table, preflight = self._table, self._terms.preflight
         self._spark.settle_earlier(table, spec, prove=preflight)
-        evolve = (lambda _: self._add_columns(spec)) if self._terms.adds_columns else None
+        evolve: Callable[[Snapshot], Snapshot] | None = None
+        if spec.mode.own_columns:
+            evolve = partial(self._with_own_columns, spec)
+        elif self._terms.adds_columns:
+            evolve = partial(self._add_columns, spec)
         decision = prepare(self._log, spec, evolve, prove=preflight, footers=True, scan=self._scan)
         if isinstance(decision, Skip):
             logger.warning("%s: writer %s is skipped: %s", table, self._key, decision.reason)
@@ -145,7 +161,7 @@ class _Writing:
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:
             write_checksum(self._log.store, decision.path)
-            job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns)
+            job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns and not spec.mode.in_rounds)
             staged = self._spark.engine().stage(job)
             self._spark.check_not_stopped()
             self._warn_of_log_stores(staged)
@@ -155,9 +171,14 @@ class _Writing:
         buffer = self._audited(buffer, told)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
-        done = Written(buffer=buffer, partitions=partitions_of(buffer, self._log.snapshot()), reused=reused)
+        partitions = () if spec.mode.own_columns else partitions_of(buffer, self._log.snapshot())
+        done = Written(buffer=buffer, partitions=partitions, reused=reused)
         if buffer.refused:
             return done
+        if spec.mode.in_rounds:
+            check_not_set_aside(self._log.store, buffer)
+            self._spark.check_not_stopped()
+            return attrs.evolve(done, merged=merge_buffer(table, self._spark, buffer))
         if buffer.spec.publish is PublishMode.TOGETHER:
             check_not_set_aside(self._log.store, buffer)
             return done
@@ -259,6 +280,11 @@ class _Writing:
 
     def _create(self) -> None:
         """Create the table with `schema`, or with the columns of the rows. Of several writers, one creates it."""
+        if self._first.mode.own_columns and not self._terms.schema:
+            raise InvalidWriteError(
+                f"There is no table at {self._table} yet, and the source of a MERGE with `when` or `on` may have "
+                "columns that are not for it. Nothing was staged: give `schema`, the columns to create it with."
+            )
         columns = self._terms.partition_columns or []
         job = self._job(self._first, creates=True)
         try:
@@ -288,14 +314,35 @@ class _Writing:
                 f"{', '.join(wanted) or 'nothing'}. Nothing was staged: leave partition_by out, or write another table."
             )
 
-    def _add_columns(self, spec: WriteSpec) -> Snapshot:
+    def _with_own_columns(self, spec: WriteSpec, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with the columns of the rows in place of the table's, for a buffer that is a source."""
+        schema_json = self._spark.engine().analyze(self._job(spec))
+        self._spark.check_not_stopped()
+        of_rows: Metadata = {
+            **snapshot.metadata,
+            "schemaString": schema_json,
+            "partitionColumns": [],
+            "configuration": {IN_COMMIT_TIMESTAMPS: "true"} if snapshot.has_in_commit_timestamps else {},
+        }
+        return attrs.evolve(snapshot, metadata=of_rows)
+
+    def _refuse_stale(self, done: Written) -> None:
+        """Refuse to merge rows that were computed from the table itself, when it changes again and again."""
+        raise ConflictError(
+            f"Writer {self._key!r} computes the source of its MERGE from {self._table} itself, and after {MOST_RERUNS} "
+            f"reruns {done.conflicts[0]}. Nothing was merged: clear the writer when fewer others are at work."
+        )
+
+    def _add_columns(self, spec: WriteSpec, _: Snapshot) -> Snapshot:
         """Add the columns that only the rows have to the table, before the buffer copies the table's definition."""
         schema_json = self._spark.engine().analyze(self._job(spec, evolves=True))
         self._spark.check_not_stopped()
         return add_columns(
             self._table.committer(),
             schema_json,
-            lambda rows, table, by: fit(rows, table, str(self._table), missing_as_null=True, partition_columns=by),
+            lambda rows, table, by: fit(
+                rows, table, str(self._table), missing_as_null=not spec.mode.in_rounds, partition_columns=by
+            ),
             generated=self._terms.generated,
             told=of_writer(spec),
         )

@@ -1,4 +1,4 @@
-"""Example DAGs: a deadline, a vacuum that a person approves, a restore, manifests, a shortcut, old months, a person."""
+"""Example DAGs: a deadline, a vacuum that a person approves, old months, a person, changed columns, a look at rows, …"""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import Engine
+from airflow_provider_onelake.log.schema import columns, constraints
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
+from tests.support.checks import ChecksByHand
 from tests.support.contexts import JANUARY
+from tests.support.engines import use_engine
 from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
 from tests.support.spark import Server
 from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
@@ -191,6 +194,23 @@ def test_old_months_are_deleted(lakehouse: Path) -> None:
     assert ids(Path(log.table)) == [2, 3]
 
 
+def test_rows_are_looked_at_without_spark(lakehouse: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    trips = str(lakehouse / "Tables" / "trips")
+    for month, fares in {"2019-01": [7.5, 9.0], "2019-02": [-3.0, 4.0]}.items():
+        rows = pa.table({"id": [1, 2], "fare": fares, "month": [month, month]})
+        write_deltalake(trips, rows, partition_by=["month"], mode="append")
+    run = run_dag(load_dag(DAGS / "check_trips.py", "check_trips"), run_conf={"month": "2019-01"})
+    assert states(run) == {"no_negative_fares": "success"}
+    report = xcom(run, "no_negative_fares")
+    # Its statistics say that the file has no such row.
+    assert (report["files_skipped_by_partition"], report["files_skipped_by_statistics"], report["rows"]) == (1, 1, 0)
+    run = run_dag(load_dag(DAGS / "check_trips.py", "check_trips"), run_conf={"month": "2019-02"})
+    assert states(run) == {"no_negative_fares": "failed"}
+
+
 @pytest.mark.spark
 def test_a_person_is_forgotten(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow as pa
@@ -211,6 +231,50 @@ def test_a_person_is_forgotten(lakehouse: Path, connect_server: Server, monkeypa
         ("2019-02", "***", None),
         ("2019-02", "b", 2),
     ]
+
+
+@pytest.mark.spark
+def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    customers = str(lakehouse / "Tables" / "customers")
+    write_deltalake(customers, pa.table({"id": pa.array([1, 2, 3], pa.int64()), "name": ["a", "b", "c"]}))
+    changes = [
+        {"id": 1, "name": "old", "op": "update", "at": "1"},
+        {"id": 1, "name": "A", "op": "update", "at": "2"},
+        {"id": 2, "name": "b", "op": "delete", "at": "1"},
+        {"id": 4, "name": "d", "op": "update", "at": "1"},
+        {"id": 5, "name": "e", "op": "delete", "at": "1"},
+    ]
+    (lakehouse / "changes.json").write_text("\n".join(map(json.dumps, changes)))
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    dag = load_dag(DAGS / "upsert_customers.py", "upsert_customers")
+    run = run_dag(dag, run_conf={"changes": str(lakehouse / "changes.json")})
+    assert states(run) == {"merge": "success"}
+    result = xcom(run, "merge")
+    assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 1]
+    left = DeltaTable(customers).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in left) == [(1, "A"), (3, "c"), (4, "d")]
+
+
+def test_a_table_is_changed(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = use_engine(monkeypatch, ChecksByHand())
+    fields = [("id", "long"), ("month", "string"), ("passengers", "integer"), ("legacy_code", "string")]
+    schema = {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields],
+    }
+    log = make_table(lakehouse / "Tables" / "trips", json.dumps(schema))
+    foreign_append(log, {"2019-01": [1, 2]})
+    run = run_dag(load_dag(DAGS / "change_trips.py", "change_trips"))
+    assert states(run) == {"columns": "success", "rules": "success"}
+    assert xcom(run, "columns")["features"] == ["columnMapping", "typeWidening"]
+    snapshot = log.snapshot()
+    assert list(columns(snapshot.metadata)) == ["id", "pickup_month", "passengers"]
+    assert constraints(snapshot.metadata) == {"passengers_are_counted": "passengers >= 0"}
+    assert len(engine.jobs) == 1
 
 
 def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:

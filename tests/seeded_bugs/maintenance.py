@@ -155,6 +155,34 @@ BUGS = [
         "not 0 <= version:",
         ("maintenance/test_pinned_versions.py::test_a_version_that_the_table_does_not_have_is_refused",),
     ),
+    Bug(
+        "a lease whose holder was killed keeps its version for ever",
+        "maintenance.pinned_versions",
+        "if pinned.until is None or pinned.until >= now]",
+        "if pinned]",
+        ("maintenance/test_leases.py::test_it_ends_by_itself_after_its_holder_was_killed",),
+    ),
+    Bug(
+        "a lease counts from when it was taken, and not from when it was renewed",
+        "maintenance.leases",
+        "            self._renewed = now\n\n    def end",
+        "\n    def end",
+        ("maintenance/test_leases.py::test_a_renewal_moves_the_end",),
+    ),
+    Bug(
+        "a lease that has ended is renewed without a look at its files",
+        "maintenance.leases",
+        "if now >= self._renewed + self.lasts:\n                logger",
+        "if now < self._renewed:\n                logger",
+        ("maintenance/test_leases.py::test_a_lease_that_was_not_renewed_in_time_is_lost_where_a_vacuum_took_files",),
+    ),
+    Bug(
+        "the newest version is held without a second look at whether it still is",
+        "maintenance.leases",
+        "        if log.snapshot().version == self.version:\n            return True\n",
+        "        return True\n",
+        ("maintenance/test_leases.py::test_a_commit_that_comes_while_the_newest_version_is_taken_makes_it_look",),
+    ),
     # -- writers in flight ---------------------------------------------------------------------------------------------
     Bug(
         "a writer is thought to need what came with the very version that it read",

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
@@ -26,10 +26,12 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.work.change import RowChange
 from airflow_provider_onelake.work.spark import SparkWork
-from tests.support.vectors import _MAGIC, _z85, positions
+from tests.support.shadows import written
+from tests.support.tables import foreign_append, make_table
+from tests.support.vectors import _MAGIC, positions, z85
 
 
-class _TableOf:
+class TableOf:
     """A table by the log of a test, whose store may fail or be held."""
 
     def __init__(self, log: DeltaLog) -> None:
@@ -42,6 +44,14 @@ class _TableOf:
 
     def __str__(self) -> str:
         return self.log.table
+
+
+def three_files(path: Path) -> DeltaLog:
+    """Versions 1 and 2 append two files to January and one to another month, whose name has a space."""
+    log = make_table(path)
+    foreign_append(log, {"2019-01": [1, 2, 3]})
+    foreign_append(log, {"2019-01": [4, 5, 6], "2019 02": [7, 8, 9]})
+    return log
 
 
 def change_of(
@@ -60,7 +70,7 @@ def change_of(
     """One try of a task's statement."""
     statement = Statement(operation=operation, where=where, **terms)
     return RowChange(
-        table=_TableOf(log),  # type: ignore[arg-type]
+        table=TableOf(log),  # type: ignore[arg-type]
         spark=SparkWork(lambda: engine),
         statement=statement,
         isolation=isolation,
@@ -120,8 +130,9 @@ class ChangeByHand(Engine):
                 elif len(hit) + len(gone) < len(found):
                     hidden.append((file, sorted({*gone, *hit})))
             if new:
-                actions.append({"add": _written(shadow, files[0]["partitionValues"], new)})
-        actions += [{"add": add} for add in _hide(shadow, hidden)]
+                rows = pa.table({"id": pa.array(new, pa.int64())})
+                actions.append({"add": written(shadow, files[0]["partitionValues"], rows)})
+        actions += [{"add": add} for add in hide(shadow, hidden)]
         metrics["numUpdatedRows"] = str(updated)
         return actions
 
@@ -145,22 +156,7 @@ def rows_of(file: Any) -> tuple[list[int], set[int]]:
     return found, set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
 
 
-def _written(shadow: Path, values: dict[str, str | None], rows: list[int]) -> dict[str, Any]:
-    folder = "/".join(f"{name}={value or '__HIVE_DEFAULT_PARTITION__'}" for name, value in values.items())
-    path = shadow / folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"id": pa.array(rows, pa.int64())}), path)
-    return {
-        "path": quote(str(path.relative_to(shadow)), safe="/=-._"),
-        "partitionValues": values,
-        "size": path.stat().st_size,
-        "modificationTime": 1,
-        "dataChange": True,
-        "stats": json.dumps({"numRecords": len(rows)}),
-    }
-
-
-def _hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:
+def hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:
     """Write all vectors into one file, as Spark does; return the files' new ``add`` actions."""
     name, content, adds = uuid.uuid4(), b"\x01", []
     for file, at in hidden:
@@ -168,7 +164,7 @@ def _hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:
         data = struct.pack("<Iqi", _MAGIC, 1, 0) + bitmap
         vector = {
             "storageType": "u",
-            "pathOrInlineDv": "ab" + _z85(name.bytes),
+            "pathOrInlineDv": "ab" + z85(name.bytes),
             "offset": len(content),
             "sizeInBytes": len(data),
             "cardinality": len(at),

@@ -72,26 +72,31 @@ def optimize_by_hand(
     for spelled, files in by_partition.items():
         values: Mapping[str, str | None] = json.loads(spelled)
         rows = [row for file in files for row in _rows(file)]
-        folder = "/".join(f"{name}={value or '__HIVE_DEFAULT_PARTITION__'}" for name, value in values.items())
-        path = shadow / folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"id": pa.array(rows, pa.int64())}), path)
         for file in files:
             gone = {k: file[k] for k in ("path", "partitionValues", "size", "deletionVector") if k in file}
             actions.append({"remove": {**gone, "deletionTimestamp": 1, "dataChange": False}})
         actions.append(
-            {
-                "add": {
-                    "path": quote(str(path.relative_to(shadow)), safe="/=-._"),
-                    "partitionValues": values,
-                    "size": path.stat().st_size,
-                    "modificationTime": 1,
-                    "dataChange": False,
-                    "stats": json.dumps({"numRecords": len(rows)}),
-                }
-            }
+            {"add": written(shadow, values, pa.table({"id": pa.array(rows, pa.int64())}), data_change=False)}
         )
     (shadow / version_path(1)).write_bytes(dump_actions(change(actions)))
+
+
+def written(
+    shadow: Path, values: Mapping[str, str | None], rows: pa.Table, *, data_change: bool = True
+) -> dict[str, Any]:
+    """Write a file of a partition into a shadow, and return its ``add``."""
+    folder = "/".join(f"{name}={value or '__HIVE_DEFAULT_PARTITION__'}" for name, value in values.items())
+    path = shadow / folder / f"part-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows, path)
+    return {
+        "path": quote(str(path.relative_to(shadow)), safe="/=-._"),
+        "partitionValues": dict(values),
+        "size": path.stat().st_size,
+        "modificationTime": 1,
+        "dataChange": data_change,
+        "stats": json.dumps({"numRecords": rows.num_rows}),
+    }
 
 
 def _rows(file: Mapping[str, Any]) -> list[int]:

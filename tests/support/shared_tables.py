@@ -22,6 +22,7 @@ from airflow_provider_onelake.log.checkpoints import checkpointer
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.rows.read import read_rows
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import mode_of
 from airflow_provider_onelake.staging.prepare import Stage, complete, prepare
@@ -129,6 +130,11 @@ class SharedTable:
         found = pa.table(query.execute("SELECT * FROM t ORDER BY id").read_all())
         return [tuple(row.values()) for row in found.to_pylist()]
 
+    def our_rows(self) -> list[Row]:
+        """The rows as this package reads them without Spark, by id."""
+        found = read_rows(self.log).read_all().sort_by("id")
+        return [tuple(row.values()) for row in found.to_pylist()]
+
     def deltalake_files(self) -> dict[str, int]:
         """How many rows each live file has, also those that a vector hides, as deltalake lists them."""
         from deltalake import DeltaTable
@@ -137,9 +143,10 @@ class SharedTable:
         return dict(zip(listed.column("path").to_pylist(), listed.column("num_records").to_pylist(), strict=True))
 
     def check(self) -> None:
-        """Both readers see exactly the rows that the table should hold."""
+        """All readers see exactly the rows that the table should hold."""
         expected = [self.rows[key] for key in sorted(self.rows)]
         assert self.spark_rows() == expected
+        assert self.our_rows() == expected
         if self.deltalake_reads_rows:
             assert self.deltalake_rows() == expected
         live = {unquote(add["path"]): json.loads(add["stats"])["numRecords"] for add in self.live()}

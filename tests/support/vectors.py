@@ -25,7 +25,7 @@ def deletion_vector(positions: list[int]) -> dict[str, Any]:
     data = struct.pack("<Iqi", _MAGIC, 1, 0) + bitmap
     return {
         "storageType": "i",
-        "pathOrInlineDv": _z85(data),
+        "pathOrInlineDv": z85(data),
         "sizeInBytes": len(data),
         "cardinality": len(positions),
     }
@@ -61,7 +61,8 @@ def ids_without_deleted(path: Path) -> list[int]:
     return sorted(pa.table(found).column("id").to_pylist())
 
 
-def _z85(data: bytes) -> str:
+def z85(data: bytes) -> str:
+    """Bytes as a log spells them; what is missing to four bytes is filled up."""
     text = []
     for start in range(0, len(data), 4):
         word = int.from_bytes(data[start : start + 4].ljust(4, b"\0"), "big")

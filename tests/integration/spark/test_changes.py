@@ -13,6 +13,7 @@ from airflow_provider_onelake.engines.base import ChangeJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError
 from tests.support.changes import change_of
+from tests.support.properties import FEED, IDS, MAPPED, STAMPS, VECTORS
 from tests.support.spark import Server
 from tests.support.tables import local_log
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-VECTORS = "'delta.enableDeletionVectors'='true'"
-FEED = "'delta.enableChangeDataFeed'='true'"
-IDS = "'delta.enableRowTracking'='true'"
-STAMPS = "'delta.enableInCommitTimestamps'='true'"
-MAPPED = "'delta.columnMapping.mode'='name'"
 
 WHERE = "id % 5 = 2 -- a comment"
 

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+from tests.support.properties import FEED, IDS, MAPPED, STAMPS, VECTORS
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-VECTORS = "'delta.enableDeletionVectors'='true'"
-FEED = "'delta.enableChangeDataFeed'='true'"
-IDS = "'delta.enableRowTracking'='true'"
-STAMPS = "'delta.enableInCommitTimestamps'='true'"
-MAPPED = "'delta.columnMapping.mode'='name'"
 SOME = "month >= '2019 1' AND month <> '2019 2'"
 
 

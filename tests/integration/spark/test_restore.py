@@ -16,6 +16,7 @@ from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import Restored, restore
+from tests.support.properties import FEED, IDS, VECTORS
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:
@@ -99,10 +100,6 @@ def take_back(table: Table, version: int) -> Restored:
         on_newer_commit=OnNewerCommit.FAIL,
     )
 
-
-VECTORS = "'delta.enableDeletionVectors'='true'"
-FEED = "'delta.enableChangeDataFeed'='true'"
-IDS = "'delta.enableRowTracking'='true'"
 
 DML = (
     "DELETE FROM {t} WHERE id % 3 = 0",

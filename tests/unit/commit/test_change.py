@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
@@ -33,10 +34,19 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.restore import restore
-from tests.support.changes import ChangeByHand, change_of, mapped
+from tests.support.changes import ChangeByHand, change_of, mapped, three_files
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
-from tests.support.tables import append_files, change_metadata, foreign_append, foreign_commit, ids, make_table, newest
+from tests.support.tables import (
+    SCHEMA,
+    append_files,
+    change_metadata,
+    foreign_append,
+    foreign_commit,
+    ids,
+    make_table,
+    newest,
+)
 from tests.support.vectors import delete_rows, ids_without_deleted
 
 UPDATE: dict[str, Any] = {"operation": "UPDATE", "assignments": {"id": "id + 1000"}}
@@ -45,11 +55,7 @@ BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vect
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    """Versions 1 and 2 append two files to January and one to another month, whose name has a space."""
-    log = make_table(tmp_path / "a lake" / "t")
-    foreign_append(log, {"2019-01": [1, 2, 3]})
-    foreign_append(log, {"2019-01": [4, 5, 6], "2019 02": [7, 8, 9]})
-    return log
+    return three_files(tmp_path / "a lake" / "t")
 
 
 def rows(log: DeltaLog, version: int | None = None) -> list[int]:
@@ -218,7 +224,7 @@ def test_a_compaction_of_ours_leaves_alone_what_a_statement_reads(log: DeltaLog)
     left: list[Any] = []
     engine = ChangeByHand(after=lambda job: left.extend(planned(log).left_out))
     done = run(log, engine)
-    assert {one.reason for one in left} == {"a DELETE or UPDATE in flight reads it"}
+    assert {one.reason for one in left} == {"a statement in flight reads it"}
     assert done.rounds == 1
     assert not writers_in_flight(log, newest(log)).changing
     foreign_append(log, {"2019-01": [10]})
@@ -321,6 +327,28 @@ def test_a_change_feed_that_is_switched_meanwhile(tmp_path: Path) -> None:
     engine = ChangeByHand(after=lambda job: change_metadata(log, configuration={}))
     with pytest.raises(StatementRefusedError, match="change data feed was switched"):
         run(log, engine)
+
+
+def test_a_column_that_is_widened_meanwhile(tmp_path: Path) -> None:
+    narrow = SCHEMA.replace('"long"', '"integer"')
+    log = make_table(tmp_path / "t", narrow, **{"delta.enableTypeWidening": "true"})
+    foreign_append(log, {"x": [3]})
+
+    def widen(_: object) -> None:
+        schema = json.loads(narrow)
+        step = {"fromType": "integer", "toType": "long"}
+        schema["fields"][0] |= {"type": "long", "metadata": {"delta.typeChanges": [step]}}
+        change_metadata(log, schemaString=json.dumps(schema))
+
+    with pytest.raises(StatementRefusedError, match="column id is long now, not integer"):
+        run(log, ChangeByHand(after=widen))
+
+
+def test_a_table_that_becomes_append_only_meanwhile_keeps_its_rows(log: DeltaLog) -> None:
+    engine = ChangeByHand(after=lambda job: change_metadata(log, configuration={"delta.appendOnly": "true"}))
+    with pytest.raises(StatementRefusedError, match="append-only"):
+        run(log, engine)
+    assert newest(log).version == 3
 
 
 def test_a_comment_on_the_table_does_not_matter(log: DeltaLog) -> None:

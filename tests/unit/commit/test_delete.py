@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_onelake.choices import OnNewerCommit
-from airflow_provider_onelake.commit.delete import Deleted, Status, delete
+from airflow_provider_onelake.commit.delete import Deleted, delete
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.exceptions import (
     CommitContentionError,

@@ -5,8 +5,9 @@ The winners are deltalake's own commits, other writers, and log entries as Spark
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,16 @@ from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.entry import remove_of
 from airflow_provider_onelake.commit.publish import Committer, Status
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
-from airflow_provider_onelake.exceptions import ConflictError, RowsRestoredAwayError
+from airflow_provider_onelake.exceptions import ConflictError, RowsRestoredAwayError, StoreUnavailableError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.staging.modes import Overwrite, OverwritePartitions, ReplaceWhere
+from airflow_provider_onelake.storage.stores import ObjectInfo, Store
 from tests.support.shadows import compact
-from tests.support.stores import through
+from tests.support.stores import PassingOn, through
 from tests.support.tables import (
     LOAD,
     append_files,
@@ -435,32 +437,73 @@ def test_a_writer_of_the_load_is_a_rival_also_where_the_log_of_its_commit_was_cl
     assert table_ids(log) == [3, 10]
 
 
-@pytest.mark.parametrize("generations", [1, 2])
+def compacted_by_another_engine(log: DeltaLog, *months: str) -> None:
+    """So are rows of nobody in `p1`; and the log of all that is cleaned up."""
+    foreign_append(log, {"p1": [20]})
+    foreign_append(log, {month: [21] for month in ("p1", *months)})
+    DeltaTable(log.table).optimize.compact()
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(newest(log).version):
+        log.store.delete(version_path(version))
+
+
+@pytest.mark.parametrize(("generations", "marker"), [(1, "written"), (1, "lost in a crash"), (2, "written")])
 @pytest.mark.parametrize(
     ("compacted", "policy", "status"),
     [
-        ("p1", Policy.FAIL, "refused"),
-        ("p1", Policy.FIRST_WRITER_WINS, "set_aside"),
-        ("p1", Policy.LAST_WRITER_WINS, "published"),
-        ("p2", Policy.FAIL, "published"),
+        ("p1", None, Status.CONFLICTED),
+        ("p1", Policy.FIRST_WRITER_WINS, Status.SET_ASIDE),
+        ("p1", Policy.LAST_WRITER_WINS, Status.PUBLISHED),
+        ("p2", None, Status.PUBLISHED),
     ],
 )
 def test_where_the_log_was_cleaned_up_rows_of_the_load_are_looked_for_in_the_partitions_of_their_buffer(
-    log: DeltaLog, compacted: str, policy: Policy, status: str, generations: int
+    log: DeltaLog, compacted: str, policy: Policy | None, status: Status, generations: int, marker: str
 ) -> None:
     """Another engine compacts `a`, and the log of both is gone when `b` replaces the partition `p1`."""
     # The second generation has no rows, so it replaces none of the first.
     for generation in range(1, generations + 1):
         rows = {compacted: [10]} if generation == 1 else {}
-        committer(log).publish([stage(log, writer_spec("a", generation=generation, **PARTITIONS), rows)])
-    foreign_append(log, {"p1": [20]})
-    foreign_append(log, {"p1": [21], compacted: [22]})
-    DeltaTable(log.table).optimize.compact()
-    DeltaTable(log.table).create_checkpoint()
-    for version in range(newest(log).version):
-        log.store.delete(version_path(version))
-    stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
-    assert statuses(settle(log, "a", "b", policy=policy))["b"] == status
+        buffer = stage(log, writer_spec("a", generation=generation, **PARTITIONS), rows)
+        committer(log).publish([buffer])
+    if marker != "written":
+        log.store.delete(marker_path(buffer.path))
+    compacted_by_another_engine(log, compacted)
+    b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
+    assert committer(log).publish([b], policy=policy).status is status
+
+
+class SilentOnce(PassingOn):
+    """Does not answer one of its requests."""
+
+    def __init__(self, inner: Store, request: int) -> None:
+        super().__init__(inner)
+        self.left = request
+
+    def _ask(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise StoreUnavailableError("no answer")
+
+    def get(self, path: str) -> bytes:
+        self._ask()
+        return super().get(path)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._ask()
+        return super().list(prefix, start_after)
+
+
+def test_a_store_that_does_not_answer_makes_nobody_forget_where_the_rows_of_a_load_are(log: DeltaLog) -> None:
+    committer(log).publish([stage(log, writer_spec("a", **PARTITIONS), {"p1": [10]})])
+    compacted_by_another_engine(log)
+    b = stage(through(log.store, log), writer_spec("b", **PARTITIONS), {"p1": [11]})
+    for request in count():
+        silent = SilentOnce(log.store, request)
+        left = committer(through(silent, log)).publish([b])
+        assert (left.status, left.conflicts) == (Status.CONFLICTED, ("version 2 (a) changed month=p1",)), request
+        if silent.left >= 0:
+            break
 
 
 def test_a_writer_of_the_load_is_a_rival_only_where_its_rows_still_are(log: DeltaLog) -> None:

@@ -24,3 +24,20 @@ def test_columns_are_quoted_unless_their_author_has_done_so() -> None:
         "true",
         ")",
     ]
+
+
+def test_a_merge_reads_version_1_of_its_source() -> None:
+    job = {
+        "shadow_uri": "/t",
+        "source_uri": "/s",
+        "where": "target.`id` = source.`id`",
+        "when": ["MATCHED THEN DELETE -- all", "NOT MATCHED THEN INSERT *"],
+    }
+    assert statement(job).split("\n") == [
+        "MERGE INTO delta.`/t` AS target USING (SELECT * FROM delta.`/s` VERSION AS OF 1) AS source ON (",
+        "target.`id` = source.`id`",
+        ")",
+        "WHEN MATCHED THEN DELETE -- all",
+        "WHEN NOT MATCHED THEN INSERT *",
+        "",
+    ]

@@ -12,6 +12,7 @@ from airflow_provider_onelake.log.partitions import Partition, Partitioning, Unr
 from airflow_provider_onelake.staging.modes import (
     MODES,
     Append,
+    Merge,
     Mode,
     Overwrite,
     OverwritePartitions,
@@ -108,6 +109,40 @@ def test_a_winner_replaced_what_its_mode_replaces(mode: Mode) -> None:
     texts = [found.text] if found is not None and found.text else []
     read_back = mode.replaced_by(texts, [HERE], BY_MONTH)
     assert [partition for partition in (HERE, ELSEWHERE) if read_back(partition)] == replaced(mode, HERE)
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({}, "either `keys`"),
+        ({"keys": ["id"], "on": "target.id = source.id"}, "either `keys`"),
+        ({"keys": ["id", "ID "]}, "different columns"),
+        ({"keys": [""]}, "different columns"),
+        ({"keys": ["id"], "when": ["MATCHED THEN INSERT *"]}, "MATCHED has no INSERT"),
+        ({"keys": ["id"], "replace_where": "month = 'x'"}, "did you mean mode='replace_where'"),
+    ],
+)
+def test_a_merge_needs_to_know_what_matches(terms: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidWriteError, match=words):
+        mode_of("merge", terms)
+
+
+def test_what_a_merge_does_is_read_from_its_clauses() -> None:
+    upsert = Merge(keys="id")  # type: ignore[arg-type]
+    assert (upsert.inserts, upsert.touches_matches, upsert.looks_everywhere, upsert.own_columns) == (
+        True,
+        True,
+        False,
+        False,
+    )
+    some = mode_of("merge", {"on": "x", "when": ["MATCHED AND y THEN DELETE", "NOT MATCHED BY SOURCE THEN DELETE"]})
+    assert isinstance(some, Merge)
+    assert (some.inserts, some.touches_matches, some.looks_everywhere, some.own_columns) == (False, False, True, True)
+    for mode in (upsert, some):
+        value = mode.to_json()
+        assert mode_of("merge", value) == mode
+    with pytest.raises(InvalidWriteError, match="did you mean mode='merge'"):
+        mode_of("append", {"keys": ["id"]})
 
 
 def test_terms_are_compared_with_the_mode() -> None:

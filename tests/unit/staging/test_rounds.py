@@ -16,18 +16,15 @@ from airflow_provider_onelake.exceptions import BufferInvalidError, BufferLostEr
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.rounds import Ran, Round, files_of_round, may_move_rows, open_round, read_round
-from tests.support.changes import ChangeByHand
-from tests.support.tables import change_metadata, foreign_append, make_table, newest
+from tests.support.changes import ChangeByHand, three_files
+from tests.support.tables import change_metadata, newest
 
 SETS = {"id": "id + 1000"}
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    log = make_table(tmp_path / "a lake" / "t")
-    foreign_append(log, {"2019-01": [1, 2, 3]})
-    foreign_append(log, {"2019-01": [4, 5, 6], "2019 02": [7, 8, 9]})
-    return log
+    return three_files(tmp_path / "a lake" / "t")
 
 
 def opened(log: DeltaLog) -> Round:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 from obstore.store import MemoryStore
 
-from airflow_provider_onelake.storage.at_once import ahead, each
+from airflow_provider_onelake.storage.at_once import ahead, each, few
 from airflow_provider_onelake.storage.stores import ObjectStore
 
 
@@ -103,3 +104,18 @@ def test_when_no_more_answers_are_wanted_nothing_more_is_asked(failing: bool) ->
     for _, thread in asked:
         thread.join(30)
     assert sorted(item for item, _ in asked) == [0, 1]
+
+
+def test_what_is_heavy_is_not_asked_for_ahead() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in (6, 6, 20, 1, 1):
+            taken.append(item)
+            yield item
+
+    found = few(taking(8), str, items(), 8, lambda item: item, 10)
+    assert (next(found), taken) == ("6", [6, 6])
+    assert (next(found), taken) == ("6", [6, 6, 20])
+    assert (next(found), taken) == ("20", [6, 6, 20, 1])
+    assert list(found) == ["1", "1"]

@@ -321,7 +321,7 @@ def test_a_job_that_says_nothing_of_its_checks_is_asked_again_and_then_retried(
     (job,) = engine.checked
     assert (job.checks, job.by, job.metadata["partitionColumns"]) == (GOOD, None, ["month"])
     monkeypatch.setattr(
-        FakeEngine, "check", lambda self, job: StageResult(engine="x", reads_target=False, checks={"": {"rows": 2}})
+        FakeEngine, "audit", lambda self, job: StageResult(engine="x", reads_target=False, checks={"": {"rows": 2}})
     )
     with pytest.raises(SparkJobError, match="did not say whether the rows of writer 'other'"):
         run(checks=GOOD, writer="other")

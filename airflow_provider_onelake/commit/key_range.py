@@ -1,0 +1,145 @@
+"""Which files of a table may hold a row with one of the keys of a MERGE's source, as far as statistics tell.
+
+A file that cannot hold one is neither shown to Spark nor looked at when it comes or goes. So in doubt a file may.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.log.actions import Add, FileKey, file_key
+from airflow_provider_onelake.log.schema import COLLATIONS, Column, columns
+from airflow_provider_onelake.log.types import INTEGERS, name_of
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.buffers import Buffer
+
+# Delta keeps that many characters of a text, and other engines may cut a greatest text without raising it.
+_LENGTH = 32
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+@attrs.frozen
+class _Key:
+    """A key column with the least and the greatest value that the source has in it.
+
+    :param name: its physical name in the table, by which statistics know it.
+    """
+
+    name: str
+    type: str
+    least: Any
+    greatest: Any
+
+    def overlaps(self, least: Any, greatest: Any) -> bool:
+        return _at_most(self.least, greatest, self.type) and _at_most(least, self.greatest, self.type)
+
+
+@attrs.define(eq=False)
+class KeyRange:
+    """A condition on files of a table: whether a file may hold a key of the source.
+
+    :param _partitions: of key columns that are partition columns: their place, and the values that the source has.
+    """
+
+    _snapshot: Snapshot
+    _keys: Sequence[_Key]
+    _partitions: Sequence[tuple[int, frozenset[Any]]]
+    _known: dict[FileKey, bool] = attrs.field(factory=dict, init=False)
+
+    @classmethod
+    def of(cls, source: Buffer, snapshot: Snapshot, keys: Iterable[str]) -> KeyRange:
+        """Read what a source has in its key columns.
+
+        :param source: its files with their statistics.
+        :param snapshot: of the table.
+        """
+        table = {name.lower(): column for name, column in columns(snapshot.metadata).items()}
+        given = {name.lower(): column for name, column in columns(source.metadata).items()}
+        split = snapshot.partitioning
+        places = {name.lower(): place for place, name in enumerate(split.types)}
+        found: list[_Key] = []
+        partitions: list[tuple[int, frozenset[Any]]] = []
+        for key in (name.strip().lower() for name in keys):
+            column, mine = table.get(key), given.get(key)
+            if column is None or mine is None or column.type != mine.type:
+                continue
+            if key in places:
+                if not source.spec.mode.own_columns:
+                    values = {split.partition(add["partitionValues"])[places[key]] for add in source.adds}
+                    if all(map(_is_plain, values)):
+                        partitions.append((places[key], frozenset(values)))
+            elif (bounds := _bounds(source.adds, mine)) is not None:
+                found.append(_Key(column.physical_name, name_of(column.type), *bounds))
+        return cls(snapshot, found, partitions)
+
+    def __call__(self, file: Add) -> bool:
+        """Say whether a file may hold a key of the source.
+
+        :param file: the raw ``add``.
+        """
+        key = file_key(file)
+        if key not in self._known:
+            self._known[key] = self._may_hold(file)
+        return self._known[key]
+
+    def _may_hold(self, file: Add) -> bool:
+        partition = self._snapshot.partitioning.partition(file["partitionValues"])
+        for place, values in self._partitions:
+            if _is_plain(partition[place]) and partition[place] not in values:
+                return False
+        stats = _stats(file)
+        for key in self._keys:
+            least, greatest = _bound(stats, "minValues", key.name), _bound(stats, "maxValues", key.name)
+            if _is_of(least, key.type) and _is_of(greatest, key.type) and not key.overlaps(least, greatest):
+                return False
+        return True
+
+
+def _is_plain(value: Any) -> bool:
+    """Say whether engines agree on what a partition value is, and on which others it equals."""
+    return isinstance(value, (str, int, date)) and not isinstance(value, datetime)
+
+
+def _bounds(files: Iterable[Add], column: Column) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column in some files; ``None`` where statistics do not say."""
+    kind = name_of(column.type)
+    if COLLATIONS in column.metadata or not (kind in INTEGERS or kind in ("string", "date")):
+        return None
+    all_stats = [_stats(file) for file in files]
+    least = [_bound(stats, "minValues", column.physical_name) for stats in all_stats]
+    greatest = [_bound(stats, "maxValues", column.physical_name) for stats in all_stats]
+    if not least or not all(_is_of(value, kind) for value in (*least, *greatest)):
+        return None
+    # Python compares texts by code points, as Spark does by their bytes in UTF-8.
+    return min(least), max(greatest)
+
+
+def _stats(file: Add) -> Any:
+    try:
+        stats = json.loads(file.get("stats") or "{}")
+    except ValueError:
+        return {}
+    return stats if isinstance(stats, dict) else {}
+
+
+def _bound(stats: Any, kind: str, name: str) -> Any:
+    values = stats.get(kind)
+    return values.get(name) if isinstance(values, dict) else None
+
+
+def _is_of(value: Any, kind: str) -> bool:
+    if kind in INTEGERS:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, str) and (kind != "date" or _DATE.fullmatch(value) is not None)
+
+
+def _at_most(lower: Any, upper: Any, kind: str) -> bool:
+    return bool(lower[:_LENGTH] <= upper[:_LENGTH]) if kind == "string" else bool(lower <= upper)

@@ -1,0 +1,287 @@
+"""MERGE: its source is staged once, Spark runs it in rounds, and one commit has the result.
+
+A MERGE that inserts nothing maps every row of the table by itself, as DELETE and UPDATE do, so it takes their rounds
+(:mod:`~airflow_provider_onelake.commit.change`). One that inserts does not: a row of the source is inserted if *no* row
+of the table matches it. What a round has decided stays right as long as the same rows of the source match. So if a file
+came that may hold a match, or one went that may have held one, the whole MERGE runs again on the staged source
+(protocol: a merge that inserts sees every match).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.choices import Isolation, OnRerun
+from airflow_provider_onelake.commit.change import Change, Changed, RunRound, in_rounds
+from airflow_provider_onelake.commit.key_range import KeyRange
+from airflow_provider_onelake.commit.statement import Status
+from airflow_provider_onelake.commit.transaction import Tally, Transactions, View
+from airflow_provider_onelake.commit.words import of_task, task_in_words
+from airflow_provider_onelake.exceptions import LogGapError, RerunRefusedError, StatementRefusedError, ZombieWriterError
+from airflow_provider_onelake.log.actions import Add, FileKey, file_key
+from airflow_provider_onelake.log.commits import Commit, PublishedWriter
+from airflow_provider_onelake.log.snapshot import Snapshot
+from airflow_provider_onelake.staging.buffers import Buffer, try_to_mark
+from airflow_provider_onelake.staging.clauses import MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE
+from airflow_provider_onelake.staging.footers import with_statistics
+from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.staging.published import Publishing, commit_that_set
+from airflow_provider_onelake.staging.rounds import Piece
+from airflow_provider_onelake.storage.clock import whole_number
+
+MERGE = "MERGE"
+_COUNTS = {
+    "rows_inserted": "numTargetRowsInserted",
+    "rows_updated": "numTargetRowsUpdated",
+    "rows_deleted": "numTargetRowsDeleted",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Merged(Changed):
+    """How a MERGE ended.
+
+    :param rows_inserted: how many rows of the source became rows of the table, ``rows_updated`` and ``rows_deleted``
+        how many rows of the table were updated and deleted; ``None`` where that is not known.
+    :param conflicts: commits that changed rows since the source was computed from the table itself; nothing was put.
+    """
+
+    rows_inserted: int | None = 0
+    rows_updated: int | None = 0
+    rows_deleted: int | None = 0
+    conflicts: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class MergeStatement:
+    """A MERGE, as rounds know it.
+
+    :param mode: with its terms.
+    """
+
+    mode: Merge
+    operation: str = MERGE
+    covers: str | None = None
+
+    @property
+    def predicate(self) -> str:
+        """When rows match."""
+        return self.mode.condition
+
+    def __str__(self) -> str:
+        return f"MERGE ON {self.predicate}"
+
+
+def merge(transactions: Transactions, source: Buffer, run_round: RunRound, *, most_rounds: int = 5) -> Merged:
+    """Merge a writer's rows into a table.
+
+    :param source: the writer's buffer, complete.
+    :param run_round: runs the MERGE on some files.
+    :param most_rounds: after how many rounds it gives up.
+    :returns: how it ended. A source that is out of date is a result, not an error.
+    :raises StatementRefusedError: the table is append-only, was made again meanwhile, or no longer has the definition
+        under which Spark ran.
+    :raises ZombieWriterError: a newer generation of the writer is in the table.
+    :raises RerunRefusedError: with ``on_rerun='skip'``, an older generation came into the table meanwhile.
+    :raises ConflictError: others changed rows that may match in every round; nothing was changed.
+    :raises BufferLostError: the source, or what Spark wrote, is too old to be published safely.
+    :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.change.change`.
+    """
+    (complete,) = with_statistics(transactions.log, [source])
+    ended = in_rounds(transactions, _Merging(transactions, complete), run_round, most_rounds)
+    assert isinstance(ended, Merged)
+    return ended
+
+
+class _Merging(Change):
+    """One call of :func:`merge`."""
+
+    other_ways = "; the rows stay staged, so Spark does not compute them again"
+
+    def __init__(self, transactions: Transactions, source: Buffer) -> None:
+        mode = source.spec.mode
+        assert isinstance(mode, Merge)
+        super().__init__(transactions, MergeStatement(mode), Isolation.SERIALIZABLE)
+        self._mode, self._source, self._spec = mode, source, source.spec
+        self._keys: tuple[Snapshot, KeyRange] | None = None
+        if source.reads_target:
+            self.read_version = source.read_version
+
+    # -- what was done before -----------------------------------------------------------------------------------------
+
+    def _ended(self, view: View) -> Changed | None:
+        snapshot = view.snapshot
+        app_id, generation = self._spec.identity.app_id, self._spec.generation
+        stored = snapshot.txns.get(app_id, 0)
+        if self._stored is None:
+            self._stored = stored
+        if stored == generation:
+            return _already(commit_that_set(self._log, self._spec.identity, generation, snapshot))
+        if stored > generation:
+            self.forget_vectors()
+            raise ZombieWriterError(
+                f"Generation {stored} of writer {self._spec.identity.key!r} is in {self.table} already; this one is of "
+                f"generation {generation}. Nothing was merged on top of newer data."
+            )
+        if stored != self._stored and self._spec.on_rerun is OnRerun.SKIP:
+            self.forget_vectors()
+            raise RerunRefusedError(
+                f"Generation {stored} of writer {self._spec.identity.key!r} came into {self.table} while generation "
+                f"{generation} was staged, so merging it could change rows twice. Nothing was merged: set "
+                "on_rerun='replace' to merge it into the rows as they are now."
+            )
+        if snapshot.table_id != self._source.table_id:
+            raise StatementRefusedError(
+                f"{self.table} was replaced by another table since writer {self._spec.identity.key!r} staged its rows. "
+                "Nothing was merged: clear the task if they are wanted in the new table."
+            )
+        self._source.check_age(self._log.clock.now(), snapshot.retention_days)
+        if stale := self._stale(snapshot):
+            self.forget_vectors()
+            return Merged(status=Status.NOTHING_TO_DO, rounds=self.rounds, conflicts=stale)
+        if not self._source.adds and not (self._mode.looks_everywhere and self._spec.allow_empty):
+            return Merged(status=Status.NOTHING_TO_DO)
+        return None
+
+    def _stale(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Return what makes a source out of date that was computed from the table itself (protocol: reads its target).
+
+        A compaction of ours, and any other commit that changes no data, does not.
+        """
+        if not self._source.reads_target:
+            return ()
+        read = self._source.read_version
+        try:
+            commits = self._log.commits_between(read, snapshot.version)
+        except LogGapError:
+            return (f"the log since version {read}, at which the table was read, was cleaned up",)
+        return tuple(
+            f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
+            f"read at version {read}"
+            for commit in commits
+            if commit.data_change
+        )
+
+    # -- the table as it is -------------------------------------------------------------------------------------------
+
+    def _in_range(self, file: Add, snapshot: Snapshot) -> bool:
+        if not self._mode.keys or self._mode.looks_everywhere:
+            return True
+        if self._keys is None or self._keys[0].metadata is not snapshot.metadata:
+            self._keys = snapshot, KeyRange.of(self._source, snapshot, self._mode.keys)
+        return self._keys[1](file)
+
+    def _drop_lost(self, present: dict[FileKey, Add]) -> None:
+        if not self._mode.inserts:
+            super()._drop_lost(present)
+            return
+        touched = {file_key(file) for _, pieces in self._ran for piece in pieces for file in piece.removed}
+        gone = self._seen - present.keys()
+        # A file that was left alone held no match, if every match is updated or deleted.
+        lost = gone & touched if self._mode.touches_matches else gone
+        if lost or present.keys() - self._seen:
+            self._ran.clear()
+            self._seen.clear()
+            self.forget_vectors()
+
+    def _needs_round(self, unseen: list[Add], view: View) -> bool:
+        # Also where no file may hold a match: the rows are to be inserted then.
+        return bool(unseen) or (self._mode.inserts and not self._ran)
+
+    # -- the commit ---------------------------------------------------------------------------------------------------
+
+    def _nothing_to_do(self) -> Changed:
+        return Merged(status=Status.NOTHING_TO_DO, rounds=self.rounds)
+
+    def _counted(self, pieces: Iterable[Piece], files_removed: int, files_added: int) -> Changed:
+        return Merged(
+            status=Status.DONE,
+            files_removed=files_removed,
+            files_added=files_added,
+            rounds=self.rounds,
+            rows_inserted=self._sum("numTargetRowsInserted"),
+            rows_updated=self._sum("numTargetRowsUpdated"),
+            rows_deleted=self._sum("numTargetRowsDeleted"),
+        )
+
+    def _sum(self, metric: str) -> int | None:
+        counts = [whole_number(ran.metrics.get(metric)) for ran, kept in self._ran if kept]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def _turns(self, snapshot: Snapshot) -> dict[str, int]:
+        return {self._spec.identity.app_id: self._spec.generation}
+
+    def _parameters(self) -> dict[str, str]:
+        said = {"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)}
+        names = {MATCHED: "matched", NOT_MATCHED: "notMatched", NOT_MATCHED_BY_SOURCE: "notMatchedBySource"}
+        for case, name in names.items():
+            clauses: list[dict[str, str]] = [
+                {**({"predicate": clause.condition} if clause.condition else {}), "actionType": clause.action.lower()}
+                for clause in self._mode.clauses
+                if clause.case == case
+            ]
+            said[f"{name}Predicates"] = json.dumps(clauses, ensure_ascii=False)
+        return said
+
+    def _told(self) -> str:
+        load = self._spec.identity.load
+        who = task_in_words(load.dag, load.group, load.run, load.namespace)
+        return of_task(f"{who}: {self._spec.identity.key}", self.name, self._spec.message)
+
+    def _record(self) -> dict[str, object]:
+        return {"rounds": self.rounds, "readVersion": self.read_version, "writer": _record_of(self._source).to_json()}
+
+    def _metrics(self, again: Any) -> dict[str, int | None]:
+        assert isinstance(self._put, Merged)
+        counted = {metric: getattr(self._put, name) for name, metric in _COUNTS.items()}
+        return {
+            "numSourceRows": self._source.rows,
+            **counted,
+            "numTargetFilesRemoved": self._put.files_removed,
+            "numTargetFilesAdded": self._put.files_added,
+            "numTargetDeletionVectorsAdded": len(again),
+        }
+
+    def committed(self, version: int, tally: Tally) -> Changed:
+        """Mark the source as merged.
+
+        :param version: in which it was.
+        """
+        done = super().committed(version, tally)
+        marker = Publishing(version, _record_of(self._source)).marker(self._source.table_id)
+        try_to_mark(self._log, self._source.path, marker)
+        return done
+
+
+def _record_of(source: Buffer) -> PublishedWriter:
+    spec = source.spec
+    return PublishedWriter(
+        app_id=spec.identity.app_id,
+        writer=spec.identity.key,
+        generation=spec.generation,
+        buffer=source.path,
+        finished=source.finished,
+        rows=source.rows,
+        fingerprint=spec.fingerprint,
+    )
+
+
+def _already(commit: Commit | None) -> Merged:
+    metrics: Any = (commit.info.get("operationMetrics") or {}) if commit is not None else {}
+
+    def count(metric: str) -> int | None:
+        return whole_number(metrics.get(metric))
+
+    return Merged(
+        status=Status.ALREADY,
+        version=commit.version if commit is not None else None,
+        files_removed=count("numTargetFilesRemoved"),
+        files_added=count("numTargetFilesAdded"),
+        rows_inserted=count("numTargetRowsInserted"),
+        rows_updated=count("numTargetRowsUpdated"),
+        rows_deleted=count("numTargetRowsDeleted"),
+    )

@@ -1,0 +1,121 @@
+"""Columns by their paths: ``fare``, ``address.city``, ``` `a.b` ```; and which columns an SQL expression names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+Path = tuple[str, ...]
+Field = dict[str, Any]
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
+_TEXT = re.compile(r"""[rR]?'(?:[^'\\]|\\.|'')*'|[rR]?"(?:[^"\\]|\\.|"")*\"""", re.DOTALL)
+_FUNCTIONS_WITHOUT_BRACKETS = (
+    *("current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"),
+    *("current_user", "localtimestamp", "session_user", "user"),
+)
+_WORD = re.compile(r"`(?:[^`]|``)+`|\w+")
+
+
+@attrs.frozen
+class Found:
+    """A field of a schema.
+
+    :param path: with the names as the schema spells them.
+    :param field: the field itself, to be changed in place.
+    :param siblings: the fields of the struct that it stands in, with itself.
+    """
+
+    path: Path
+    field: Field = attrs.field(repr=False)
+    siblings: list[Field] = attrs.field(repr=False)
+
+    def __str__(self) -> str:
+        return written(self.path)
+
+
+def parse_path(text: str) -> Path:
+    """Return the names of which a path consists. A name with a dot in it stands in backticks.
+
+    :raises ValueError: the text is no path.
+    """
+    names: list[str] = []
+    at = 0
+    while match := _PART.match(text, at):
+        names.append(match[1].replace("``", "`") if match[1] is not None else match[2].strip())
+        at = match.end()
+        if at == len(text) and all(names):
+            return tuple(names)
+        if text[at : at + 1] != ".":
+            break
+        at += 1
+    raise ValueError(text)
+
+
+def written(path: Path) -> str:
+    """Return a path as people write it."""
+    return ".".join(name if re.fullmatch(r"\w+", name) else f"`{name.replace('`', '``')}`" for name in path)
+
+
+def find(schema: Mapping[str, Any], path: Path) -> Found | None:
+    """Return the field at a path; ``None`` where there is none. Names are compared as Spark does, whatever their case.
+
+    Inside arrays and maps a path goes on with ``element``, ``key`` or ``value``, as in Spark.
+
+    :param schema: the JSON of a table's schema.
+    """
+    kind: Any = schema
+    found: Field | None = None
+    siblings: list[Field] = []
+    names: list[str] = []
+    for name in path:
+        inside = kind.get("type") if isinstance(kind, Mapping) else None
+        step = {"element": "elementType", "key": "keyType", "value": "valueType"}.get(name.lower())
+        if inside == "struct":
+            siblings = kind["fields"]
+            same = [field for field in siblings if field["name"].lower() == name.lower()]
+            found = next((field for field in same if field["name"] == name), same[0] if same else None)
+            if found is None:
+                return None
+            names.append(found["name"])
+            kind = found["type"]
+        elif inside in ("array", "map") and step in kind:
+            found = None
+            names.append(name.lower())
+            kind = kind[step]
+        else:
+            return None
+    return None if found is None else Found(tuple(names), found, siblings)
+
+
+def meet(path: Path, other: Path) -> bool:
+    """Say whether one of two paths is the other one, or leads into it."""
+    length = min(len(path), len(other))
+    return [name.lower() for name in path[:length]] == [name.lower() for name in other[:length]]
+
+
+def named_in(expression: str) -> set[Path]:
+    """Return the columns that an SQL expression names; too many rather than too few.
+
+    :param expression: in Spark SQL.
+    """
+    import sqlglot
+    from sqlglot import exp
+
+    try:
+        # A bare expression that begins with `comment` or `load` would be taken for a statement.
+        tree: Any = sqlglot.parse_one(f"SELECT 1 WHERE (\n{expression}\n)", dialect="spark")
+        named = {tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)}
+        # Spark takes these words for a column if there is one, and sqlglot always takes them for a function.
+        return named | {(word,) for word in _words(expression) if word.lower() in _FUNCTIONS_WITHOUT_BRACKETS}
+    except Exception:
+        # Not only sqlglot's own errors: a long expression is a tree too deep to walk. Then each word may be a column.
+        return {(word,) for word in _words(expression)}
+
+
+def _words(expression: str) -> Iterator[str]:
+    for match in _WORD.finditer(_TEXT.sub(" ", expression)):
+        yield match[0].strip("`").replace("``", "`")

@@ -1,0 +1,156 @@
+"""The operator that changes the definition of a table: its columns, comments, properties and CHECK constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_onelake.commit.alteration import Alteration
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._terms import (
+    check_message,
+    check_rendered,
+    is_final,
+    rendered_message,
+    terminal_errors_fail,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_BY_NAME = ("rename_columns", "column_types", "column_comments", "set_properties", "add_checks")
+_LISTS = ("drop_columns", "unset_properties", "drop_checks")
+
+
+class OneLakeAlterOperator(SparkTaskOperator):
+    """Change the definition of a table, in one commit, whoever else writes the table at the same time.
+
+    The commit is what Spark's own ALTER TABLE statements would make, all in one version. No file is written. It is
+    made from the newest version, and anew whenever another commit came first, so no commit of others makes it fail.
+    Spark is asked only where a CHECK is added: it counts the rows that violate it, in exactly the files of the version
+    that the commit follows.
+
+    The parts are done in this order: CHECK constraints are dropped; properties are unset, then set; columns are
+    widened, commented on, dropped and renamed, each called by its name before; CHECK constraints are added. A field of
+    a struct is called ``address.city``; a name with a dot in it stands in backticks.
+
+    A retry after a commit whose answer was lost changes nothing more, unless a RESTORE has undone it, or the task asks
+    for something else by then. A clear does again what the table does not have any more.
+
+    The result in XCom is a dict:
+
+    - ``table`` (str); ``status`` (str): ``done``, ``already_done`` (an earlier try or start did it) or
+      ``nothing_to_do`` (the table is so); ``summary`` (str): one sentence.
+    - ``version`` (int or None): the version that the commit made.
+    - ``changes`` (list of str, or None if the log no longer says): what was done.
+    - ``features`` (list of str): the table features that the protocol got; readers and writers must know them now.
+    - ``rounds`` (int): how many times Spark looked at rows; ``lost_races`` (int).
+
+    :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
+    :param rename_columns: the new name by column. Needs column mapping by name (templated).
+    :param drop_columns: columns that go; their values stay in the files until these are rewritten. Needs column mapping
+        by name (templated).
+    :param column_types: a wider type by column, as in ``{"id": "BIGINT"}``. Needs ``delta.enableTypeWidening``
+        (templated).
+    :param column_comments: the comment by column; an empty text takes it away (templated).
+    :param table_comment: the table's comment; an empty text takes it away. Default: it stays (templated).
+    :param set_properties: values by name, as texts. ``delta.columnMapping.mode='name'``,
+        ``delta.enableTypeWidening='true'`` and others raise the table's protocol, as Delta does it (templated).
+    :param unset_properties: names of properties; one that is not set is no error (templated).
+    :param add_checks: an expression in Spark SQL by the name of the CHECK constraint; it calls columns by their new
+        names. A row for which it is NULL violates it (templated).
+    :param drop_checks: names of CHECK constraints. One that is in ``add_checks`` too is replaced (templated).
+    :param max_rounds: after how many rounds, each overtaken by files that others have added, an added CHECK is given up
+        with ``ConflictError``. Default: 5. Not templated.
+    :param commit_message: a text of at most 1,000 characters for people who read the table's history. It stands
+        in the commit's ``userMetadata``, beside the DAG, the task and the run. Default: none (templated).
+    :param kwargs: the connections and ``spark_timeout`` of a
+        :class:`~airflow_provider_onelake.operators._spark_task.SparkTaskOperator`, and the parameters of every
+        operator. ``deferrable`` has no effect here.
+    """
+
+    template_fields: Collection[str] = ("table", *_BY_NAME, *_LISTS, "table_comment", "commit_message")
+    template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys((*_BY_NAME, *_LISTS), "json")
+    ui_color = "#e4e9f2"
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        rename_columns: Mapping[str, str] | None = None,
+        drop_columns: Sequence[str] | None = None,
+        column_types: Mapping[str, str] | None = None,
+        column_comments: Mapping[str, str] | None = None,
+        table_comment: str | None = None,
+        set_properties: Mapping[str, str] | None = None,
+        unset_properties: Sequence[str] | None = None,
+        add_checks: Mapping[str, str] | None = None,
+        drop_checks: Sequence[str] | None = None,
+        max_rounds: int = 5,
+        commit_message: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.rename_columns = rename_columns
+        self.drop_columns = drop_columns
+        self.column_types = column_types
+        self.column_comments = column_comments
+        self.table_comment = table_comment
+        self.set_properties = set_properties
+        self.unset_properties = unset_properties
+        self.add_checks = add_checks
+        self.drop_checks = drop_checks
+        self.max_rounds = max_rounds
+        self.commit_message = commit_message
+        check_message(commit_message)
+        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
+            raise InvalidWriteError(f"max_rounds={max_rounds!r}: a whole number, at least 1. Nothing was changed.")
+        if all(is_final(getattr(self, name)) for name in (*_BY_NAME, *_LISTS, "table_comment")):
+            self._asked()
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Alter the table.
+
+        :param context: of the running task.
+        :returns: the result for XCom, as the class describes it.
+        :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
+        """
+        from airflow_provider_onelake.work.alter import TableChange, describe_alter
+
+        with terminal_errors_fail():
+            for name in self.template_fields:
+                check_rendered(name, getattr(self, name))
+            asked, message = self._asked(), rendered_message(self.commit_message)
+            done = TableChange(
+                table=(table := self.begin(context)),
+                spark=self.spark,
+                asked=asked,
+                max_rounds=self.max_rounds,
+                run=TaskRun.of(context),
+                deed=deed_of(context).id,
+                namespace=self.hook.namespace,
+                message=message,
+            ).carry_out()
+            return self.tell(table, done.version, describe_alter(done))
+
+    def _asked(self) -> Alteration:
+        by_name: dict[str, Any] = {name: _mapping(name, getattr(self, name)) for name in _BY_NAME}
+        lists: dict[str, Any] = {name: _names(name, getattr(self, name)) for name in _LISTS}
+        return Alteration(table_comment=self.table_comment, **by_name, **lists)
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidWriteError(f"{name}={value!r}: a dict. Nothing was changed.")
+    # Airflow renders the values of a dict, and not its keys.
+    check_rendered(name, list(value or ()))
+    return dict(value or {})
+
+
+def _names(name: str, value: Any) -> tuple[Any, ...]:
+    if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
+        raise InvalidWriteError(f"{name}={value!r}: a list of names. Nothing was changed.")
+    return tuple(value or ())

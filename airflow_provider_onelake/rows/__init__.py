@@ -1,0 +1,1 @@
+"""The rows of a table at a version, as Arrow record batches."""

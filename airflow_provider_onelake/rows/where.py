@@ -1,0 +1,308 @@
+"""A condition on the rows of a table: of which files it may hold, and of which rows it does.
+
+It is written and it means what predicates on partition columns do (docs/which-tables.md), and may name every column.
+Of a file it says which outcomes it may have on the file's rows; of rows it says the outcome of each, by Arrow.
+``tests/unit/rows/test_where.py`` holds the three against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidReadError
+from airflow_provider_onelake.log.comparisons import (
+    ANY,
+    COMPARISONS,
+    FALSE,
+    NULL,
+    TRUE,
+    Condition,
+    Pair,
+    PartitionColumn,
+    RefusedError,
+    all_of,
+    any_of,
+    constant,
+    negated,
+    pair_of,
+    pairs_in_list,
+)
+from airflow_provider_onelake.log.expressions import (
+    AllOf,
+    AnyOf,
+    Compared,
+    Constant,
+    Expression,
+    IsNull,
+    Listed,
+    Negated,
+    columns_in,
+)
+from airflow_provider_onelake.log.predicates import condition_of, parse_expression
+from airflow_provider_onelake.log.types import JsonType, precision_and_scale
+from airflow_provider_onelake.rows.bounds import Bounds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NEGATED = {"=": "<>", "==": "<>", "<=>": "<>", "<>": "=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+_DAY = 86_400_000_000
+
+
+@attrs.frozen
+class Where:
+    """A condition on rows.
+
+    :param text: as the user wrote it.
+    :param names: of the columns that it names.
+    """
+
+    text: str
+    names: frozenset[str]
+    _expression: Expression = attrs.field(repr=False, eq=False)
+    _of_file: Condition = attrs.field(repr=False, eq=False)
+
+    @classmethod
+    def parse(cls, text: str, types: Mapping[str, JsonType], partitioned_by: frozenset[str]) -> Where:
+        """Read a condition.
+
+        :param text: in Spark SQL.
+        :param types: Spark's type names by column, in the order of the table.
+        :param partitioned_by: the partition columns.
+        :raises InvalidReadError: the text is no condition on these columns, or Spark's answer depends on its settings.
+        """
+        try:
+            expression = parse_expression(text, types, "column")
+            of_file = _condition(expression, partitioned_by)
+        except RefusedError as refused:
+            raise InvalidReadError(
+                f"The condition {text!r} cannot be used: {refused}. It may compare columns with literals (=, <>, <, "
+                "<=, >, >=, <=>, IN, BETWEEN, IS NULL), joined by AND, OR and NOT. Nothing was read."
+            ) from None
+        return cls(text, frozenset(column.name for column in columns_in(expression)), expression, of_file)
+
+    def outcomes(self, file: Sequence[Any]) -> int:
+        """Return the outcomes that the condition may have on the rows of a file, as bits of ``log.comparisons``.
+
+        :param file: for every column of the table in order: its typed partition value, or its :class:`Bounds`.
+        """
+        return self._of_file(tuple(file))
+
+    def holds(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+        """Return of each row whether the condition holds; NULL where it is unknown, which counts as no.
+
+        :param columns: by name, of the types that ``rows.arrow`` gives them; at least those in :attr:`names`.
+        :param rows: how many there are.
+        """
+        return _outcome(self._expression, columns, rows)
+
+
+# -- of a file -----------------------------------------------------------------------------------------------------
+
+
+def _condition(expression: Expression, partitioned_by: frozenset[str]) -> Condition:
+    match expression:
+        case Compared(column, sign, literal):
+            if column.name in partitioned_by:
+                return condition_of(expression)
+            if literal.kind == "null":
+                return _of_nulls(column, expression) if sign == "<=>" else constant(NULL)
+            return _of_bounds(column, sign, [pair_of(column, literal, listed=False)])
+        case Listed(column, items):
+            if column.name in partitioned_by:
+                return condition_of(expression)
+            pairs = pairs_in_list(column, items)
+            without = NULL if len(pairs) < len(items) else FALSE
+            return _of_bounds(column, "=", pairs, without) if pairs else constant(NULL)
+        case IsNull(column):
+            return condition_of(expression) if column.name in partitioned_by else _of_nulls(column, expression)
+        case Constant(outcome):
+            return constant(outcome)
+        case Negated(inner):
+            return negated(_condition(inner, partitioned_by))
+        case AllOf(parts):
+            return all_of([_condition(part, partitioned_by) for part in parts])
+        case AnyOf(parts):
+            return any_of([_condition(part, partitioned_by) for part in parts])
+
+
+def _of_nulls(column: PartitionColumn, expression: Expression) -> Condition:
+    def test(file: Any) -> int:
+        bounds: Bounds = file[column.place]
+        return (TRUE if bounds.nulls else 0) | (FALSE if bounds.values else 0)
+
+    return test
+
+
+def _of_bounds(column: PartitionColumn, sign: str, pairs: Sequence[Pair], without: int = FALSE) -> Condition:
+    """Return which outcomes are possible within bounds.
+
+    :param without: the outcome for a value that is none of the literals.
+    """
+    at_null = FALSE if sign == "<=>" else NULL
+
+    def test(file: Any) -> int:
+        bounds: Bounds = file[column.place]
+        bits = at_null if bounds.nulls else 0
+        if not bounds.values:
+            return bits or ANY
+        if any(_possible(sign, bounds, pair) for pair in pairs):
+            bits |= TRUE
+        if all(_possible(_NEGATED[sign], bounds, pair) for pair in pairs):
+            bits |= without
+        # If nothing seems possible, then the bounds contradict themselves, so they say nothing.
+        return bits or ANY
+
+    return test
+
+
+def _possible(sign: str, bounds: Bounds, pair: Pair) -> bool:
+    """Say whether a value within bounds may stand in a relation to a literal."""
+    low = None if bounds.low is None else pair.key(bounds.low)
+    high = None if bounds.high is None else pair.key(bounds.high)
+    literal = pair.literal
+    if sign in ("<", "<="):
+        return low is None or COMPARISONS[sign](low, literal)
+    if sign in (">", ">="):
+        return high is None or COMPARISONS[sign](high, literal)
+    if sign in ("<>", "!="):
+        return low is None or high is None or not low == high == literal
+    return (low is None or low <= literal) and (high is None or literal <= high)
+
+
+# -- of rows -------------------------------------------------------------------------------------------------------
+
+
+def _outcome(expression: Expression, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    match expression:
+        case Compared(column, sign, literal):
+            values = columns[column.name]
+            if literal.kind == "null":
+                return values.is_null() if sign == "<=>" else pa.nulls(rows, pa.bool_())
+            found = _compared(values, column, sign, pair_of(column, literal, listed=False))
+            return found.fill_null(False) if sign == "<=>" else found
+        case Listed(column, items):
+            pairs = pairs_in_list(column, items)
+            found = pa.repeat(pa.scalar(None if len(pairs) < len(items) else False, pa.bool_()), rows)
+            for pair in pairs:
+                found = pc.or_kleene(found, _compared(columns[column.name], column, "=", pair))
+            return pc.if_else(columns[column.name].is_valid(), found, pa.scalar(None, pa.bool_()))
+        case IsNull(column):
+            return columns[column.name].is_null()
+        case Constant(outcome):
+            return pa.repeat(pa.scalar(outcome == TRUE), rows)
+        case Negated(inner):
+            return pc.invert(_outcome(inner, columns, rows))
+        case AllOf(parts):
+            found = _outcome(parts[0], columns, rows)
+            for part in parts[1:]:
+                found = pc.and_kleene(found, _outcome(part, columns, rows))
+            return found
+        case AnyOf(parts):
+            found = _outcome(parts[0], columns, rows)
+            for part in parts[1:]:
+                found = pc.or_kleene(found, _outcome(part, columns, rows))
+            return found
+
+
+def _compared(values: pa.Array, column: PartitionColumn, sign: str, pair: Pair) -> pa.Array:
+    """Return of each value whether it stands in a relation to a literal; NULL for NULL."""
+    import pyarrow as pa
+
+    sized = precision_and_scale(column.type)
+    if pair.domain == "double":
+        if sized is None:
+            return _beside_double(values.cast(pa.float64(), safe=False), sign, pair.literal)
+        # Arrow's cast of a decimal to a double is not always the nearest one.
+        return _one_by_one(values, sign, pair)
+    if pair.domain == "exact":
+        literal = Fraction(pair.literal)
+        return _on_grid(values, sign, literal * 10 ** (sized[1] if sized is not None else 0), sized)
+    if pair.domain == "days":
+        return _on_grid(values.cast(pa.int32()), sign, Fraction(pair.literal), None)
+    if pair.domain == "micros":
+        if column.type == "date":
+            return _on_grid(values.cast(pa.int32()), sign, Fraction(pair.literal, _DAY), None)
+        return _on_grid(values.cast(pa.int64()), sign, Fraction(pair.literal), None)
+    if pair.domain == "boolean":
+        return _related(values.cast(pa.uint8()), sign, pa.scalar(int(pair.literal), pa.uint8()))
+    return _related(values, sign, pa.scalar(pair.literal, values.type))
+
+
+def _related(values: pa.Array, sign: str, literal: pa.Scalar) -> pa.Array:
+    import pyarrow.compute as pc
+
+    compare: Callable[[pa.Array, pa.Scalar], pa.Array] = {
+        "<": pc.less,
+        "<=": pc.less_equal,
+        ">": pc.greater,
+        ">=": pc.greater_equal,
+        "<>": pc.not_equal,
+        "!=": pc.not_equal,
+    }.get(sign, pc.equal)
+    return compare(values, literal)
+
+
+def _on_grid(values: pa.Array, sign: str, literal: Fraction, sized: tuple[int, int] | None) -> pa.Array:
+    """Compare whole numbers, or decimals counted in their last digit, with any number.
+
+    :param sized: precision and scale of decimals.
+    """
+    import pyarrow as pa
+
+    below = math.floor(literal)
+    bound = 10 ** sized[0] if sized is not None else 1 << (values.type.bit_width - 1)
+    if not -bound <= below < bound or (sized is not None and below == -bound):
+        # The literal is less than all values of the type, or greater than all.
+        return _always(values, COMPARISONS[sign](0, below))
+    if below != literal:
+        # No value lies between this number and the next.
+        if sign in ("=", "==", "<=>", "<>", "!="):
+            return _always(values, sign in ("<>", "!="))
+        sign = {"<": "<=", ">=": ">"}.get(sign, sign)
+    if sized is None:
+        return _related(values, sign, pa.scalar(below, values.type))
+    from decimal import Decimal
+
+    figures = tuple(map(int, str(abs(below))))
+    return _related(values, sign, pa.scalar(Decimal((int(below < 0), figures, -sized[1])), values.type))
+
+
+def _beside_double(values: pa.Array, sign: str, literal: tuple[bool, float]) -> pa.Array:
+    """Compare doubles with a double as Spark does: NaN equals itself and is greater than any other number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_nan, number = literal
+    if is_nan:
+        if sign in ("<=", ">"):
+            return _always(values, sign == "<=")
+        return pc.is_nan(values) if sign in ("=", "==", "<=>", ">=") else pc.invert(pc.is_nan(values))
+    found = _related(values, sign, pa.scalar(number))
+    return pc.or_(found, pc.is_nan(values)) if sign in (">", ">=") else found
+
+
+def _one_by_one(values: pa.Array, sign: str, pair: Pair) -> pa.Array:
+    """Compare each different value in Python."""
+    import pyarrow as pa
+
+    encoded = values.dictionary_encode()
+    compare = COMPARISONS[sign]
+    found = [compare(pair.key(value), pair.literal) for value in encoded.dictionary.to_pylist()]
+    return pa.array(found, pa.bool_()).take(encoded.indices)
+
+
+def _always(values: pa.Array, outcome: bool) -> pa.Array:
+    """Return the same for each value, and NULL for NULL."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.if_else(values.is_valid(), pa.scalar(outcome), pa.scalar(None, pa.bool_()))

@@ -1,0 +1,43 @@
+"""Count the rows that violate CHECK constraints, in a session that may be one of Spark Connect.
+
+Only SQL is used, because the server may lack Python or have another one. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.spark_jobs.application import application, configure
+from airflow_provider_onelake.spark_jobs.columns import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+# As writers of rows have it: the time zone decides what a constraint on a TIMESTAMP means.
+_FIXED = {"spark.sql.session.timeZone": "UTC"}
+
+
+def check(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Count, for each constraint, the rows of a shadow for which it is false or NULL.
+
+    :param spark: session of the job's own.
+    :param job: fields of ``engines.base.CheckJob``.
+    :returns: ``application_id``, ``ui``, and ``violations``: the number of rows by the constraint's name.
+    """
+    configure(spark, _FIXED)
+    shadow = spark.table(f"delta.{quoted(job['shadow_uri'])}")
+    names = list(job["checks"])
+    for name in names:
+        # Spark analyses it, and refuses what is no condition on a row, such as a number or a sum over rows.
+        _ = shadow.where(_ended(job["checks"][name])).schema
+    each = (f"count_if(NOT coalesce({_ended(job['checks'][name])}, false))" for name in names)
+    (row,) = shadow.selectExpr(*(f"{count} AS c{number}" for number, count in enumerate(each))).collect()
+    violations = {name: int(row[f"c{number}"] or 0) for number, name in enumerate(names)}
+    return {**application(spark), "violations": violations}
+
+
+def _ended(expression: str) -> str:
+    # It may end in a comment, so it ends with its line.
+    return f"(\n{expression}\n)"

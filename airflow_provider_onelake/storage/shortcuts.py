@@ -1,0 +1,211 @@
+"""Where an address leads that goes through shortcuts of OneLake, so that two addresses of one table are one.
+
+A shortcut is a folder that is another folder, and storage's endpoints show it as an ordinary one. So only Fabric's REST
+tells that ``Tables/trips`` of one lakehouse is a table of another. It is asked about each folder on the way to the
+table, and about those on the way to each target, until no shortcut is left.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING
+
+import attrs
+
+from airflow_provider_onelake.exceptions import ObjectNotFoundError, ShortcutError, StoreRefusedError
+from airflow_provider_onelake.storage.addresses import TableAddress
+from airflow_provider_onelake.storage.fabric import Fabric, Folder, Shortcut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_onelake.storage.stores import ObjectInfo, Part, Store
+
+MOST_LINKS = 5
+"""Shortcuts to shortcuts, one after the other: OneLake's own limit."""
+_ONELAKE = "OneLake"
+# Any path below a table; it does not matter whether there is such an object.
+_ANY_OBJECT = "_delta_log/_last_checkpoint"
+# OneLake reads and writes these stores through a shortcut; through all others it only reads.
+_WRITABLE = ("AdlsGen2",)
+
+
+@attrs.frozen
+class Followed:
+    """Where an address leads.
+
+    :param address: of the folder itself. It is the given one if no shortcut of OneLake is on the way.
+    :param links: the shortcuts on the way, in order.
+    :param read_only: why nothing can be written there; ``None`` if something can.
+    """
+
+    address: TableAddress
+    links: tuple[Shortcut, ...] = ()
+    read_only: str | None = None
+
+
+def follow(fabric: Fabric, address: TableAddress, lakehouse: TableAddress | None = None) -> Followed:
+    """Follow the shortcuts on the way to a folder of OneLake.
+
+    A folder in the connection's own lakehouse is spelled as that is, any other one by GUIDs. A shortcut that leads to
+    another store is not followed: its folder is reached through OneLake, and is named by the shortcut.
+
+    :param address: of the folder.
+    :param lakehouse: the connection's lakehouse. Default: it has none.
+    :raises ShortcutError: a shortcut leads nowhere or round in a circle, or does not show where it leads.
+    :raises AddressError: this identity sees no such workspace or item.
+    :raises AccessDeniedError: this identity may not look at the shortcuts.
+    :raises StoreUnavailableError: Fabric does not answer.
+    """
+    begin = fabric.folder(address)
+    at, links, seen = begin, list[Shortcut](), {begin}
+    while (link := _first_on(fabric, at)) is not None:
+        links.append(link)
+        if link.kind != _ONELAKE:
+            return _elsewhere(address, begin, at, links, lakehouse, fabric)
+        if link.target is None:
+            raise ShortcutError(
+                f"{address} leads through the shortcut {link.at}, and Fabric does not show this identity where that "
+                "leads, as it may not read there. Nothing was done: have the right to read the target, or write its "
+                "address."
+            )
+        below = at.path[len(link.at.path) :]
+        at = attrs.evolve(link.target, path=f"{link.target.path}{below}")
+        if at in seen or len(links) > MOST_LINKS:
+            way = ", ".join(str(each.at) for each in links)
+            circle = "round in a circle" if at in seen else f"through more than {MOST_LINKS} shortcuts"
+            raise ShortcutError(f"{address} leads {circle}: {way}. Nothing was done: delete one of these shortcuts.")
+        seen.add(at)
+        if not fabric.is_there(at):
+            raise ShortcutError(
+                f"{address} leads through the shortcut {link.at} to {link.target}, and there is no such item any more, "
+                "or none that this identity sees. Nothing was done: make the shortcut anew, or delete it."
+            )
+    return Followed(_spelled(at, address, lakehouse, fabric), tuple(links)) if links else Followed(address)
+
+
+def check_target(store: Store, address: TableAddress, found: Followed) -> None:
+    """Refuse a shortcut whose target folder is gone: who writes to the target's address would make it anew.
+
+    :param store: opened by the address that leads through the shortcut, which only the store can follow to a folder.
+    :param address: of that store.
+    :param found: where it leads.
+    :raises ShortcutError: the store refuses what is behind the shortcut.
+    :raises AccessDeniedError: this identity may not read it.
+    :raises StoreUnavailableError: the store does not answer.
+    """
+    try:
+        store.get(_ANY_OBJECT)
+    except ObjectNotFoundError:
+        return
+    except StoreRefusedError as error:
+        raise ShortcutError(
+            f"{address} leads to {found.address} through the shortcut {found.links[-1].at}, and the store refuses what "
+            f"is there, as it does where the folder is gone: {error} Nothing was done: make the folder or the shortcut "
+            "anew, or delete the shortcut."
+        ) from error
+
+
+def _first_on(fabric: Fabric, at: Folder) -> Shortcut | None:
+    """Return the first shortcut on the way to a folder, or at it. ``Tables`` and ``Files`` themselves are none."""
+    names = at.path.split("/")
+    for length in range(2, len(names) + 1):
+        try:
+            return fabric.get_shortcut(attrs.evolve(at, path="/".join(names[:length])))
+        except ObjectNotFoundError:
+            continue
+    return None
+
+
+def _elsewhere(
+    address: TableAddress,
+    begin: Folder,
+    at: Folder,
+    links: list[Shortcut],
+    lakehouse: TableAddress | None,
+    fabric: Fabric,
+) -> Followed:
+    """Return where an address leads whose last shortcut leads out of OneLake."""
+    link = links[-1]
+    why = None
+    if link.kind not in _WRITABLE:
+        why = (
+            f"{address} leads through the shortcut {link.at} to {link.kind}, through which OneLake only reads. Nothing "
+            "was written: write the table by its own address there, with a connection of that store."
+        )
+    there = address if at == begin else _spelled(at, address, lakehouse, fabric)
+    return Followed(there, tuple(links), why)
+
+
+def _spelled(at: Folder, address: TableAddress, lakehouse: TableAddress | None, fabric: Fabric) -> TableAddress:
+    """Return the address of a folder: as the connection's lakehouse is spelled if the folder is in it."""
+    if lakehouse is not None:
+        root = fabric.folder(lakehouse)
+        if (root.workspace, root.item) == (at.workspace, at.item):
+            return lakehouse.child(at.path)
+    found = TableAddress.parse(str(at))
+    # The host of a region or of a private link is that of one workspace.
+    same = address.authority == found.authority
+    return attrs.evolve(found, host=address.host) if same else found
+
+
+@attrs.define(slots=False, eq=False)
+class ReadOnly:
+    """A store behind which nothing can be written.
+
+    :param inner: the store.
+    :param why: what to say to who writes.
+    """
+
+    inner: Store
+    why: str
+
+    @property
+    def at_once(self) -> int:
+        """See :attr:`Store.at_once`."""
+        return self.inner.at_once
+
+    @at_once.setter
+    def at_once(self, value: int) -> None:
+        self.inner.at_once = value
+
+    def get(self, path: str) -> bytes:
+        """See :meth:`Store.get`."""
+        return self.inner.get(path)
+
+    def get_range(self, path: str, start: int, end: int) -> Part:
+        """See :meth:`Store.get_range`."""
+        return self.inner.get_range(path, start, end)
+
+    def head(self, path: str) -> ObjectInfo:
+        """See :meth:`Store.head`."""
+        return self.inner.head(path)
+
+    def list(self, prefix: str, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """See :meth:`Store.list`."""
+        return self.inner.list(prefix, start_after)
+
+    def directories(self, path: str) -> builtins.list[str]:
+        """See :meth:`Store.directories`."""
+        return self.inner.directories(path)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Refuse.
+
+        :raises ShortcutError: always.
+        """
+        raise ShortcutError(self.why)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Refuse.
+
+        :raises ShortcutError: always.
+        """
+        raise ShortcutError(self.why)
+
+    def delete(self, path: str) -> None:
+        """Refuse.
+
+        :raises ShortcutError: always.
+        """
+        raise ShortcutError(self.why)

@@ -1,0 +1,80 @@
+"""The steps of a writer's MERGE behind its staging: Spark merges the rows in rounds, and one commit publishes."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_onelake.commit.merge import Merged, MergeStatement, merge
+from airflow_provider_onelake.commit.statement import Status
+from airflow_provider_onelake.commit.words import rows_in_words
+from airflow_provider_onelake.staging.buffers import try_to_mark
+from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.work.change import Rounds
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.staging.buffers import Buffer
+    from airflow_provider_onelake.table import Table
+    from airflow_provider_onelake.work.spark import SparkWork
+
+logger = logging.getLogger(__name__)
+
+
+def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
+    """Merge the rows that a writer has staged.
+
+    :param source: its buffer.
+    :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.merge.merge`, and as an engine's ``change``.
+    """
+    spec, mode = source.spec, source.spec.mode
+    assert isinstance(mode, Merge)
+
+    def job(number: int) -> dict[str, Any]:
+        return {
+            "where": mode.condition,
+            "source_uri": table.address.child(source.path).spark_uri,
+            "when": tuple(clause.text for clause in mode.clauses),
+            # The staged source does not change, so it is looked at once.
+            "keys": tuple(key.strip() for key in mode.keys) if number == 1 else (),
+        }
+
+    rounds = Rounds(
+        table=table,
+        spark=spark,
+        statement=MergeStatement(mode),
+        owner=spec.identity.app_id,
+        # The source may be of an earlier try, whose rounds must not be taken for ours.
+        attempt=str(uuid.uuid4()),
+        label=f"{spec.task} {spec.identity.key}",
+        name=f"{spec.identity.load.id}/{spec.identity.key}",
+        job=job,
+        # Updated and inserted rows may come into any partition, in the same files.
+        reading=lambda _: {"keeps_rows": False, "moves_rows": True, "adds_rows": True},
+    )
+    version = None
+    try:
+        done = merge(table.committer(), source, rounds.run)
+        version = done.version
+    finally:
+        rounds.close(version)
+    if done.status is Status.NOTHING_TO_DO and not done.conflicts:
+        try_to_mark(table.log, source.path, {"reason": "merged, and no row of the table had to change"})
+    logger.info("%s: writer %s: %s", table, spec.identity.key, summary_of(done))
+    return done
+
+
+def summary_of(done: Merged) -> str:
+    """Return one sentence that says what was done."""
+    if done.conflicts:
+        return f"not merged: {'; '.join(done.conflicts)}"
+    if done.status is Status.NOTHING_TO_DO:
+        return "no row of the table had to change"
+    counted = (
+        f"inserted {rows_in_words(done.rows_inserted)}, updated {rows_in_words(done.rows_updated)} and deleted "
+        f"{rows_in_words(done.rows_deleted)}"
+    )
+    if done.status is Status.ALREADY:
+        return f"an earlier try {counted}{'' if done.version is None else f' in version {done.version}'}"
+    rounds = "one round" if done.rounds == 1 else f"{done.rounds} rounds"
+    return f"version {done.version} {counted}, in {rounds} of Spark"

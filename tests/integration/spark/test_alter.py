@@ -1,0 +1,204 @@
+"""ALTER TABLE of ours beside Spark's own statements on a copy: the same definition, protocol and rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_onelake.commit.alter import Altered
+from airflow_provider_onelake.commit.alteration import Alteration
+from airflow_provider_onelake.engines.base import CheckJob
+from airflow_provider_onelake.engines.connect import ConnectEngine
+from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError
+from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.work.alter import TableChange
+from airflow_provider_onelake.work.spark import SparkWork
+from tests.support.changes import TableOf
+from tests.support.tables import local_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+class Copies:
+    """A table and its copy: ours, and the one that Spark alters."""
+
+    def __init__(self, spark: SparkSession, engine: ConnectEngine, directory: Path, create: str) -> None:
+        self.spark, self.engine = spark, engine
+        self.ours, self.theirs = directory / "a lake" / "ours", directory / "a lake" / "theirs"
+        self.run(f"CREATE TABLE {{t}} {create}", self.ours)
+        shutil.copytree(self.ours, self.theirs)
+
+    def run(self, query: str, path: Path) -> list[Any]:
+        return self.spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
+
+    def both(self, query: str) -> None:
+        for path in (self.ours, self.theirs):
+            self.run(query, path)
+
+    def alter(self, **asked: Any) -> Altered:
+        return TableChange(
+            table=TableOf(local_log(self.ours)),  # type: ignore[arg-type]
+            spark=SparkWork(lambda: self.engine),
+            asked=Alteration(**asked),
+            max_rounds=5,
+            run=TaskRun("dag", "alter", "run", "run", str(uuid.uuid4()), "alter", -1),
+            deed="first",
+            namespace="test",
+        ).carry_out()
+
+    def same(self, *statements: str, **asked: Any) -> Altered:
+        """Alter one table, let Spark alter the other, and compare them."""
+        done = self.alter(**asked)
+        for statement in statements:
+            self.run(f"ALTER TABLE {{t}} {statement}", self.theirs)
+        assert definition(self.ours) == definition(self.theirs), statements
+        return done
+
+    def rows(self) -> list[str]:
+        """The rows of both, which are the same."""
+        ours, theirs = (sorted(map(str, self.run("SELECT * FROM {t}", path))) for path in (self.ours, self.theirs))
+        assert ours == theirs
+        return ours
+
+
+def definition(path: Path) -> Any:
+    snapshot = local_log(path).snapshot()
+    protocol = {key: sorted(value) if isinstance(value, list) else value for key, value in snapshot.protocol.items()}
+    schema = json.loads(snapshot.metadata["schemaString"])
+    said = snapshot.metadata.get("description") or None
+    return schema, snapshot.metadata.get("partitionColumns"), snapshot.configuration, said, protocol
+
+
+CREATE = """(id INT, n SMALLINT, f FLOAT, d DECIMAL(10,2), v STRING, s STRUCT<a: INT, b: ARRAY<STRUCT<c: INT>>>,
+    m MAP<STRING, STRUCT<k: INT>>, month STRING) USING delta PARTITIONED BY (month)
+    TBLPROPERTIES ('delta.minReaderVersion'='1', 'delta.minWriterVersion'='2')"""
+INSERT = """INSERT INTO {t} SELECT id, id, id, id, concat('v', id), named_struct('a', id, 'b', array(named_struct('c', id))),
+    map('x', named_struct('k', id)), concat('2019 ', id % 2) FROM range(6)"""
+
+
+def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
+    copies = Copies(spark, engine, tmp_path, CREATE)
+    with pytest.raises(SparkQueryError, match="nope"):
+        copies.alter(add_checks={"wrong": "nope > 0"})
+    copies.run(INSERT, copies.ours)
+    shutil.rmtree(copies.theirs)
+    shutil.copytree(copies.ours, copies.theirs)
+    same = copies.same
+
+    # A legacy protocol is raised to the next one, and only then to one that names its features.
+    done = same(
+        "ADD CONSTRAINT Positive CHECK (id >= 0 AND n < 100)",
+        add_checks={"Positive": "id >= 0 AND n < 100"},
+    )
+    assert (done.rounds, done.features) == (1, ("checkConstraints",))
+    for query, why in {"id": "boolean", "sum(id) > 0": "aggregate"}.items():
+        with pytest.raises(SparkQueryError, match=f"(?i){why}"):
+            copies.alter(add_checks={"wrong": query})
+    with pytest.raises(ConstraintViolatedError, match=r"4 rows violate many .*; 1 row violates unknown"):
+        copies.alter(add_checks={"many": "id > 3", "unknown": "nullif(id, 3) >= 0 -- NULL is not true"})
+    same("DROP CONSTRAINT positive", drop_checks=("POSITIVE",))
+    same(
+        "SET TBLPROPERTIES ('Delta.EnableChangeDataFeed'='true', 'mine'='1', "
+        "'delta.logRetentionDuration'='interval 60 days')",
+        set_properties={
+            "Delta.EnableChangeDataFeed": "true",
+            "mine": "1",
+            "delta.logRetentionDuration": "interval 60 days",
+        },
+    )
+    same(
+        "UNSET TBLPROPERTIES ('delta.enableChangeDataFeed', 'nope')",
+        unset_properties=("delta.enablechangedatafeed", "nope"),
+    )
+    same(
+        "ALTER COLUMN s.b.element.c COMMENT 'inner'",
+        "ALTER COLUMN month COMMENT 'when'",
+        "SET TBLPROPERTIES ('comment'='trips')",
+        column_comments={"s.b.element.c": "inner", "month": "when"},
+        table_comment="trips",
+    )
+    mapped = {"delta.columnMapping.mode": "name"}
+    same(
+        "SET TBLPROPERTIES ('delta.columnMapping.mode'='name')",
+        "RENAME COLUMN month TO `a month`",
+        "RENAME COLUMN s.b.element.c TO k",
+        "RENAME COLUMN s TO t",
+        "DROP COLUMNS (m, t.a)",
+        set_properties=mapped,
+        rename_columns={"month": "a month", "s.b.element.c": "k", "s": "t"},
+        drop_columns=("m", "s.a"),
+    )
+    # Two engines go on from there.
+    assert len(copies.rows()) == 6
+    copies.both("INSERT INTO {t} VALUES (7, 7, 7, 7, 'v7', named_struct('b', NULL), '2020')")
+    from deltalake import DeltaTable
+
+    assert sorted(DeltaTable(str(copies.ours)).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3, 4, 5, 7]
+    same(
+        "SET TBLPROPERTIES ('delta.enableTypeWidening'='true')",
+        "ALTER COLUMN n TYPE INT, f TYPE DOUBLE, d TYPE DECIMAL(12,3)",
+        "ALTER COLUMN t.b.element.k TYPE BIGINT",
+        set_properties={"delta.enableTypeWidening": "true"},
+        column_types={"n": "INT", "f": "DOUBLE", "d": "DECIMAL(12,3)", "t.b.element.k": "BIGINT"},
+    )
+    copies.both("INSERT INTO {t} VALUES (8, 70000, 8, 8, 'v8', named_struct('b', NULL), '2020')")
+    same("ALTER COLUMN n TYPE BIGINT", column_types={"n": "BIGINT"})
+    same(
+        "SET TBLPROPERTIES ('delta.enableDeletionVectors'='true', 'delta.feature.timestampNtz'='supported')",
+        set_properties={"delta.enableDeletionVectors": "true", "delta.feature.timestampNtz": "supported"},
+    )
+    copies.both("DELETE FROM {t} WHERE id = 7")
+    assert len(copies.rows()) == 7
+    # Rows that a deletion vector hides are not looked at.
+    done = same(
+        "ADD CONSTRAINT no_seven CHECK (id <> 7)",
+        add_checks={"no_seven": "id <> 7"},
+    )
+    with pytest.raises(Exception, match="no_seven"):
+        copies.run("INSERT INTO {t} VALUES (7, 7, 7, 7, 'v7', NULL, '2020')", copies.ours)
+    (history,) = copies.run("DESCRIBE HISTORY {t} LIMIT 1", copies.ours)
+    assert (history["version"], history["operation"]) == (done.version, "ADD CONSTRAINT")
+
+
+@pytest.mark.long
+def test_a_clustered_table_with_row_ids(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
+    create = """(id INT, v STRING, w INT) USING delta CLUSTER BY (id) TBLPROPERTIES (
+        'delta.enableRowTracking'='true', 'delta.enableInCommitTimestamps'='true', 'delta.enableTypeWidening'='true')"""
+    copies = Copies(spark, engine, tmp_path, create)
+    copies.run("INSERT INTO {t} VALUES (1, 'a', 1), (2, 'b', 2)", copies.ours)
+    shutil.rmtree(copies.theirs)
+    shutil.copytree(copies.ours, copies.theirs)
+    ids = "_metadata.row_id, _metadata.row_commit_version"
+    before = copies.run(f"SELECT {ids} FROM {{t}} ORDER BY ALL", copies.ours)
+    copies.same(
+        "SET TBLPROPERTIES ('delta.columnMapping.mode'='name')",
+        "ALTER COLUMN id TYPE BIGINT",
+        "RENAME COLUMN id TO k",
+        "DROP COLUMN w",
+        set_properties={"delta.columnMapping.mode": "name"},
+        column_types={"id": "BIGINT"},
+        rename_columns={"id": "k"},
+        drop_columns=("w",),
+    )
+    copies.run("OPTIMIZE {t} FULL", copies.ours)
+    assert copies.run(f"SELECT {ids} FROM {{t}} ORDER BY ALL", copies.ours) == before
+
+
+def test_a_round_may_be_run_twice_and_writes_nothing(
+    spark: SparkSession, engine: ConnectEngine, tmp_path: Path
+) -> None:
+    copies = Copies(spark, engine, tmp_path, "(id INT, at TIMESTAMP) USING delta")
+    copies.run("INSERT INTO {t} VALUES (1, TIMESTAMP '2019-01-01 12:00:00'), (NULL, NULL)", copies.ours)
+    checks = {"a": "id > 0", "b": "at < '2019-01-02' OR at IS NULL", "`": "id IS NULL -- a comment"}
+    job = CheckJob(table_uri=str(copies.ours), attempt=str(uuid.uuid4()), shadow_uri=str(copies.ours), checks=checks)
+    for _ in range(2):
+        assert engine.check(job).violations == {"a": 1, "b": 0, "`": 1}
+    assert local_log(copies.ours).snapshot().version == 1

@@ -1,0 +1,92 @@
+"""Bugs of the room rows."""
+
+from __future__ import annotations
+
+from tests.seeded_bugs.bug import Bug
+
+BUGS = [
+    Bug(
+        "a floating point column is taken to have no NaN above its largest value",
+        "rows.bounds",
+        "    if isinstance(value, float):\n        return None\n",
+        "    if isinstance(value, float):\n        return value\n",
+        ("rows/test_where.py::test_no_row_is_lost_to_what_statistics_leave_out",),
+    ),
+    Bug(
+        "an upper bound of a time is taken to the millisecond that an engine cut it to",
+        "rows.bounds",
+        "micros_in(value) + _MILLISECOND, zone",
+        "micros_in(value), zone",
+        ("rows/test_where.py::test_no_row_is_lost_to_what_statistics_leave_out",),
+    ),
+    Bug(
+        "a decimal that an engine wrote as a double is taken for exact",
+        "rows.bounds",
+        "sized[0] <= _DIGITS_OF_A_DOUBLE:",
+        "sized[0] <= 38:",
+        ("rows/test_where.py::test_no_row_is_lost_to_what_statistics_leave_out",),
+    ),
+    Bug(
+        "a decimal beyond a BIGINT is taken to be within the bounds that deltalake writes of it",
+        "rows.bounds",
+        "    if value == _ENDS_OF_BIGINT[sign]:\n        return None\n",
+        "",
+        ("rows/test_read.py::test_decimals_that_are_larger_than_the_statistics_of_deltalake_are_found",),
+    ),
+    Bug(
+        "an upper bound of a text that an earlier Delta cut is taken to be greater than the text",
+        "rows.bounds",
+        "        return _uncut(value)\n",
+        "        return value\n",
+        ("rows/test_where.py::test_no_text_is_lost_to_the_upper_bounds_of_earlier_deltas",),
+    ),
+    Bug(
+        "a nested column that was dropped is returned as one of the same name",
+        "rows.arrow",
+        '    if found.type == wanted and (mapping == "none" or not isinstance(kind, Mapping)):\n',
+        "    if found.type == wanted:\n",
+        ("rows/test_read.py::test_a_nested_column_that_was_dropped_is_not_one_of_its_name",),
+    ),
+    Bug(
+        "row groups are read ahead whatever they weigh",
+        "storage.at_once",
+        "            while waiting and sum(each for _, each in waiting) + heavy > heaviest:\n",
+        "            while waiting and heavy > heaviest:\n",
+        ("storage/test_at_once.py::test_what_is_heavy_is_not_asked_for_ahead",),
+    ),
+    Bug(
+        "a file with a NULL is skipped where all its other values fail",
+        "rows.where",
+        "        bits = at_null if bounds.nulls else 0\n",
+        "        bits = 0\n",
+        ("rows/test_where.py::test_what_bounds_leave_possible",),
+    ),
+    Bug(
+        "a deletion vector counts the rows of each row group from its first",
+        "rows.data_file",
+        "self.kept.slice(sum(self.rows_of(before) for before in range(group)), self.rows_of(group))",
+        "self.kept.slice(0, self.rows_of(group))",
+        ("rows/test_read.py::test_a_deletion_vector_counts_rows_over_row_groups",),
+    ),
+    Bug(
+        "columns are found by their names in files, although the table numbers them",
+        "rows.arrow",
+        'if mapping == "id" and MAPPING_ID in told:',
+        "if False:",
+        ("rows/test_read.py::test_columns_are_found_by_what_identifies_them_in_files",),
+    ),
+    Bug(
+        "a frame keeps columns of a table that was made again",
+        "rows.frame",
+        "paths = {path for path, _ in self._files} if same_table else set()",
+        "paths = {path for path, _ in [*self._files, *self._columns]}",
+        ("rows/test_frame.py::test_a_table_that_was_made_again_keeps_nothing",),
+    ),
+    Bug(
+        "a frame that is reframed returns rows of the version before",
+        "rows.frame",
+        "self._open is None or self._snapshot is not snapshot:",
+        "self._open is None:",
+        ("rows/test_frame.py::test_rows_that_are_taken_after_it_moved_on_are_refused",),
+    ),
+]

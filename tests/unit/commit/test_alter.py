@@ -1,0 +1,390 @@
+"""ALTER TABLE: whoever commits meanwhile, version N + 1 is the ALTER on version N, and is done once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.choices import OnNewerCommit
+from airflow_provider_onelake.commit.alter import Altered
+from airflow_provider_onelake.commit.alteration import Alteration
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Backoff, Transactions
+from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
+    CommitContentionError,
+    ConflictError,
+    ConstraintViolatedError,
+    StatementRefusedError,
+    StoreUnavailableError,
+    UnsupportedFeatureError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.restore import restore
+from airflow_provider_onelake.staging.modes import ReplaceWhere
+from airflow_provider_onelake.work.alter import TableChange
+from airflow_provider_onelake.work.spark import SparkWork
+from tests.support.changes import TableOf
+from tests.support.checks import ChecksByHand
+from tests.support.shadows import compact
+from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.tables import (
+    change_metadata,
+    foreign_append,
+    foreign_commit,
+    ids,
+    local_log,
+    make_table,
+    newest,
+    stage,
+    writer_spec,
+)
+from tests.support.vectors import delete_rows, ids_without_deleted
+
+CHECK: dict[str, Any] = {"add_checks": {"Low": "id < 100"}}
+COMMENT: dict[str, Any] = {"table_comment": "trips"}
+
+
+def low(row: int) -> bool:
+    return row < 100
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    """Versions 1 and 2 append three files."""
+    log = make_table(tmp_path / "a lake" / "t")
+    foreign_append(log, {"2019-01": [1, 2, 3]})
+    foreign_append(log, {"2019-01": [4, 5], "2019 02": [7]})
+    return log
+
+
+class _NoWaits(TableOf):
+    def committer(self) -> Transactions:
+        return Transactions(self.log, backoff=Backoff(first=0.0, longest=0.0, budget=0.0))
+
+
+def run(
+    log: DeltaLog,
+    engine: ChecksByHand | None = None,
+    *,
+    deed: str = "first",
+    task: str = "alter",
+    max_rounds: int = 5,
+    table: type[TableOf] = TableOf,
+    **asked: Any,
+) -> Altered:
+    """One try of a task's ALTER."""
+    by_hand = engine or ChecksByHand(low)
+    return TableChange(
+        table=table(log),  # type: ignore[arg-type]
+        spark=SparkWork(lambda: by_hand),
+        asked=Alteration(**(asked or COMMENT)),
+        max_rounds=max_rounds,
+        run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1),
+        deed=deed,
+        namespace="test",
+    ).carry_out()
+
+
+def last(log: DeltaLog) -> Commit:
+    commit = log.commit(newest(log).version)
+    assert commit is not None
+    return commit
+
+
+def live(log: DeltaLog) -> list[dict[str, Any]]:
+    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
+
+
+def take_back(log: DeltaLog, version: int, name: str = "restore") -> None:
+    restore(Transactions(log), version, newest(log), app_id=name, by="me", on_newer_commit=OnNewerCommit.FAIL)
+
+
+def properties(log: DeltaLog) -> dict[str, str]:
+    return dict(newest(log).configuration)
+
+
+# -- the commit --------------------------------------------------------------------------------------------------------
+
+
+def test_all_of_it_is_one_commit_without_spark(log: DeltaLog) -> None:
+    engine = ChecksByHand()
+    done = run(
+        log,
+        engine,
+        set_properties={"delta.columnMapping.mode": "name", "mine": "1"},
+        rename_columns={"month": "period"},
+        column_comments={"id": "a number"},
+    )
+    assert (done.status, done.version, done.features, engine.jobs) == ("done", 3, ("columnMapping",), [])
+    snapshot = newest(log)
+    assert list(snapshot.partitioning.types) == ["period"]
+    assert snapshot.protocol["minReaderVersion"] == 2
+    commit = last(log)
+    assert [kind for action in commit.actions for kind in action] == [
+        "commitInfo",
+        "txn",
+        "txn",
+        "protocol",
+        "metaData",
+    ]
+    assert (commit.info["operation"], commit.info["isBlindAppend"], commit.data_change) == ("ALTER TABLE", True, False)
+    assert "column month is called period" in commit.info["userMetadata"]
+    assert json.loads(commit.info["operationParameters"]["changes"]) == list(done.changes or ())
+    assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 7]
+
+
+def test_a_single_change_is_called_as_delta_calls_it(log: DeltaLog) -> None:
+    run(log, unset_properties=["nope"], set_properties={"mine": "1"})
+    info = last(log).info
+    assert (info["operation"], info["operationParameters"]) == ("SET TBLPROPERTIES", {"properties": '{"mine":"1"}'})
+    assert not last(log).protocol
+
+
+def test_what_is_so_already_is_no_commit(log: DeltaLog) -> None:
+    change_metadata(log, description="trips")
+    assert run(log) == Altered(status="nothing_to_do")
+    assert newest(log).version == 3
+
+
+def test_timestamps_of_commits_rise(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", **{"delta.enableInCommitTimestamps": "true"})
+    before = newest(log).in_commit_timestamp
+    run(log)
+    assert newest(log).in_commit_timestamp > before  # type: ignore[operator]
+
+
+# -- CHECK -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_check_is_added_once_all_rows_were_looked_at(log: DeltaLog) -> None:
+    engine = ChecksByHand(low)
+    done = run(log, engine, **CHECK)
+    assert (done.version, done.rounds, engine.files) == (3, 1, [3])
+    assert properties(log) == {"delta.constraints.low": "id < 100"}
+    assert last(log).info["operation"] == "ADD CONSTRAINT"
+    # The constraint itself does not stand in the shadow, in which rows that violate it are to be read.
+    assert engine.definitions[0]["configuration"] == {}
+    (directory,) = Path(log.table).glob("staged/change-*/*")
+    assert (directory / "_closed.json").exists()
+
+
+def test_rows_that_violate_it_are_counted_and_nothing_is_changed(log: DeltaLog) -> None:
+    foreign_append(log, {"x": [100, 101]})
+    with pytest.raises(ConstraintViolatedError, match=r"at version 3 has rows .*: 2 rows violate Low .id < 100."):
+        run(log, **CHECK)
+    assert newest(log).version == 3
+
+
+def test_rows_that_a_deletion_vector_hides_violate_nothing(log: DeltaLog) -> None:
+    foreign_append(log, {"x": [100, 8]})
+    delete_rows(log, live(log)[-1], [0])
+    assert run(log, **CHECK).status == "done"
+    assert ids_without_deleted(Path(log.table)) == [1, 2, 3, 4, 5, 7, 8]
+
+
+def test_a_table_without_rows_is_looked_at_too(tmp_path: Path) -> None:
+    engine = ChecksByHand(low)
+    assert run(make_table(tmp_path / "t"), engine, **CHECK).version == 1
+    assert engine.files == [0]
+
+
+def test_what_is_appended_meanwhile_is_looked_at_and_nothing_twice(log: DeltaLog) -> None:
+    store = LoserHeld(log.store, lambda: foreign_append(log, {"x": [9]}), lambda: foreign_append(log, {"y": [10]}))
+    engine = ChecksByHand(low)
+    done = run(through(store, log), engine, **CHECK)
+    assert (done.version, done.rounds, engine.files) == (5, 3, [3, 1, 1])
+
+
+@pytest.mark.parametrize("when", ["spark is at work", "the put is under way"])
+def test_a_row_that_violates_it_and_comes_meanwhile_is_found(log: DeltaLog, when: str) -> None:
+    def append() -> int:
+        return foreign_append(log, {"x": [100]})
+
+    engine, through_ = ChecksByHand(low), log
+    if when == "spark is at work":
+        engine.after = lambda job: append() if len(engine.jobs) == 1 else None
+    else:
+        through_ = through(LoserHeld(log.store, append), log)
+    with pytest.raises(ConstraintViolatedError, match="at version 3"):
+        run(through_, engine, **CHECK)
+    assert properties(log) == {}
+
+
+def test_a_deletion_vector_that_is_taken_back_meanwhile_shows_rows_again(log: DeltaLog) -> None:
+    foreign_append(log, {"x": [100, 8]})
+    delete_rows(log, live(log)[-1], [0])
+    engine = ChecksByHand(low, after=lambda job: take_back(log, 3) if len(engine.jobs) == 1 else None)
+    with pytest.raises(ConstraintViolatedError):
+        run(log, engine, **CHECK)
+
+
+def test_all_rows_are_looked_at_again_once_a_name_means_another_column(log: DeltaLog) -> None:
+    run(log, set_properties={"delta.columnMapping.mode": "name"}, task="map")
+    foreign_append(log, {"x": [8]})
+
+    def swap() -> None:
+        run(log, rename_columns={"id": "other"}, task="swap")
+        run(log, rename_columns={"other": "id"}, task="back")
+        run(log, column_comments={"id": "another definition"}, task="comment")
+
+    engine = ChecksByHand(low, after=lambda job: swap() if len(engine.jobs) == 1 else None)
+    done = run(log, engine, **CHECK)
+    assert (engine.files, done.rounds) == ([4, 4], 2)
+
+
+def test_it_gives_up_where_files_come_all_the_time(log: DeltaLog) -> None:
+    engine = ChecksByHand(low, after=lambda job: foreign_append(log, {"x": [9]}))
+    with pytest.raises(ConflictError, match="looked 2 times for rows that violate Low"):
+        run(log, engine, max_rounds=2, **CHECK)
+    assert properties(log) == {}
+
+
+def test_our_compaction_leaves_alone_what_spark_looks_at(log: DeltaLog) -> None:
+    for row in range(20, 24):
+        foreign_append(log, {"2019-01": [row]})
+    engine = ChecksByHand(low, after=lambda job: compact(log))
+    assert run(log, engine, **CHECK).rounds == 1
+    assert (engine.files, newest(log).version) == ([7], 7)
+    compact(log)
+    assert newest(log).version == 8
+
+
+def test_a_file_outside_of_the_table_is_refused(log: DeltaLog) -> None:
+    add = {**live(log)[0], "path": "file:/elsewhere/part-0.parquet", "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
+    assert run(log, table=_NoWaits).status == "done"
+    with pytest.raises(UnsupportedFeatureError, match="absolute path"):
+        run(log, table=_NoWaits, **CHECK)
+
+
+# -- others ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_others_change_meanwhile_stays(log: DeltaLog) -> None:
+    winners = (
+        lambda: run(log, set_properties={"theirs": "1"}, task="other"),
+        lambda: foreign_append(log, {"x": [9]}),
+    )
+    done = run(through(LoserHeld(log.store, *winners), log), set_properties={"mine": "1"})
+    assert (done.version, done.lost_races) == (5, 2)
+    assert properties(log) == {"theirs": "1", "mine": "1"}
+    assert ids(Path(log.table)) == [1, 2, 3, 4, 5, 7, 9]
+
+
+def test_the_second_of_two_equal_alters_has_nothing_to_do(log: DeltaLog) -> None:
+    store = LoserHeld(log.store, lambda: run(log, task="other"))
+    assert run(through(store, log)).status == "nothing_to_do"
+
+
+def test_a_buffer_in_flight_meets_the_new_definition(log: DeltaLog) -> None:
+    first, second = (stage(log, writer_spec(name), {"x": [200]}) for name in ("a", "b"))
+    run(log)
+    Committer(local_log(Path(log.table))).publish([first])
+    run(log, ChecksByHand(), **CHECK)
+    with pytest.raises(BufferDoesNotFitError, match=r"CHECK low .id < 100. was added"):
+        Committer(local_log(Path(log.table))).publish([second])
+
+
+@pytest.mark.parametrize("terms", [{"mode": ReplaceWhere("month = 'x'")}, {"expected_partitions": "month = 'x'"}])
+def test_a_predicate_in_flight_does_not_meet_partitions_that_got_its_names(tmp_path: Path, terms: Any) -> None:
+    fields = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "month", "region")]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    log = make_table(tmp_path / "t", schema, ("month", "region"))
+    run(log, set_properties={"delta.columnMapping.mode": "name"}, task="map")
+    names = {"month": "region", "region": "month"}
+    staged = stage(log, writer_spec(allow_empty=True, **terms), {})
+    run(log, rename_columns=names)
+    with pytest.raises(BufferDoesNotFitError, match="partition column month is called region now"):
+        Committer(local_log(Path(log.table))).publish([staged])
+
+
+@pytest.mark.parametrize("effect", [True, False])
+def test_a_lost_answer_leaves_one_commit(log: DeltaLog, effect: bool) -> None:
+    done = run(through(AnswerLost(log.store, 1, effect=effect), log))
+    assert (done.status, done.version, newest(log).version) == ("done", 3, 3)
+
+
+def test_a_retry_does_nothing_more_and_a_clear_only_what_is_missing(log: DeltaLog) -> None:
+    first = run(log, set_properties={"mine": "1"})
+    retried = run(log, set_properties={"mine": "1"})
+    assert (retried.status, retried.version, retried.changes) == ("already_done", 3, first.changes)
+    run(log, set_properties={"mine": "2"}, task="other")
+    # A retry does not undo what somebody has changed since; a clear does.
+    assert run(log, set_properties={"mine": "1"}).status == "already_done"
+    assert run(log, set_properties={"mine": "1"}, deed="second").version == 5
+    cleared = run(log, set_properties={"mine": "1"}, deed="third")
+    assert (cleared.status, cleared.version, newest(log).version) == ("already_done", 5, 5)
+
+
+def test_a_clear_of_a_rename_finds_the_new_name(log: DeltaLog) -> None:
+    asked: Any = {"set_properties": {"delta.columnMapping.mode": "name"}, "rename_columns": {"month": "period"}}
+    run(log, **asked)
+    assert run(log, deed="second", **asked).status == "already_done"
+    with pytest.raises(StatementRefusedError, match="no column month"):
+        run(log, task="other", **asked)
+
+
+def test_what_a_restore_took_back_is_done_again(log: DeltaLog) -> None:
+    run(log)
+    take_back(log, 2)
+    assert run(log).version == 5
+    assert run(log).status == "already_done"
+    take_back(log, 2, "again")
+    assert run(log, deed="second").version == 7
+
+
+def test_two_tries_at_once_are_one_alter(log: DeltaLog) -> None:
+    store = LoserHeld(log.store, lambda: run(log))
+    assert (run(through(store, log)).status, newest(log).version) == ("already_done", 3)
+
+
+def test_an_old_process_does_not_alter_again_what_was_changed_since(log: DeltaLog) -> None:
+    def newer() -> None:
+        run(log, set_properties={"mine": "1"}, deed="second")
+        run(log, set_properties={"mine": "2"}, task="other")
+
+    with pytest.raises(ZombieWriterError, match="Another start of this task"):
+        run(through(LoserHeld(log.store, newer), log), set_properties={"mine": "1"})
+    assert properties(log) == {"mine": "2"}
+
+
+def test_a_retry_after_the_log_was_cleaned_up_says_what_is_known(log: DeltaLog) -> None:
+    from deltalake import DeltaTable
+
+    run(log)
+    foreign_append(log, {"x": [30]})
+    DeltaTable(log.table).create_checkpoint()
+    for version in range(4):
+        log.store.delete(version_path(version))
+    assert run(local_log(Path(log.table))) == Altered(status="already_done", changes=None)
+
+
+def test_a_table_that_is_made_again_meanwhile_is_left_alone(log: DeltaLog) -> None:
+    def made_again() -> None:
+        shutil.rmtree(log.table)
+        again = make_table(Path(log.table))
+        for number in range(3):
+            foreign_append(again, {"x": [number]})
+
+    with pytest.raises(StatementRefusedError, match="made again"):
+        run(through(LoserHeld(log.store, made_again), log))
+    assert "description" not in newest(local_log(Path(log.table))).metadata
+
+
+def test_it_gives_up_and_changes_nothing(log: DeltaLog) -> None:
+    busy = LoserHeld(log.store, lambda: foreign_append(log, {"x": [30]}))
+    with pytest.raises(CommitContentionError, match="Nothing was changed"):
+        run(through(busy, log), table=_NoWaits)
+    with pytest.raises(StoreUnavailableError):
+        run(through(AnswerLost(log.store, 99, effect=False), log), table=_NoWaits)
+    assert newest(log).version == 3

@@ -1,0 +1,87 @@
+"""Which files may hold a key of a MERGE's source: a file is left out only where statistics are sure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from airflow_provider_onelake.commit.key_range import KeyRange
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.modes import Merge
+from tests.support.merges import source_of
+from tests.support.tables import change_metadata, make_table, newest
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return make_table(tmp_path / "t")
+
+
+def typed(log: DeltaLog, kind: str) -> None:
+    schema = json.loads(newest(log).metadata["schemaString"])
+    schema["fields"][0]["type"] = kind
+    change_metadata(log, schemaString=json.dumps(schema))
+
+
+def source(log: DeltaLog, least: Any, greatest: Any, mode: Merge | None = None) -> Buffer:
+    """A source whose file has these bounds."""
+    found = source_of(log, {"x": [1]}, **({"mode": mode} if mode else {}))
+    return attrs.evolve(found, adds=tuple({**add, "stats": stats(least, greatest)} for add in found.adds))  # type: ignore[misc]
+
+
+def stats(least: Any, greatest: Any) -> str:
+    return json.dumps({"numRecords": 1, "minValues": {"id": least}, "maxValues": {"id": greatest}})
+
+
+def may_hold(found: KeyRange, said: str | None, month: str = "x") -> bool:
+    file: Any = {"path": f"{said}{month}", "partitionValues": {"month": month}, **({"stats": said} if said else {})}
+    return found(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounds", "inside", "outside"),
+    [
+        ("long", (10, 20), [(20, 30), (0, 10), (12, 13), (0, 99)], [(21, 30), (-5, 9)]),
+        ("date", ("2024-01-10", "2024-01-20"), [("2024-01-20", "2024-02-01")], [("2024-01-21", "2025-01-01")]),
+        ("string", ("b", "c"), [("a", "b"), ("bb", "z")], [("d", "z"), ("A", "a")]),
+        # Compared in another way by engines, or written in several ways.
+        ("double", (1.0, 2.0), [(5.0, 6.0)], []),
+        ("timestamp", ("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"), [("2025-01-01T00:00:00Z",) * 2], []),
+    ],
+)
+def test_files_whose_bounds_lie_apart_are_left_out(
+    log: DeltaLog, kind: str, bounds: tuple[Any, Any], inside: list[tuple[Any, Any]], outside: list[tuple[Any, Any]]
+) -> None:
+    typed(log, kind)
+    found = KeyRange.of(source(log, *bounds), newest(log), ["ID"])
+    assert [may_hold(found, stats(*each)) for each in inside] == [True] * len(inside)
+    assert [may_hold(found, stats(*each)) for each in outside] == [False] * len(outside)
+    assert may_hold(found, None)
+    assert may_hold(found, stats(None, None))
+    assert may_hold(found, "no JSON")
+
+
+def test_a_text_that_was_cut_rules_nothing_out(log: DeltaLog) -> None:
+    typed(log, "string")
+    long = "k" * 32
+    found = KeyRange.of(source(log, f"{long}z", f"{long}z"), newest(log), ["id"])
+    assert may_hold(found, stats("a", long))
+
+
+def test_only_columns_of_one_type_are_compared(log: DeltaLog) -> None:
+    of_rows = source(log, 10, 20)
+    typed(log, "integer")
+    assert may_hold(KeyRange.of(of_rows, newest(log), ["id"]), stats(30, 40))
+    assert may_hold(KeyRange.of(of_rows, newest(log), ["no column"]), stats(30, 40))
+
+
+def test_a_key_that_is_a_partition_column(log: DeltaLog) -> None:
+    found = KeyRange.of(source(log, 10, 20), newest(log), ["month"])
+    assert [may_hold(found, None, month) for month in ("x", "y")] == [True, False]
+    own = Merge(keys=["month"], when=["MATCHED THEN DELETE"])  # type: ignore[arg-type]
+    assert may_hold(KeyRange.of(source(log, 10, 20, own), newest(log), ["month"]), None, "y")

@@ -1,0 +1,321 @@
+"""MERGE: whoever commits meanwhile and wherever it dies, version N + 1 is the MERGE on version N, and no key is twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import attrs
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_onelake.choices import OnRerun
+from airflow_provider_onelake.commit.delete import delete
+from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.commit.transaction import Transactions
+from airflow_provider_onelake.exceptions import (
+    ConflictError,
+    InvalidWriteError,
+    RerunRefusedError,
+    StatementRefusedError,
+    StoreUnavailableError,
+    ZombieWriterError,
+)
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import read_marker
+from airflow_provider_onelake.staging.modes import Merge
+from airflow_provider_onelake.staging.prepare import Skip, prepare
+from tests.support.changes import three_files
+from tests.support.merges import MergeByHand, merged, source_of, upserted
+from tests.support.shadows import compact, planned
+from tests.support.stores import AnswerLost, LoserHeld, through
+from tests.support.tables import change_metadata, foreign_append, make_table, newest, writer_spec
+from tests.support.vectors import delete_rows
+
+BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vectors"])
+UPSERT = {"2019-01": [3, 40], "2019 02": [5]}
+DELETES = Merge(keys="id", when="MATCHED THEN DELETE")  # type: ignore[arg-type]
+INSERTS = Merge(keys="id", when="NOT MATCHED THEN INSERT *")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    return three_files(tmp_path / "a lake" / "t")
+
+
+def pairs(log: DeltaLog, version: int | None = None) -> list[tuple[int, str | None]]:
+    """The live rows at a version, by deltalake."""
+    import pyarrow as pa
+    from deltalake import DeltaTable, QueryBuilder
+
+    table = DeltaTable(log.table, version=version)
+    found = pa.table(QueryBuilder().register("t", table).execute("SELECT id, month FROM t").read_all())
+    return sorted(zip(found.column("id").to_pylist(), found.column("month").to_pylist(), strict=True))
+
+
+def months(log: DeltaLog, version: int | None = None) -> dict[int, str | None]:
+    """The months of the rows by their ids, none of which is there twice."""
+    found = pairs(log, version)
+    assert len({row for row, _ in found}) == len(found), found
+    return dict(found)
+
+
+def live(log: DeltaLog) -> list[Any]:
+    return sorted(log.live_files(lambda add: True, newest(log).version), key=lambda file: file["path"])
+
+
+def once(*winners: Callable[[], object]) -> Callable[[object], object]:
+    left = list(winners)
+    return lambda job: left.pop(0)() if left else None
+
+
+@BOTH
+def test_rows_are_updated_and_inserted_in_one_commit(log: DeltaLog, vectors: bool) -> None:
+    before, source = months(log), source_of(log, UPSERT)
+    done = merged(log, MergeByHand(vectors), source)
+    assert (done.status, done.version, done.rounds) == ("done", 3, 1)
+    assert (done.rows_inserted, done.rows_updated, done.rows_deleted) == (1, 2, 0)
+    assert months(log) == upserted(before, UPSERT)
+    commit = log.commit(3)
+    assert commit is not None
+    assert (commit.info["operation"], commit.info["isBlindAppend"]) == ("MERGE", False)
+    assert commit.info["operationParameters"] == {
+        "predicate": '["target.`id` = source.`id`"]',
+        "matchedPredicates": '[{"actionType": "update"}]',
+        "notMatchedPredicates": '[{"actionType": "insert"}]',
+        "notMatchedBySourcePredicates": "[]",
+    }
+    assert commit.info["operationMetrics"]["numSourceRows"] == "3"
+    assert commit.txns == {source.spec.identity.app_id: 1}
+    marker = read_marker(log.store, source.path)
+    assert marker is not None
+    assert marker["version"] == 3
+
+
+def test_an_empty_table_and_an_empty_source(tmp_path: Path) -> None:
+    log, engine = make_table(tmp_path / "t"), MergeByHand()
+    assert merged(log, engine, source_of(log, UPSERT)).rows_inserted == 3
+    assert merged(log, engine, source_of(log, {}, "empty")).status == "nothing_to_do"
+    assert (months(log), engine.files) == (upserted({}, UPSERT), [0])
+
+
+def test_files_that_cannot_hold_a_key_are_not_looked_at(log: DeltaLog) -> None:
+    engine = MergeByHand(after=once(lambda: foreign_append(log, {"2019-01": [500]})))
+    assert merged(log, engine, source_of(log, {"2019-01": [2]})).version == 4
+    assert engine.files == [1]
+    # A key that is a partition column is looked for in its partitions alone.
+    both = Merge(keys=["month", "id"])  # type: ignore[arg-type]
+    merged(log, engine, source_of(log, {"2019 02": [2]}, "other", mode=both))
+    assert engine.files == [1, 0]
+
+
+# -- others at the same time -----------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_key_that_another_appends_meanwhile_is_not_inserted_twice(log: DeltaLog, vectors: bool) -> None:
+    source = source_of(log, UPSERT)
+    engine = MergeByHand(vectors, after=once(lambda: foreign_append(log, {"x": [40, 41]})))
+    done = merged(log, engine, source)
+    assert (done.version, done.rounds, done.rows_inserted, done.rows_updated) == (4, 2, 0, 3)
+    assert months(log)[40] == "2019-01"
+    assert {job.source_uri for job in engine.jobs} == {f"file://{log.table}/{source.path}"}
+    assert [bool(job.keys) for job in engine.jobs] == [True, False]
+
+
+@BOTH
+def test_a_row_that_another_deletes_meanwhile_is_inserted(log: DeltaLog, vectors: bool) -> None:
+    (hit,) = (file for file in live(log) if 3 in _ids_in(log, file))
+    engine = MergeByHand(vectors, after=once(lambda: delete_rows(log, hit, [2])))
+    done = merged(log, engine, source_of(log, UPSERT))
+    assert (done.rounds, done.rows_inserted, done.rows_updated) == (2, 2, 1)
+    assert months(log)[3] == "2019-01"
+
+
+def _ids_in(log: DeltaLog, file: Any) -> list[int]:
+    found = pq.ParquetFile(Path(log.table, unquote(file["path"]))).read().column("id").to_pylist()
+    return [int(row) for row in found]
+
+
+def overtaken_by_a_delete(log: DeltaLog, month: str) -> MergeByHand:
+    return MergeByHand(
+        after=once(lambda: delete(Transactions(log), f"month = '{month}'", app_id=f"delete {month}", by="me"))
+    )
+
+
+def test_a_file_without_a_match_may_go(log: DeltaLog) -> None:
+    foreign_append(log, {"x": [100, 300]})
+    source = source_of(log, {"2019-01": [7, 200]})
+    assert merged(log, overtaken_by_a_delete(log, "x"), source).rounds == 1
+    assert merged(log, overtaken_by_a_delete(log, "2019-01"), source_of(log, {"y": [2, 8]}, "other")).rounds == 2
+
+
+def test_a_merge_that_only_inserts_does_not_say_which_files_held_a_match(log: DeltaLog) -> None:
+    foreign_append(log, {"x": [100, 300]})
+    done = merged(log, overtaken_by_a_delete(log, "x"), source_of(log, {"y": [300, 301]}, mode=INSERTS))
+    assert (done.rounds, months(log).get(300)) == (2, "y")
+
+
+def test_two_merges_of_other_keys_in_the_same_files_are_both_done(log: DeltaLog) -> None:
+    before = months(log)
+    one, other = source_of(log, {"x": [1, 4]}, "one"), source_of(log, {"y": [3, 6]}, "other")
+    engine = MergeByHand(after=once(lambda: merged(log, MergeByHand(), other)))
+    assert merged(log, engine, one).rounds == 2
+    assert months(log) == upserted(upserted(before, {"y": [3, 6]}), {"x": [1, 4]})
+
+
+def test_a_merge_that_inserts_nothing_reads_only_what_is_new(log: DeltaLog) -> None:
+    source = source_of(log, {"x": [3, 9, 12]}, mode=DELETES)
+    engine = MergeByHand(after=once(lambda: foreign_append(log, {"2019-01": [12, 13]})))
+    done = merged(log, engine, source)
+    assert (done.rounds, done.rows_deleted, engine.files[1]) == (2, 3, 1)
+    assert sorted(months(log)) == [1, 2, 4, 5, 6, 7, 8, 13]
+
+
+def test_it_gives_up_and_the_rows_stay_staged(log: DeltaLog) -> None:
+    engine = MergeByHand(after=lambda job: foreign_append(log, {"x": [3]}))
+    source = source_of(log, UPSERT)
+    with pytest.raises(ConflictError, match=r"5 times.*Nothing was changed.*stay staged"):
+        merged(log, engine, source)
+    assert read_marker(log.store, source.path) is None
+
+
+def test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change(log: DeltaLog) -> None:
+    source = attrs.evolve(source_of(log, UPSERT), reads_target=True)
+    compact(log)
+    engine = MergeByHand(after=once(lambda: foreign_append(log, {"2019-01": [500]})))
+    done = merged(log, engine, source)
+    assert (done.version, done.conflicts) == (
+        None,
+        (f"version 4 (WRITE) changed rows after the table was read at version {source.read_version}",),
+    )
+
+
+# -- retries, clears, zombies ----------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("effect", [True, False])
+def test_a_lost_answer_merges_once(log: DeltaLog, effect: bool, vectors: bool) -> None:
+    engine, source = MergeByHand(vectors), source_of(log, UPSERT)
+    done = merged(through(AnswerLost(log.store, 1, effect=effect), log), engine, source)
+    assert (done.status, done.version) == ("done", 3)
+    again = merged(log, engine, source)
+    assert (again.status, again.version, again.rows_inserted, again.rows_updated) == ("already_done", 3, 1, 2)
+    assert len(engine.jobs) == 1
+
+
+def test_a_newer_generation_makes_zombies_and_a_skipping_one_is_not_done_twice(log: DeltaLog) -> None:
+    first, second = source_of(log, UPSERT), source_of(log, UPSERT, generation=2)
+    with pytest.raises(ZombieWriterError, match="Nothing was merged"):
+        merged(log, MergeByHand(after=once(lambda: merged(log, MergeByHand(), second))), first)
+    third, fourth = (source_of(log, UPSERT, generation=n, on_rerun=OnRerun.REPLACE) for n in (3, 4))
+    skipping = attrs.evolve(fourth, spec=attrs.evolve(fourth.spec, on_rerun=OnRerun.SKIP))
+    with pytest.raises(RerunRefusedError, match="change rows twice"):
+        merged(log, MergeByHand(after=once(lambda: merged(log, MergeByHand(), third))), skipping)
+
+
+def test_a_clear_merges_again_unless_it_is_to_skip(log: DeltaLog) -> None:
+    terms: dict[str, Any] = {"mode": Merge(keys="id"), "fingerprint": "same"}  # type: ignore[arg-type]
+    merged(log, MergeByHand(), source_of(log, UPSERT, **terms))
+    skipped = prepare(log, writer_spec("w", generation=2, on_rerun=OnRerun.SKIP, **terms))
+    assert isinstance(skipped, Skip)
+    assert skipped.version == 3
+    assert not isinstance(prepare(log, writer_spec("w", generation=3, **terms)), Skip)
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_never_appended_as_it_is(log: DeltaLog) -> None:
+    with pytest.raises(InvalidWriteError, match=r"source of a MERGE.*clear the writer"):
+        Committer(log).publish([source_of(log, UPSERT)])
+
+
+def test_another_table_at_the_same_place_is_left_alone(log: DeltaLog) -> None:
+    source = source_of(log, UPSERT)
+    change_metadata(log, id="another")
+    with pytest.raises(StatementRefusedError, match="replaced by another table"):
+        merged(log, MergeByHand(), source)
+
+
+# -- any history -----------------------------------------------------------------------------------------------------
+
+_STEPS = st.sampled_from(["append", "key", "delete", "vector", "compact", "merge", "die", "lost", "none"])
+
+
+class _DiedError(Exception):
+    pass
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(_STEPS, st.integers(0, 2)), max_size=4),
+    st.booleans(),
+    st.sampled_from([Merge(keys="id"), DELETES, INSERTS]),  # type: ignore[arg-type]
+)
+def test_the_version_is_the_merge_on_the_version_before(
+    tmp_path_factory: pytest.TempPathFactory, meanwhile: Any, vectors: bool, mode: Merge
+) -> None:
+    log = make_table(tmp_path_factory.mktemp("t"))
+    foreign_append(log, {"m0": [0, 10], "m1": [11, 20]})
+    foreign_append(log, {"m1": [21, 30], "m2": [31]})
+    rows = {"m0": [10, 21, 100], "m2": [31, 101]}
+    source = source_of(log, rows, mode=mode)
+    keys = [row for each in rows.values() for row in each]
+    fresh = iter(range(1000, 2000))
+
+    def step(kind: str, which: int) -> None:
+        files, there = live(log), months(log)
+        if kind == "append":
+            foreign_append(log, {f"m{which}": [50 + next(fresh), 5 + 10 * next(fresh)]})
+        elif kind == "key" and (missing := [key for key in keys if key not in there]):
+            foreign_append(log, {f"m{which}": [missing[which % len(missing)]]})
+        elif kind == "delete":
+            delete(Transactions(log), f"month = 'm{which}'", app_id=f"step {next(fresh)}", by="me")
+        elif kind == "vector" and files and not files[which % len(files)].get("deletionVector"):
+            delete_rows(log, files[which % len(files)], [0])
+        elif kind == "compact" and planned(log).groups:
+            compact(log)
+        elif kind == "merge":
+            other = {"m1": [11, 100], "m0": [31]}
+            merged(log, MergeByHand(not vectors), source_of(log, other, f"step {next(fresh)}"))
+        elif kind == "die":
+            raise _DiedError
+
+    steps = list(meanwhile)
+
+    def after(_: object) -> None:
+        if steps:
+            step(*steps.pop(0))
+
+    engine = MergeByHand(vectors, after=after)
+    for _ in range(len(meanwhile) + 1):
+        held = LoserHeld(log.store, *(lambda: after(None) for _ in range(2)))
+        loses = bool(steps) and steps[0][0] == "lost"
+        store = AnswerLost(held, 1, effect=bool(steps[0][1])) if loses else held
+        try:
+            done = merged(through(store, log), engine, source)
+        except (_DiedError, StoreUnavailableError):
+            continue
+        break
+    ours = [commit for commit in log.commits_since(-1) if source.spec.identity.app_id in commit.txns]
+    there = months(log)
+    if done.version is None:
+        assert ours == []
+        # As many rows of the source match as before: all for a MERGE that inserts, none for one that deletes.
+        assert not {*keys} & {*there} if mode is DELETES else {*keys} <= {*there}
+        return
+    (commit,) = ours
+    assert done.version == commit.version
+    before, now = months(log, commit.version - 1), months(log, commit.version)
+    if mode is DELETES:
+        assert now == {row: month for row, month in before.items() if row not in keys}
+    elif mode is INSERTS:
+        assert now == {**upserted({}, rows), **before}
+    else:
+        assert now == upserted(before, rows)

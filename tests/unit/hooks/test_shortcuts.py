@@ -1,0 +1,262 @@
+"""A path through a shortcut is the table that it leads to: two addresses of one table are one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake.commit.definition import create_table
+from airflow_provider_onelake.exceptions import (
+    AccessDeniedError,
+    AddressError,
+    CredentialsError,
+    ShortcutError,
+    StoreUnavailableError,
+)
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.local_onelake.access import principal_id
+from airflow_provider_onelake.local_onelake.faults import Fault
+from airflow_provider_onelake.local_onelake.shortcuts import SHORTCUTS
+from airflow_provider_onelake.operators.shortcuts import OneLakeCreateShortcutOperator, OneLakeDeleteShortcutOperator
+from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
+from airflow_provider_onelake.storage.fabric import Folder
+from tests.support.contexts import context_of
+from tests.support.onelake import (
+    BY_GUIDS,
+    BY_NAMES,
+    LAKEHOUSE_GUID,
+    OTHER_IDENTITY,
+    OTHER_TOKEN,
+    TOKEN,
+    WORKSPACE_GUID,
+    OneLake,
+)
+from tests.support.tables import SCHEMA, append_files, foreign_commit
+
+GOLD_GUID = "b1b2c3d4-e5f6-4789-8abc-def012345678"
+GOLD = f"onelake://{WORKSPACE_GUID}/{GOLD_GUID}"
+Connect = Callable[..., OneLakeHook]
+
+
+@pytest.fixture
+def server() -> Iterator[OneLake]:
+    """A workspace with two lakehouses; the table Tables/trips is in the other one."""
+    with OneLake() as running:
+        running.served.names.add_item("taxi", "gold.Lakehouse", GOLD_GUID)
+        for path in ("gold.Lakehouse/Tables/trips", "gold.Lakehouse/Files", "raw.Lakehouse/Tables/own"):
+            running.served.tree.make_directory(f"taxi/{path}")
+        yield running
+
+
+@pytest.fixture
+def connect(server: OneLake, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    def connected(lakehouse: str = BY_GUIDS, token: str = TOKEN, **extra: Any) -> OneLakeHook:
+        said = {
+            "lakehouse": lakehouse,
+            "sign_in": "token",
+            "fabric_api": f"{server.url}/api.fabric.microsoft.com/v1",
+            "endpoint": server.url,
+            "allow_http": "true",
+            "follow_shortcuts": "true",
+            "patience": 1,
+            **extra,
+        }
+        connection = {"conn_type": "onelake", "password": token, "extra": said}
+        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
+        return OneLakeHook()
+
+    return connected
+
+
+def folder(path: str, item: str = LAKEHOUSE_GUID) -> Folder:
+    return Folder(WORKSPACE_GUID, item, path)
+
+
+def put_links(server: OneLake, links: dict[str, dict[str, Any]], item: str = LAKEHOUSE_GUID) -> None:
+    """Shortcuts that Fabric would not make, or not any more."""
+    with server.served.shortcuts._kept.changing() as document:
+        document.setdefault(SHORTCUTS, {}).setdefault(item, {}).update(links)
+
+
+def to(path: str, item: str = LAKEHOUSE_GUID) -> dict[str, Any]:
+    return {"type": "OneLake", "oneLake": {"workspaceId": WORKSPACE_GUID, "itemId": item, "path": path}}
+
+
+def test_a_path_through_a_shortcut_is_the_table_that_it_leads_to(connect: Connect) -> None:
+    hook = connect()
+    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    table = hook.table("Tables/trips")
+    assert str(table.address) == f"{GOLD}/Tables/trips"
+    assert str(table.shortcut) == f"{BY_GUIDS}/Tables/trips"
+    # As by the connection of the other lakehouse.
+    assert connect(GOLD).table("Tables/trips").address == table.address
+
+
+def test_where_no_shortcut_is_on_the_way_the_address_is_as_it_was(connect: Connect) -> None:
+    for lakehouse in (BY_GUIDS, BY_NAMES):
+        table = connect(lakehouse).table("Tables/own")
+        assert (str(table.address), table.shortcut) == (f"{lakehouse}/Tables/own", None)
+
+
+def test_shortcuts_are_followed_only_if_the_connection_says_so(connect: Connect, server: OneLake) -> None:
+    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
+    hook = connect(follow_shortcuts="")
+    server.asked.clear()
+    assert str(hook.table("Tables/trips").address) == f"{BY_GUIDS}/Tables/trips"
+    assert server.asked == []
+    with pytest.raises(CredentialsError, match="follow_shortcuts"):
+        connect(follow_shortcuts="perhaps").table("Tables/trips")
+
+
+def test_a_table_in_a_schema_and_one_behind_several_shortcuts(connect: Connect, server: OneLake) -> None:
+    for path in ("gold.Lakehouse/Tables/dbo/fares", "raw.Lakehouse/Files/x"):
+        server.served.tree.make_directory(f"taxi/{path}")
+    put_links(
+        server, {"Tables/sales": to("Tables/dbo", GOLD_GUID), "Tables/two": to("Files/one"), "Files/one": to("Files/x")}
+    )
+    assert str(connect().table("Tables/sales/fares").address) == f"{GOLD}/Tables/dbo/fares"
+    assert str(connect().table("Tables/two").address) == f"{BY_GUIDS}/Files/x"
+
+
+@pytest.mark.parametrize("lakehouse", [BY_GUIDS, BY_NAMES])
+def test_a_target_in_the_own_lakehouse_is_spelled_as_the_lakehouse(
+    connect: Connect, server: OneLake, lakehouse: str
+) -> None:
+    put_links(server, {"Tables/link": to("Tables/own")})
+    hook = connect(lakehouse)
+    assert hook.table("Tables/link").address == hook.table("Tables/own").address
+    assert str(hook.table("Tables/link").address) == f"{lakehouse}/Tables/own"
+
+
+def test_fabric_is_asked_once_for_each_path(connect: Connect, server: OneLake) -> None:
+    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
+    hook = connect()
+    first = hook.table("Tables/trips").address
+    server.asked.clear()
+    assert hook.table("Tables/trips").address == first
+    assert server.asked == []
+
+
+def test_what_is_written_through_a_shortcut_is_in_the_target_and_nowhere_else(
+    connect: Connect, server: OneLake
+) -> None:
+    hook = connect()
+    hook.fabric().create_shortcut(folder("Tables/trips"), folder("Tables/trips", GOLD_GUID))
+    log = hook.table("Tables/trips").log
+    create_table(log, SCHEMA, ("month",), {})
+    foreign_commit(log, append_files(log.store, "", {"2019-01": [1, 2]}))
+    assert hook.table("Tables/trips").read(["id"]).read_all().column("id").to_pylist() == [1, 2]
+    assert connect(GOLD).table("Tables/trips").log.snapshot().version == 1
+    lake = server.directory / "taxi"
+    assert list((lake / "gold.Lakehouse/Tables/trips/_delta_log").glob("*.json"))
+    assert not list((lake / "raw.Lakehouse/Tables/trips").glob("*"))
+
+
+# -- shortcuts that cannot be followed -----------------------------------------------------------------------------
+
+
+def test_a_shortcut_whose_item_is_gone_is_named(connect: Connect, server: OneLake) -> None:
+    gone = "c1b2c3d4-e5f6-4789-8abc-def012345678"
+    put_links(server, {"Tables/trips": to("Tables/trips", gone)})
+    with pytest.raises(
+        ShortcutError, match=rf"shortcut {BY_GUIDS}/Tables/trips to onelake://.*{gone}/Tables/trips.* no such item"
+    ):
+        connect().table("Tables/trips")
+
+
+def test_shortcuts_that_lead_round_in_a_circle_are_named(connect: Connect, server: OneLake) -> None:
+    put_links(server, {"Tables/a": to("Tables/b"), "Tables/b": to("Tables/a")})
+    with pytest.raises(
+        ShortcutError, match=r"Tables/a leads round in a circle: .*Tables/a, .*Tables/b\. Nothing was done"
+    ):
+        connect().table("Tables/a")
+
+
+def test_too_many_shortcuts_in_a_row_are_refused(connect: Connect, server: OneLake) -> None:
+    put_links(server, {f"Files/{number}": to(f"Files/{number + 1}") for number in range(9)})
+    with pytest.raises(ShortcutError, match="through more than 5 shortcuts"):
+        connect().table("Files/0")
+
+
+def test_a_target_that_this_identity_may_not_see_is_said(connect: Connect, server: OneLake) -> None:
+    put_links(server, {"Tables/trips": to("Tables/trips", GOLD_GUID)})
+    rest = httpx.Client(
+        base_url=f"{server.url}/api.fabric.microsoft.com/v1/workspaces/{WORKSPACE_GUID}",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    ann = principal_id(OTHER_IDENTITY)
+    rest.delete(f"/roleAssignments/{ann}").raise_for_status()
+    viewer = {"principal": {"id": ann, "type": "User"}, "role": "Viewer"}
+    rest.post("/roleAssignments", json=viewer).raise_for_status()
+    with pytest.raises(ShortcutError, match="does not show this identity where that leads"):
+        connect(token=OTHER_TOKEN).table("Tables/trips")
+    assert str(connect().table("Tables/trips").address) == f"{GOLD}/Tables/trips"
+
+
+def test_a_target_folder_that_is_gone_is_not_made_anew(connect: Connect, server: OneLake) -> None:
+    put_links(server, {"Tables/trips": to("Tables/dropped", GOLD_GUID)})
+    with pytest.raises(ShortcutError, match=r"leads to .*Tables/dropped through the shortcut .*ShortcutTargetNotFound"):
+        connect().table("Tables/trips")
+
+
+def test_a_vacuum_through_a_shortcut_is_refused_unless_it_is_asked_for(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": 1}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(nobody))
+    hook = connect()
+    create_table(hook.table(f"{BY_GUIDS}/Tables/own").log, SCHEMA, ("month",), {})
+    hook.fabric().create_shortcut(folder("Tables/link"), folder("Tables/own"))
+
+    def vacuum(table: str, **more: Any) -> Any:
+        task = OneLakeVacuumOperator(task_id="vacuum", table=table, **more)
+        return task.execute(context_of(task))
+
+    with pytest.raises(
+        AirflowFailException, match=r"VacuumRefusedError: .*Tables/link is, or lies in, a shortcut to .*own"
+    ):
+        vacuum("Tables/link")
+    assert vacuum("Tables/link", dry_run=True)["files"] == 0
+    assert vacuum("Tables/link", through_shortcut=True)["files"] == 0
+    assert vacuum("Tables/own")["files"] == 0
+
+
+def test_a_store_that_onelake_only_reads_is_read_and_not_written(connect: Connect, server: OneLake) -> None:
+    s3 = {"location": "https://b.s3.us-east-1.amazonaws.com", "subpath": "/t", "connectionId": WORKSPACE_GUID}
+    put_links(server, {"Tables/trips": {"type": "AmazonS3", "amazonS3": s3}})
+    table = connect().table("Tables/trips")
+    assert str(table.address) == f"{BY_GUIDS}/Tables/trips"
+    for write in (table.log.store.create, table.log.store.put):
+        with pytest.raises(ShortcutError, match=r"to AmazonS3, through which OneLake only reads. Nothing was written"):
+            write("staged/x", b"")
+    with pytest.raises(ShortcutError):
+        table.log.store.delete("x")
+
+
+def test_a_store_that_onelake_writes_is_named_by_the_shortcut(connect: Connect, server: OneLake) -> None:
+    adls = {"location": "https://a.dfs.core.windows.net", "subpath": "/c/t", "connectionId": WORKSPACE_GUID}
+    put_links(server, {"Tables/trips": {"type": "AdlsGen2", "adlsGen2": adls}, "Tables/two": to("Tables/trips")})
+    table = connect().table("Tables/trips")
+    assert (str(table.address), table.read_only) == (f"{BY_GUIDS}/Tables/trips", None)
+    assert connect().table("Tables/two").address == table.address
+
+
+def test_who_may_not_ask_fabric_and_a_fabric_that_is_away_are_said(connect: Connect, server: OneLake) -> None:
+    with pytest.raises((AccessDeniedError, AddressError)):
+        connect(token="nobody").table("Tables/trips")
+    server.served.faults.set("error_503", Fault())
+    with pytest.raises(StoreUnavailableError):
+        connect(patience=0).table("Tables/trips")
+
+
+def test_a_shortcut_itself_is_still_made_and_deleted_by_its_own_path(connect: Connect) -> None:
+    connect()
+    create = OneLakeCreateShortcutOperator(task_id="create", shortcut="Tables/trips", target=f"{GOLD}/Tables/trips")
+    assert create.execute(context_of(create)) == create.execute(context_of(create))
+    delete = OneLakeDeleteShortcutOperator(task_id="delete", shortcut="Tables/trips")
+    assert delete.execute(context_of(delete))["deleted"]

@@ -1,0 +1,82 @@
+"""Columns by their paths, and the columns that an expression names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.log.paths import find, meet, named_in, parse_path, written
+
+
+def struct(**fields: Any) -> dict[str, Any]:
+    return {
+        "type": "struct",
+        "fields": [{"name": n, "type": kind, "nullable": True, "metadata": {}} for n, kind in fields.items()],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("fare", ("fare",)),
+        ("address.city", ("address", "city")),
+        ("`a.b`.c", ("a.b", "c")),
+        ("`tick``s`", ("tick`s",)),
+        ("with blank", ("with blank",)),
+    ],
+)
+def test_a_path_is_read_and_written(text: str, path: tuple[str, ...]) -> None:
+    assert parse_path(text) == path
+    assert parse_path(written(path)) == path
+
+
+@pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", "`a", "`a`b", " "])
+def test_what_is_no_path_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_path(text)
+
+
+def test_fields_are_found_in_any_case_and_inside_of_arrays_and_maps() -> None:
+    inner = struct(City="string")
+    schema = struct(
+        Address=inner,
+        many={"type": "array", "elementType": inner, "containsNull": True},
+        by_name={"type": "map", "keyType": "string", "valueType": inner, "valueContainsNull": True},
+        element="integer",
+    )
+    found = find(schema, ("address", "city"))
+    assert found is not None
+    assert (found.path, found.field["type"]) == (("Address", "City"), "string")
+    assert find(schema, ("many", "element", "city")).path == ("many", "element", "City")  # type: ignore[union-attr]
+    assert find(schema, ("by_name", "value", "city")) is not None
+    assert find(schema, ("element",)) is not None
+    # An element is no field, and what is not there is not found.
+    for path in (("many", "element"), ("many", "city"), ("by_name", "key"), ("nope",), ("address", "city", "x")):
+        assert find(schema, path) is None
+
+
+def test_the_exact_name_goes_before_the_same_in_another_case() -> None:
+    assert find(struct(ID="integer", id="long"), ("id",)).field["type"] == "long"  # type: ignore[union-attr]
+
+
+def test_a_path_meets_what_it_leads_to() -> None:
+    assert meet(("a",), ("A", "b"))
+    assert meet(("a", "b"), ("a",))
+    assert not meet(("a", "b"), ("a", "c"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "named"),
+    [
+        ("id > 0 AND v <> 'month'", {("id",), ("v",)}),
+        ("S . z > year(ts)", {("S", "z"), ("ts",)}),
+        ("`a.b` IS NOT NULL", {("a.b",)}),
+        ("x 'broken ) `c d` (", {("x",), ("broken",), ("c d",)}),
+        ("comment <> 'x'", {("comment",)}),
+        ("load IN (1, 2) -- fine", {("load",)}),
+        ("current_user = v", {("current_user",), ("v",)}),
+    ],
+)
+def test_the_columns_of_an_expression(expression: str, named: set[tuple[str, ...]]) -> None:
+    assert named_in(expression) == named

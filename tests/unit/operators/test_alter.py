@@ -1,0 +1,147 @@
+"""OneLakeAlterOperator: what it refuses early, what it tells, and when it asks Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from deltalake import DeltaTable
+
+from airflow_provider_onelake.exceptions import InvalidWriteError, TablePropertyError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.alter import OneLakeAlterOperator
+from tests.support.checks import ChecksByHand
+from tests.support.contexts import connect, context_of
+from tests.support.engines import use_engine
+from tests.support.tables import foreign_append, make_table, newest
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaLog:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path))
+    log = make_table(tmp_path / "Tables" / "t")
+    foreign_append(log, {"x": [1, 2]})
+    return log
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ChecksByHand:
+    return use_engine(monkeypatch, ChecksByHand(lambda row: row < 100))
+
+
+def alters(**terms: Any) -> OneLakeAlterOperator:
+    return OneLakeAlterOperator(task_id="alter", table="Tables/t", **terms)
+
+
+def test_the_result_says_what_was_changed(log: DeltaLog, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    task = alters(
+        set_properties={"delta.columnMapping.mode": "name"},
+        rename_columns={"month": "period"},
+        commit_message="ticket 17",
+    )
+    result = task.execute(context_of(task))
+    assert (result["status"], result["version"], result["rounds"], result["lost_races"]) == ("done", 2, 0, 0)
+    assert result["changes"] == [
+        "the properties delta.columnMapping.mode=name are set",
+        "column month is called period",
+    ]
+    assert (result["features"], result["table"]) == (["columnMapping"], log.table)
+    assert result["summary"].startswith("version 2: ")
+    assert result["summary"].endswith("; readers and writers must know columnMapping now")
+    assert result["summary"] in caplog.text
+    assert json.loads(json.dumps(result)) == result
+    (last,) = DeltaTable(log.table).history(1)
+    assert last["userMetadata"].startswith("taxi.alter, run ")
+    assert last["userMetadata"].endswith("Message: ticket 17")
+
+
+def test_a_retry_and_a_clear_change_nothing_more(log: DeltaLog) -> None:
+    task = alters(table_comment="trips")
+    task.execute(context_of(task))
+    for terms in ({"try_number": 2}, {"clears": 1, "try_number": 3, "max_tries": 2}):
+        again = task.execute(context_of(task, **terms))
+        assert (again["status"], again["version"]) == ("already_done", 2)
+    assert again["summary"] == "an earlier try or start did it in version 2: the table's comment is set"
+    other = alters(table_comment="trips", commit_message="other")
+    other.task_id = "other"
+    assert other.execute(context_of(other))["summary"] == "the table is as it was asked for; nothing to do"
+
+
+def test_spark_is_asked_for_a_check_alone(log: DeltaLog, engine: ChecksByHand) -> None:
+    task = alters(add_checks={"low": "id < 100"}, table_comment="trips")
+    result = task.execute(context_of(task))
+    assert (result["rounds"], result["version"]) == (1, 2)
+    (job,) = engine.jobs
+    assert (dict(job.checks), job.label, job.table_uri) == ({"low": "id < 100"}, "alter CHECK", f"file://{log.table}")
+    assert newest(log).configuration == {"delta.constraints.low": "id < 100"}
+
+
+def test_rows_that_violate_a_check_fail_the_task_for_good(log: DeltaLog, engine: ChecksByHand) -> None:
+    foreign_append(log, {"x": [100]})
+    task = alters(add_checks={"low": "id < 100"})
+    with pytest.raises(AirflowFailException, match=r"ConstraintViolatedError: .* 1 row violates low"):
+        task.execute(context_of(task))
+    assert newest(log).version == 2
+
+
+def test_a_task_that_is_stopped_while_spark_looks_changes_nothing(
+    log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = alters(add_checks={"low": "id < 100"})
+    use_engine(monkeypatch, ChecksByHand(after=lambda job: task.on_kill()))
+    with pytest.raises(AirflowException, match="was stopped"):
+        task.execute(context_of(task))
+    assert newest(log).version == 1
+
+
+def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(job: Any) -> None:
+        raise KeyboardInterrupt
+
+    use_engine(monkeypatch, ChecksByHand(after=dies))
+    with monkeypatch.context() as broken:
+        broken.setattr("airflow_provider_onelake.work.alter.try_to_mark", lambda *_: None)
+        task = alters(add_checks={"low": "id < 100"})
+        with pytest.raises(KeyboardInterrupt):
+            task.execute(context_of(task))
+    (left,) = Path(log.table).glob("staged/change-*/*")
+    use_engine(monkeypatch, ChecksByHand())
+    task = alters(add_checks={"low": "id < 100"})
+    assert task.execute(context_of(task, try_number=2))["status"] == "done"
+    assert "anew" in (left / "_closed.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("terms", "error", "why"),
+    [
+        ({}, InvalidWriteError, "Nothing is to be altered: give one of rename_columns"),
+        ({"rename_columns": ["id"]}, InvalidWriteError, "a dict"),
+        ({"drop_columns": "id"}, InvalidWriteError, "a list of names"),
+        ({"column_types": {"id": "wide"}}, InvalidWriteError, "a type such as BIGINT"),
+        ({"set_properties": {"delta.nope": "1"}}, TablePropertyError, "does not know it"),
+        ({"set_properties": {"{{ ds }}": "1"}}, InvalidWriteError, "still holds a template"),
+        ({"add_checks": {"a": "rand() > 0"}}, InvalidWriteError, "changes from run to run"),
+        ({"table_comment": "x", "max_rounds": 0}, InvalidWriteError, "at least 1"),
+        ({"table_comment": "x", "commit_message": "x" * 1001}, InvalidWriteError, "1001 characters"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_the_dag_file(terms: dict[str, Any], error: type[Exception], why: str) -> None:
+    with pytest.raises(error, match=why):
+        alters(**terms)
+
+
+def test_a_template_is_looked_at_once_it_is_rendered(log: DeltaLog) -> None:
+    task = alters(set_properties={"delta.logRetentionDuration": "{{ params.keep }}"})
+    task.set_properties = {"delta.logRetentionDuration": "for ever"}
+    with pytest.raises(AirflowFailException, match=r"TablePropertyError: .*an interval"):
+        task.execute(context_of(task))
+    task.set_properties = {"mine": "{{ ds }}"}
+    with pytest.raises(AirflowFailException, match="still holds a template"):
+        task.execute(context_of(task))
+    assert newest(log).version == 1

@@ -1,0 +1,183 @@
+"""A writer in the mode merge: what it refuses early, what it tells, and what a retry and a clear do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
+from airflow_provider_onelake.exceptions import InvalidWriteError
+from airflow_provider_onelake.hooks.onelake import OneLakeHook
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.write import OneLakeWriteOperator
+from airflow_provider_onelake.sources import SqlSource
+from airflow_provider_onelake.staging.buffers import read_marker, read_open_buffer
+from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
+from tests.support.contexts import connect, context_of
+from tests.support.engines import FakeEngine, use_engine
+from tests.support.merges import MergeByHand
+from tests.support.tables import foreign_append, ids, make_table, newest
+
+
+@attrs.define
+class Merging(FakeEngine):
+    """Stages rows as other modes do, and merges them by hand."""
+
+    by_hand: MergeByHand = attrs.field(factory=MergeByHand)
+
+    def change(self, job: ChangeJob) -> SparkResult:
+        return self.by_hand.change(job)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Merging:
+    connect(monkeypatch, OneLakeHook, lakehouse=str(tmp_path), namespace="test")
+    return use_engine(monkeypatch, Merging({None: {"x": [1, 2]}}))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "Tables" / "trips")
+    foreign_append(log, {"y": [2, 3]})
+    return log
+
+
+def merge(**arguments: Any) -> OneLakeWriteOperator:
+    terms = {"keys": ["id"]} if "on" not in arguments else {}
+    return OneLakeWriteOperator(
+        **{"task_id": "merge", "table": "Tables/trips", "source": SqlSource("SELECT 1"), "mode": "merge"}
+        | terms
+        | arguments
+    )
+
+
+def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Merging, log: DeltaLog) -> None:
+    task = merge(commit_message="hourly")
+    context = context_of(task)
+    result = task.execute(context)
+    assert ids(Path(log.table)) == [1, 2, 3]
+    assert json.loads(json.dumps(result)) == result
+    told = {name: result[name] for name in ("status", "version", "mode", "rows", "rounds", "conflicts", "reruns")}
+    assert told == {
+        "status": "published",
+        "version": 2,
+        "mode": "merge",
+        "rows": 2,
+        "rounds": 1,
+        "conflicts": [],
+        "reruns": 0,
+    }
+    assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 0]
+    assert context["writer_outcome"] == "2 rows merged"
+    commit = log.commit(2)
+    assert commit is not None
+    assert "taxi.merge" in str(commit.info["userMetadata"])
+    assert str(commit.info["userMetadata"]).endswith(": MERGE ON target.`id` = source.`id`. Message: hourly")
+    retried = task.execute(context_of(task, try_number=2))
+    assert (retried["status"], newest(log).version, len(engine.staged)) == ("skipped", 2, 1)
+    cleared = task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
+    assert (cleared["status"], cleared["version"], cleared["rows_updated"]) == ("published", 3, 2)
+
+
+def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: DeltaLog) -> None:
+    class _DiedError(Exception):
+        pass
+
+    def die(_: object) -> None:
+        raise _DiedError
+
+    engine.by_hand.after = die
+    task = merge()
+    with pytest.raises(_DiedError):
+        task.execute(context_of(task))
+    engine.by_hand.after = lambda job: None
+    result = task.execute(context_of(task, try_number=2))
+    assert (result["status"], result["reused"], len(engine.staged)) == ("published", True, 1)
+    assert ids(Path(log.table)) == [1, 2, 3]
+
+
+def test_a_source_that_reads_the_table_is_computed_again_when_rows_change(engine: Merging, log: DeltaLog) -> None:
+    engine.reads_target = True
+    engine.by_hand.after = lambda job: foreign_append(log, {"z": [100]}) if len(engine.by_hand.jobs) == 1 else None
+    task = merge()
+    result = task.execute(context_of(task))
+    assert (result["status"], result["reruns"], len(engine.staged)) == ("published", 1, 2)
+    engine.by_hand.after = lambda job: foreign_append(log, {"z": [100 + len(engine.by_hand.jobs)]})
+    task = merge(task_id="again")
+    with pytest.raises(AirflowFailException, match="Nothing was merged"):
+        task.execute(context_of(task))
+
+
+def test_with_clauses_the_source_has_its_own_columns(engine: Merging, log: DeltaLog) -> None:
+    grown = json.loads(engine.schema)
+    grown["fields"].append({"name": "op", "type": "string", "nullable": True, "metadata": {}})
+    engine.schema = json.dumps(grown)
+    task = merge(on="target.id = source.id", when=["MATCHED THEN DELETE"])
+    result = task.execute(context_of(task))
+    assert (result["rows_deleted"], result["partitions"], ids(Path(log.table))) == (1, [], [3])
+    source = read_open_buffer(log.store, result["buffer"])
+    assert source.metadata["schemaString"] == engine.schema
+    assert source.metadata["partitionColumns"] == []
+    assert [job.keys for job in engine.by_hand.jobs] == [()]
+
+
+def test_a_table_is_made_with_the_columns_of_the_rows_unless_some_may_not_be_for_it(
+    engine: Merging, tmp_path: Path
+) -> None:
+    task = merge(table="Tables/new")
+    assert task.execute(context_of(task))["rows_inserted"] == 2
+    assert ids(tmp_path / "Tables" / "new") == [1, 2]
+    task = merge(task_id="second", table="Tables/newer", when=["NOT MATCHED THEN INSERT *"])
+    with pytest.raises(AirflowFailException, match="give `schema`"):
+        task.execute(context_of(task))
+    assert not (tmp_path / "Tables" / "newer" / "_delta_log").exists()
+
+
+def test_a_source_without_rows(engine: Merging, log: DeltaLog) -> None:
+    engine.rows = {None: {}}
+    task = merge()
+    result = task.execute(context_of(task))
+    assert (result["status"], result["version"], engine.by_hand.jobs) == ("nothing_to_do", None, [])
+    marker = read_marker(log.store, result["buffer"])
+    assert marker is not None
+    assert "version" not in marker
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        ({"keys": None}, "either `keys`"),
+        ({"when": ["DELETE"]}, "no clause of a MERGE"),
+        ({"expected_partitions": "month = 'x'"}, "takes neither expected_partitions"),
+        ({"publish": "together"}, "nor publish='together'"),
+        ({"when": ["MATCHED THEN DELETE"], "schema_evolution": "add_columns"}, "takes no schema_evolution"),
+        ({"mode": "append"}, "did you mean mode='merge'"),
+    ],
+)
+def test_what_is_refused_when_the_dag_is_parsed(terms: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidWriteError, match=words):
+        merge(**terms)
+
+
+def test_a_template_is_judged_when_it_is_rendered() -> None:
+    assert merge(keys="{{ params.keys }}", when=["{{ params.when }}"]).template_fields
+
+
+def test_no_reconciliation_settles_it() -> None:
+    with (
+        DAG("d"),
+        OneLakeWriteTaskGroup(group_id="load", table="Tables/trips"),
+        pytest.raises(InvalidWriteError, match="does not stand in a write group"),
+    ):
+        merge()
+    with DAG("e") as dag:
+        merge() >> OneLakeReconcileOperator(task_id="reconcile", table="Tables/trips")
+    with pytest.raises(InvalidWriteError, match="settles itself"):
+        dag.get_task("merge").resolve_template_files()
