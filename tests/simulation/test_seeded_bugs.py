@@ -44,7 +44,7 @@ BUGS = [
         # Reconcile passes over closed buffers, and the committer asks again.
         [
             Change(_Publishing, "_is_open", {"= self._marker_of(buffer.path)": "= None"}),
-            Change(_Reconciliation, "_see", {"and read_marker(self._log.store, path) is None": ""}),
+            Change(_Reconciliation, "_see", {"elif read_marker(self._log.store, path) is None:": "else:"}),
         ],
         "was closed before",
         id="closed-buffer-published-again",

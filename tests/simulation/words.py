@@ -238,17 +238,19 @@ class Words:
             return
         replaced = bool(others & {"replace", "remake"})
         twins = len({w.key for w in plan.writers}) < len(plan.writers)
+        # A load's own predicate names a column that has another name by now.
+        misnamed = "rename partition" in others and any(w.into is not None for w in plan.all_writers)
         allowed: dict[str, bool] = {
             BufferLostError.__name__: bool(self._d.scenario.vacuums),
-            BufferDoesNotFitError.__name__: replaced or bool(others & {"add check", "swap column", "restore"}),
+            BufferDoesNotFitError.__name__: replaced
+            or misnamed
+            or bool(others & {"add check", "swap column", "restore"}),
             ConflictError.__name__: plan.policy is Policy.FAIL
             or plan.publish is PublishMode.TOGETHER
             or any(writer.reads for writer in plan.all_writers)
             or bool(self._d.scenario.checkpoints)
             or self._unsettled(said, error),
-            # A load's own predicate names a column that has another name by now.
-            InvalidWriteError.__name__: "rename partition" in others
-            and any(w.into is not None for w in plan.all_writers),
+            InvalidWriteError.__name__: misnamed,
             DuplicateWriterError.__name__: twins or (said.stale and any(r.listed != plan.writers for r in plan.reruns)),
             # Its name is another one's by now, and nobody has it any more that it had.
             "OrphanWriterError": any(r.listed != plan.writers for r in plan.reruns),
