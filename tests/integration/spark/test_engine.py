@@ -185,7 +185,7 @@ def test_nobody_at_the_address(target: Target) -> None:
     with socket.socket() as bound:  # bound but not listening, so that nobody else takes the port
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        with pytest.raises(SparkUnavailableError, match=rf"sc://127\.0\.0\.1:{port}.*make up"):
+        with pytest.raises(SparkUnavailableError, match=rf"sc://127\.0\.0\.1:{port}.*Start the server"):
             ConnectEngine(f"sc://127.0.0.1:{port}/;token=secret;use_ssl=false").stage(
                 sql_job(target, "SELECT 1L AS id")
             )

@@ -86,6 +86,7 @@ class Load:
             partition_columns=None,
             run=self.run(),
             deed=deed,
+            checks={},
             namespace="test",
             **settings,
         ).scan()
