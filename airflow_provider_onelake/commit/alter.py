@@ -23,7 +23,7 @@ from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.altered import Target, apply, holds
 from airflow_provider_onelake.commit.change import MOST_FILES
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Earlier, find_earlier
+from airflow_provider_onelake.commit.earlier import Asker, Earlier, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, stamp
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
@@ -68,22 +68,6 @@ class Altered:
     features: tuple[str, ...] = ()
     rounds: int = 0
     lost_races: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class Asker:
-    """Who alters a table, and which of the task's starts it is.
-
-    :param task_id: the ``txn`` application id of the task's ALTER, the same for every start of the task in its run.
-    :param id: the ``txn`` application id of this start: the same for its retries, another one after a clear.
-    :param by: who asks; shown to people.
-    :param message: of the author, for people who read the table's history. Default: none.
-    """
-
-    task_id: str
-    id: str
-    by: str
-    message: str | None = None
 
 
 @attrs.frozen

@@ -25,7 +25,7 @@ import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Earlier, find_earlier
+from airflow_provider_onelake.commit.earlier import Asker, Earlier, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.fit import unfit
 from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
@@ -108,21 +108,13 @@ class Unseen:
 
 
 @attrs.frozen(kw_only=True)
-class Start:
-    """Who runs a statement, and which of the task's starts it is.
+class Start(Asker):
+    """Who runs a DELETE or UPDATE. It also takes the parameters of an :class:`Asker`.
 
-    :param task_id: the ``txn`` application id of the task's statement, the same for every start of the task in its run.
-    :param id: the ``txn`` application id of this start: the same for its retries, another one after a clear.
-    :param by: who asks; shown to people.
     :param on_rerun: what a clear does.
-    :param message: of the author, for people who read the table's history. Default: none.
     """
 
-    task_id: str
-    id: str
-    by: str
     on_rerun: OnStatementRerun
-    message: str | None = None
 
 
 def change(

@@ -78,16 +78,18 @@ class RowsOfLoad:
         :param writers: whose ``txn`` is in the table.
         :param files: live files that are asked about, by their paths as the store names them.
         :param view: that is decided on.
-        :returns: by the writers' directories.
+        :returns: by the directories of the writers that have some.
         """
         self._begin([identity for identity in writers if identity.directory not in self._rows], view.snapshot)
         found = {}
         for identity in writers:
             rows = self._followed(identity, view)
             if rows is not None:
-                found[identity.directory] = [file for path, file in files.items() if path in rows.elsewhere]
+                held = [file for path, file in files.items() if path in rows.elsewhere]
             else:
-                found[identity.directory] = self._perhaps_in(identity.directory, files, view.snapshot.partitioning)
+                held = self._perhaps_in(identity.directory, files, view.snapshot.partitioning)
+            if held:
+                found[identity.directory] = held
         return found
 
     def _staged(self, identity: WriterIdentity) -> list[Add]:
@@ -114,9 +116,8 @@ class RowsOfLoad:
         read = each(self._log.store, lambda identity: tuple(markers(self._log.store, identity.directory)), colleagues)
         for identity, known in zip(colleagues, read, strict=True):
             rows = None
-            if (
-                found := find_published(self._log, identity, snapshot.txns[identity.app_id], snapshot, known)
-            ) is not None:
+            found = find_published(self._log, identity, snapshot.txns[identity.app_id], snapshot, known)
+            if found is not None:
                 since: int | None = found.version
                 if found.record.generation > 1:
                     landed = _landed(self._log) if landed is None else landed

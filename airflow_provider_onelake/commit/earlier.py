@@ -1,4 +1,4 @@
-"""What an earlier try of a statement did, and whether the table still has it; and whether it is the same table.
+"""Who runs a statement; what an earlier try did, and whether the table still has it; whether it is the same table.
 
 A ``txn`` stays when a RESTORE takes back the commit that set it. So whether a statement stands is read from the commits
 since.
@@ -20,6 +20,22 @@ from airflow_provider_onelake.storage.clock import whole_number
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.log.snapshot import Snapshot
+
+
+@attrs.frozen(kw_only=True)
+class Asker:
+    """Who runs a statement, and which of the task's starts it is.
+
+    :param task_id: the ``txn`` application id of the task's statement, the same for every start of the task in its run.
+    :param id: the ``txn`` application id of this start: the same for its retries, another one after a clear.
+    :param by: who asks; shown to people.
+    :param message: of the author, for people who read the table's history. Default: none.
+    """
+
+    task_id: str
+    id: str
+    by: str
+    message: str | None = None
 
 
 @attrs.frozen

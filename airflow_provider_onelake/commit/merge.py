@@ -17,6 +17,7 @@ import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnRerun
 from airflow_provider_onelake.commit.change import Change, Changed, RunRound, in_rounds
+from airflow_provider_onelake.commit.checks import stale_reads
 from airflow_provider_onelake.commit.key_range import KeyRange
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.transaction import Tally, Transactions, View
@@ -162,8 +163,7 @@ class _Merging(Change):
         return tuple(
             f"version {commit.version} ({commit.operation or 'an unknown operation'}) changed rows after the table was "
             f"read at version {read}"
-            for commit in commits
-            if commit.data_change
+            for commit in stale_reads((self._source,), commits)
         )
 
     # -- the table as it is -------------------------------------------------------------------------------------------

@@ -450,8 +450,7 @@ class _SameLoad:
             met.setdefault(writer_directory(file["path"]), []).append(file)
         if others and met.keys() - others.keys():
             for directory, moved in self._rows.moved_to(others.values(), files, view).items():
-                if moved:
-                    met.setdefault(directory, []).extend(moved)
+                met.setdefault(directory, []).extend(moved)
         found: dict[int, list[tuple[Publishing, list[Add]]]] = {}
         for directory in sorted(met.keys() & others.keys()):
             publishing = self._publishing(others[directory], snapshot, met[directory])

@@ -13,7 +13,7 @@ from airflow.sdk.configuration import conf
 
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
-from airflow_provider_onelake.lineage import Lineage, facets_of, lineage_of
+from airflow_provider_onelake.lineage import Lineage, facets_of
 from airflow_provider_onelake.links.onelake import LINKS, CommitLink, SparkUiLink, TableLink, show
 from airflow_provider_onelake.operators._terms import terminal_errors_fail
 from airflow_provider_onelake.work.spark import SparkWork
@@ -55,18 +55,6 @@ class TableTaskOperator(BaseOperator):
         :param task_instance: the task instance that ended. It is not used.
         """
         return facets_of(self._lineage)
-
-    def tell(self, table: Table, version: int | None, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Show the commit of a statement on a table, remember its lineage, and return the result for XCom.
-
-        :param version: that the commit made. ``None`` where there is none, or it is not known.
-        :param result: for XCom, without the table.
-        """
-        self.show_commit(version)
-        if version is not None:
-            lineage = Lineage(table=table.address, version=version)
-            self._lineage = lineage_of(lambda: lineage.with_snapshot(table.log.snapshot()))
-        return {"table": str(table), **result}
 
     def show_commit(self, version: int | None) -> None:
         """Show the link to the table's version that holds the task's rows.

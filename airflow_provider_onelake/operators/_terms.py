@@ -94,6 +94,12 @@ def check_message(message: object) -> None:
         )
 
 
+def check_rounds(max_rounds: Any) -> None:
+    """Refuse a ``max_rounds`` that is no whole number above 0."""
+    if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
+        raise InvalidWriteError(f"max_rounds={max_rounds!r}: a whole number, at least 1. Nothing was changed.")
+
+
 def rendered_message(message: Any) -> str | None:
     """Return a ``commit_message`` as a commit carries it; ``None`` where it is blank.
 
@@ -118,6 +124,15 @@ def check_rendered(name: str, value: object) -> None:
             f"{name}={value!r} still holds a template. Airflow does not render values inside expand_kwargs: put the "
             "template into partial(), or make the list in a task. Nothing was staged."
         )
+
+
+def check_all_rendered(operator: BaseOperator) -> None:
+    """Refuse a templated parameter of a task that Airflow did not render.
+
+    :raises InvalidWriteError: one of them still holds a template.
+    """
+    for name in operator.template_fields:
+        check_rendered(name, getattr(operator, name))
 
 
 def check_checks(checks: object) -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.exceptions import InvalidWriteError
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._statement import StatementOperator
 from airflow_provider_onelake.operators._terms import (
+    check_all_rendered,
     check_message,
     check_rendered,
+    check_rounds,
     is_final,
-    rendered_message,
     terminal_errors_fail,
 )
 
@@ -24,7 +25,7 @@ _BY_NAME = ("rename_columns", "column_types", "column_comments", "set_properties
 _LISTS = ("drop_columns", "unset_properties", "drop_checks")
 
 
-class OneLakeAlterOperator(SparkTaskOperator):
+class OneLakeAlterOperator(StatementOperator, SparkTaskOperator):
     """Change the definition of a table, in one commit, whoever else writes the table at the same time.
 
     The commit is what Spark's own ALTER TABLE statements would make, all in one version. No file is written. It is
@@ -106,8 +107,7 @@ class OneLakeAlterOperator(SparkTaskOperator):
         self.max_rounds = max_rounds
         self.commit_message = commit_message
         check_message(commit_message)
-        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-            raise InvalidWriteError(f"max_rounds={max_rounds!r}: a whole number, at least 1. Nothing was changed.")
+        check_rounds(max_rounds)
         if all(is_final(getattr(self, name)) for name in (*_BY_NAME, *_LISTS, "table_comment")):
             self._asked()
 
@@ -121,18 +121,11 @@ class OneLakeAlterOperator(SparkTaskOperator):
         from airflow_provider_onelake.work.alter import TableChange, describe_alter
 
         with terminal_errors_fail():
-            for name in self.template_fields:
-                check_rendered(name, getattr(self, name))
-            asked, message = self._asked(), rendered_message(self.commit_message)
+            check_all_rendered(self)
+            asked, who = self._asked(), self.who(context)
+            table = self.begin(context)
             done = TableChange(
-                table=(table := self.begin(context)),
-                spark=self.spark,
-                asked=asked,
-                max_rounds=self.max_rounds,
-                run=TaskRun.of(context),
-                deed=deed_of(context).id,
-                namespace=self.hook.namespace,
-                message=message,
+                table=table, spark=self.spark, asked=asked, max_rounds=self.max_rounds, **who
             ).carry_out()
             return self.tell(table, done.version, describe_alter(done))
 

@@ -12,7 +12,12 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.operators._source_files import list_source
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
-from airflow_provider_onelake.operators._terms import check_rendered, group_defaults, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import (
+    check_all_rendered,
+    group_defaults,
+    is_final,
+    terminal_errors_fail,
+)
 from airflow_provider_onelake.reading.spark_files import SourceFile, literal
 from airflow_provider_onelake.sources import FileSource
 
@@ -121,8 +126,7 @@ class OneLakePlanOperator(SourceTemplates):
         """
         with terminal_errors_fail():
             self.check_partition_key()
-            for name in self.template_fields:
-                check_rendered(name, getattr(self, name))
+            check_all_rendered(self)
             name = f"{TaskRun.of(context).load(self.hook.namespace).id}/{self.task_id}"
             return self._by_files(name) if self.sizes is None else self._by_value(name, _pairs(self.sizes))
 

@@ -17,7 +17,7 @@ from airflow_provider_onelake.exceptions import (
     StoreRefusedError,
 )
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.operators._terms import check_rendered, is_final, terminal_errors_fail
+from airflow_provider_onelake.operators._terms import check_all_rendered, is_final, terminal_errors_fail
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,9 +51,8 @@ class _ShortcutOperator(BaseOperator):
                     f"{self.task_id}: {name}={value!r}: a path such as Tables/trips, or an address."
                 )
 
-    def _check_all_rendered(self) -> None:
-        for name in self.template_fields:
-            check_rendered(name, getattr(self, name))
+    def _check_given_all(self) -> None:
+        check_all_rendered(self)
         self._check_given(*self.template_fields)
 
 
@@ -94,7 +93,7 @@ class OneLakeCreateShortcutOperator(_ShortcutOperator):
         :raises AirflowFailException: a person has to act; nothing was made.
         """
         with terminal_errors_fail():
-            self._check_all_rendered()
+            self._check_given_all()
             fabric = self.hook.fabric()
             at, target = fabric.folder(self.hook.address(self.shortcut)), fabric.folder(self._target())
             try:
@@ -136,7 +135,7 @@ class OneLakeDeleteShortcutOperator(_ShortcutOperator):
         :raises AirflowFailException: a person has to act; nothing was deleted.
         """
         with terminal_errors_fail():
-            self._check_all_rendered()
+            self._check_given_all()
             fabric = self.hook.fabric()
             at = fabric.folder(self.hook.address(self.shortcut))
             deleted = fabric.delete_shortcut(at)

@@ -9,15 +9,15 @@ from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
 from airflow_provider_onelake.links.onelake import CommitLink, TableLink
-from airflow_provider_onelake.operators._spark_task import SparkTaskOperator, TableTaskOperator
+from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
+from airflow_provider_onelake.operators._statement import StatementOperator
 from airflow_provider_onelake.operators._terms import (
+    check_all_rendered,
     check_choice,
     check_message,
-    check_rendered,
+    check_rounds,
     is_final,
-    rendered_message,
     terminal_errors_fail,
 )
 
@@ -27,34 +27,17 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.table import Table
 
 
-class _Statement(TableTaskOperator):
-    """One statement on a table, and what is told of it."""
-
-    commit_message: str | None
-
-    def _begin(self, context: Context) -> Table:
-        for name in self.template_fields:
-            check_rendered(name, getattr(self, name))
-        return self.begin(context)
-
-    def _who(self, context: Context) -> dict[str, Any]:
-        """Return the parameters of a statement that say who does it."""
-        return {
-            "run": TaskRun.of(context),
-            "deed": deed_of(context).id,
-            "namespace": self.hook.namespace,
-            "message": rendered_message(self.commit_message),
-        }
+class _DeletingOperator(StatementOperator):
+    """A statement that may delete whole files, without Spark."""
 
     def _delete(self, context: Context, table: Table, where: str | None) -> dict[str, Any]:
-        """Delete whole files, without Spark."""
         from airflow_provider_onelake.work.statement import Deletion, describe_deletion
 
-        done = Deletion(table=table, where=where, **self._who(context)).carry_out()
+        done = Deletion(table=table, where=where, **self.who(context)).carry_out()
         return self.tell(table, done.version, describe_deletion(done))
 
 
-class OneLakeTruncateOperator(_Statement):
+class OneLakeTruncateOperator(_DeletingOperator):
     """Delete all rows of a table, in one commit and without Spark. The columns and the properties stay.
 
     The commit is Delta's TRUNCATE. It removes what is in the table when it is made, also rows that others appended a
@@ -99,10 +82,11 @@ class OneLakeTruncateOperator(_Statement):
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
         with terminal_errors_fail():
-            return self._delete(context, self._begin(context), None)
+            check_all_rendered(self)
+            return self._delete(context, self.begin(context), None)
 
 
-class _RowStatementOperator(_Statement, SparkTaskOperator):
+class _RowStatementOperator(_DeletingOperator, SparkTaskOperator):
     """A DELETE or UPDATE with a predicate on rows."""
 
     def __init__(
@@ -125,8 +109,7 @@ class _RowStatementOperator(_Statement, SparkTaskOperator):
         self.commit_message = commit_message
         check_message(commit_message)
         check_choice("isolation", isolation, Isolation)
-        if isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1:
-            raise InvalidWriteError(f"max_rounds={max_rounds!r}: a whole number, at least 1. Nothing was changed.")
+        check_rounds(max_rounds)
 
     def _statement(self) -> Statement:
         raise NotImplementedError
@@ -153,7 +136,7 @@ class _RowStatementOperator(_Statement, SparkTaskOperator):
             isolation=Isolation(self.isolation),
             on_rerun=on_rerun,
             max_rounds=self.max_rounds,
-            **self._who(context),
+            **self.who(context),
         ).carry_out()
         return self.tell(table, done.version, describe_change(statement, done))
 
@@ -215,7 +198,8 @@ class OneLakeDeleteOperator(_RowStatementOperator):
         from airflow_provider_onelake.work.statement import of_whole_files
 
         with terminal_errors_fail():
-            table = self._begin(context)
+            check_all_rendered(self)
+            table = self.begin(context)
             where = of_whole_files(self._statement(), table.log.snapshot())
             if where is None:
                 return self._change(context, table, OnStatementRerun.AGAIN)
@@ -296,7 +280,8 @@ class OneLakeUpdateOperator(_RowStatementOperator):
         :raises AirflowFailException: a person has to act; nothing was changed and nothing is retried.
         """
         with terminal_errors_fail():
-            return self._change(context, self._begin(context), OnStatementRerun(self.on_rerun))
+            check_all_rendered(self)
+            return self._change(context, self.begin(context), OnStatementRerun(self.on_rerun))
 
     def _statement(self) -> Statement:
         if not isinstance(self.set, Mapping) or not self.set or not all(isinstance(name, str) for name in self.set):

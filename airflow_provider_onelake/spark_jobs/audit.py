@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
-from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.spark_jobs.columns import ended, quoted, unmet
 from airflow_provider_onelake.spark_jobs.set_up import check_seen, is_there, version_file
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ def _refused(name: str, sql: str, error: Any) -> Exception:
 
 
 def _column(sql: str, each_row: bool, alias: str) -> str:
-    # Line ends, as the condition may end in a comment.
-    return (f"count_if(NOT coalesce((\n{sql}\n), false))" if each_row else f"(\n{sql}\n)") + f" AS {alias}"
+    return f"{unmet(sql) if each_row else ended(sql)} AS {alias}"
 
 
 def _told(row: Row, names: list[str], about_rows: Mapping[str, bool]) -> dict[str, Any]:

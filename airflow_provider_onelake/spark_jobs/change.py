@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
-from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.spark_jobs.columns import ended, quoted
 from airflow_provider_onelake.spark_jobs.shadow import SETTINGS, is_untouched
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def statement(job: Mapping[str, Any]) -> str:
     shadow = f"delta.{quoted(job['shadow_uri'])}"
     if job.get("source_uri"):
         clauses = "".join(f"WHEN {clause}\n" for clause in job["when"])
-        return f"MERGE INTO {shadow} AS target USING {_source(job)} AS source ON (\n{job['where']}\n)\n{clauses}"
+        return f"MERGE INTO {shadow} AS target USING {_source(job)} AS source ON {ended(job['where'])}\n{clauses}"
     # The author's texts may end in a comment, so each of them ends with its line.
-    where = f"WHERE (\n{job['where']}\n)"
+    where = f"WHERE {ended(job['where'])}"
     sets = ",\n".join(f"{_column(name)} = {sql}\n" for name, sql in job["assignments"].items())
     return " ".join(["UPDATE", shadow, "SET\n", sets, where] if sets else ["DELETE FROM", shadow, where])
 

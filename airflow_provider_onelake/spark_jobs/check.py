@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.spark_jobs.application import application, configure
-from airflow_provider_onelake.spark_jobs.columns import quoted
+from airflow_provider_onelake.spark_jobs.columns import ended, quoted, unmet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,13 +31,8 @@ def check(spark: SparkSession, job: Mapping[str, Any]) -> dict[str, Any]:
     names = list(job["checks"])
     for name in names:
         # Spark analyses it, and refuses what is no condition on a row, such as a number or a sum over rows.
-        _ = shadow.where(_ended(job["checks"][name])).schema
-    each = (f"count_if(NOT coalesce({_ended(job['checks'][name])}, false))" for name in names)
-    (row,) = shadow.selectExpr(*(f"{count} AS c{number}" for number, count in enumerate(each))).collect()
+        _ = shadow.where(ended(job["checks"][name])).schema
+    counts = (f"{unmet(job['checks'][name])} AS c{number}" for number, name in enumerate(names))
+    (row,) = shadow.selectExpr(*counts).collect()
     violations = {name: int(row[f"c{number}"] or 0) for number, name in enumerate(names)}
     return {**application(spark), "violations": violations}
-
-
-def _ended(expression: str) -> str:
-    # It may end in a comment, so it ends with its line.
-    return f"(\n{expression}\n)"

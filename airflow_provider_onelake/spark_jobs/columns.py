@@ -211,6 +211,16 @@ def ddl(kind: JsonType) -> str:
     return str(kind["type"]).upper()
 
 
+def ended(expression: str) -> str:
+    """Return an author's expression in parentheses of its own lines, as it may end in a comment."""
+    return f"(\n{expression}\n)"
+
+
+def unmet(condition: str) -> str:
+    """Return SQL for the number of rows for which a condition is not true: for NULL it is not met."""
+    return f"count_if(NOT coalesce({ended(condition)}, false))"
+
+
 def quoted(name: str) -> str:
     """Return an identifier as it stands in SQL.
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import attrs
 
-from airflow_provider_onelake.commit.alter import Altered, Asker, alter
+from airflow_provider_onelake.commit.alter import Altered, alter
+from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import task_in_words
 from airflow_provider_onelake.engines.base import CheckJob
-from airflow_provider_onelake.staging.buffers import try_to_mark
-from airflow_provider_onelake.staging.layout import WriterDirectory, changes_directory
-from airflow_provider_onelake.staging.rounds import Round, open_round
+from airflow_provider_onelake.work.rounds import Rounds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.commit.alteration import Alteration
@@ -49,69 +47,43 @@ class TableChange:
     deed: str
     namespace: str
     message: str | None = None
-    _rounds: list[Round] = attrs.field(factory=list, init=False)
 
     def carry_out(self) -> Altered:
         """Alter the table.
 
         :raises OneLakeError: as :func:`~airflow_provider_onelake.commit.alter.alter`, and as an engine's ``check``.
         """
-        owner, asked = self._owner, f"ask={self.asked.digest}"
+        owner, asked = self.run.owner(self.namespace), f"ask={self.asked.digest}"
         asker = Asker(
             task_id=f"onelake-alter/{owner}/{asked}",
             id=f"onelake-alter/{owner}/{quote(self.deed, safe='')}/{asked}",
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             message=self.message,
         )
-        outcome: dict[str, Any] = {"reason": "the rows were looked at, and nothing of this is published"}
+        rounds = Rounds(
+            table=self.table,
+            spark=self.spark,
+            operation="ALTER TABLE",
+            doing=CheckJob.doing,
+            owner=owner,
+            attempt=self.run.attempt,
+            name=f"{self.namespace}/{self.run.dag}/{self.run.label}",
+        )
+
+        def check(
+            number: int, snapshot: Snapshot, files: Sequence[Add], checks: Mapping[str, str]
+        ) -> Mapping[str, int]:
+            _, told = rounds.open(number, snapshot, files)
+            found = self.spark.engine().check(CheckJob(**told, label=f"{self.run.label} CHECK", checks=checks))
+            self.spark.check_not_stopped()
+            return found.violations
+
         try:
-            done = alter(self.table.committer(), self.asked, asker, self._check, most_rounds=self.max_rounds)
+            done = alter(self.table.committer(), self.asked, asker, check, most_rounds=self.max_rounds)
         finally:
-            for each in self._rounds:
-                try_to_mark(self.table.log, each.path, outcome)
+            rounds.close({"reason": "the rows were looked at, and nothing of this is published"})
         logger.info("%s: %s", self.table, _summary(done))
         return done
-
-    def _check(
-        self, number: int, snapshot: Snapshot, files: Sequence[Add], checks: Mapping[str, str]
-    ) -> Mapping[str, int]:
-        log, address = self.table.log, self.table.address
-        if number == 1:
-            self._end_earlier()
-        logger.info("%s: round %d: Spark looks at the rows of %d files", self.table, number, len(files))
-        told = {"name": f"{self.namespace}/{self.run.dag}/{self.run.label}", "operation": "ALTER TABLE"}
-        attempt = str(uuid.uuid5(uuid.UUID(self.run.attempt), f"round {number}"))
-        ran = open_round(log, snapshot, files, address.spark_uri, self._directory, attempt, told)
-        self._rounds.append(ran)
-        found = self.spark.engine().check(
-            CheckJob(
-                table_uri=address.spark_uri,
-                attempt=attempt,
-                shadow_uri=address.child(ran.path).spark_uri,
-                checks=checks,
-                label=f"{self.run.label} CHECK",
-                owner=self._owner,
-            )
-        )
-        self.spark.check_not_stopped()
-        return found.violations
-
-    def _end_earlier(self) -> None:
-        """End what earlier tries left at work, and close their rounds: this try looks anew."""
-        log = self.table.log
-        for attempt in self.spark.left_at_work(self.table, self._owner, CheckJob.doing):
-            self.spark.kill_job(self.table, attempt, CheckJob.doing)
-        for earlier in WriterDirectory.read(log.store, self._directory).attempts:
-            if not earlier.marker:
-                try_to_mark(log, earlier.path, {"reason": "another try looks at the rows anew"})
-
-    @property
-    def _directory(self) -> str:
-        return changes_directory(self._owner)
-
-    @property
-    def _owner(self) -> str:
-        return self.run.owner(self.namespace)
 
 
 def describe_alter(done: Altered) -> dict[str, Any]:

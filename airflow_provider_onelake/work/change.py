@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -11,14 +10,13 @@ from urllib.parse import quote
 import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
-from airflow_provider_onelake.commit.change import AnyStatement, Changed, Start, change
+from airflow_provider_onelake.commit.change import Changed, Start, change
 from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.engines.base import ChangeJob
 from airflow_provider_onelake.log.actions import Add
-from airflow_provider_onelake.staging.buffers import try_to_mark
-from airflow_provider_onelake.staging.layout import WriterDirectory, changes_directory
-from airflow_provider_onelake.staging.rounds import Ran, Round, may_move_rows, open_round, read_round
+from airflow_provider_onelake.staging.rounds import Ran, may_move_rows, read_round
+from airflow_provider_onelake.work.rounds import Rounds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
@@ -30,77 +28,36 @@ logger = logging.getLogger(__name__)
 
 
 @attrs.define(kw_only=True)
-class Rounds:
-    """The rounds of one try of a task, each with a private table and a Spark job.
+class StatementRounds(Rounds):
+    """The rounds in which Spark runs a statement. It also takes the parameters of :class:`Rounds`.
 
-    :param statement: what Spark does in them.
-    :param owner: names the task in its run, the same for all its tries.
-    :param attempt: id of the try.
     :param label: the task's name, for people.
-    :param name: the whole name of the task, for people who look at what is staged.
     :param job: fields of :class:`~airflow_provider_onelake.engines.base.ChangeJob` that say the statement.
     :param reading: how what Spark left is read, see :func:`~airflow_provider_onelake.staging.rounds.read_round`.
     """
 
-    table: Table
-    spark: SparkWork
-    statement: AnyStatement
-    owner: str
-    attempt: str
+    doing: str = ChangeJob.doing
     label: str
-    name: str
     job: Callable[[int], dict[str, Any]]
     reading: Callable[[Snapshot], dict[str, bool]]
-    _rounds: list[Round] = attrs.field(factory=list, init=False)
 
     def run(self, number: int, snapshot: Snapshot, files: Sequence[Add]) -> Ran:
         """Run the statement on some files alone, and read what came out.
 
         :param number: of the round, from 1.
         """
-        log, address = self.table.log, self.table.address
-        if number == 1:
-            self._end_earlier()
-        logger.info("%s: round %d: Spark looks at %d files", self.table, number, len(files))
-        told = {"name": self.name, "operation": self.statement.operation}
-        # Spark's jobs are told apart by their attempts, and each round is a job of its own.
-        attempt = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.attempt}/round {number}"))
-        ran = open_round(log, snapshot, files, address.spark_uri, self._directory, attempt, told)
-        self._rounds.append(ran)
-        self.spark.engine().change(
-            ChangeJob(
-                table_uri=address.spark_uri,
-                attempt=attempt,
-                shadow_uri=address.child(ran.path).spark_uri,
-                label=f"{self.label} {self.statement.operation}",
-                owner=self.owner,
-                **self.job(number),
-            )
-        )
+        opened, told = self.open(number, snapshot, files)
+        self.spark.engine().change(ChangeJob(**told, label=f"{self.label} {self.operation}", **self.job(number)))
         self.spark.check_not_stopped()
-        return read_round(log.store, ran, **self.reading(snapshot))
+        return read_round(self.table.log.store, opened, **self.reading(snapshot))
 
-    def close(self, version: int | None) -> None:
+    def publish_ended(self, version: int | None) -> None:
         """Mark the private tables as done with.
 
         :param version: of the table, in which their results were published; ``None`` where they were not.
         """
-        reason = {"reason": f"the {self.statement.operation} was not published"}
-        for each in self._rounds:
-            try_to_mark(self.table.log, each.path, reason if version is None else {"version": version})
-
-    def _end_earlier(self) -> None:
-        """End what earlier tries left at work, and close their rounds: this try begins anew."""
-        log = self.table.log
-        for attempt in self.spark.left_at_work(self.table, self.owner, ChangeJob.doing):
-            self.spark.kill_job(self.table, attempt, ChangeJob.doing)
-        for earlier in WriterDirectory.read(log.store, self._directory).attempts:
-            if not earlier.marker:
-                try_to_mark(log, earlier.path, {"reason": "another try runs the statement anew"})
-
-    @property
-    def _directory(self) -> str:
-        return changes_directory(self.owner)
+        reason = {"reason": f"the {self.operation} was not published"}
+        self.close(reason if version is None else {"version": version})
 
 
 @attrs.define(kw_only=True)
@@ -141,10 +98,10 @@ class RowChange:
             on_rerun=self.on_rerun,
             message=self.message,
         )
-        rounds = Rounds(
+        rounds = StatementRounds(
             table=self.table,
             spark=self.spark,
-            statement=self.statement,
+            operation=self.statement.operation,
             owner=owner,
             attempt=self.run.attempt,
             label=self.run.label,
@@ -164,7 +121,7 @@ class RowChange:
             )
             version = done.version
         finally:
-            rounds.close(version)
+            rounds.publish_ended(version)
         logger.info("%s: %s", self.table, summary_of(self.statement, done))
         return done
 

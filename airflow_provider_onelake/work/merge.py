@@ -6,12 +6,12 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_onelake.commit.merge import Merged, MergeStatement, merge
+from airflow_provider_onelake.commit.merge import MERGE, Merged, merge
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words
 from airflow_provider_onelake.staging.buffers import try_to_mark
 from airflow_provider_onelake.staging.modes import Merge
-from airflow_provider_onelake.work.change import Rounds
+from airflow_provider_onelake.work.change import StatementRounds
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.staging.buffers import Buffer
@@ -39,10 +39,10 @@ def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
             "keys": tuple(key.strip() for key in mode.keys) if number == 1 else (),
         }
 
-    rounds = Rounds(
+    rounds = StatementRounds(
         table=table,
         spark=spark,
-        statement=MergeStatement(mode),
+        operation=MERGE,
         owner=spec.identity.app_id,
         # The source may be of an earlier try, whose rounds must not be taken for ours.
         attempt=str(uuid.uuid4()),
@@ -57,7 +57,7 @@ def merge_buffer(table: Table, spark: SparkWork, source: Buffer) -> Merged:
         done = merge(table.committer(), source, rounds.run)
         version = done.version
     finally:
-        rounds.close(version)
+        rounds.publish_ended(version)
     if done.status is Status.NOTHING_TO_DO and not done.conflicts:
         try_to_mark(table.log, source.path, {"reason": "merged, and no row of the table had to change"})
     logger.info("%s: writer %s: %s", table, spec.identity.key, summary_of(done))

@@ -872,8 +872,8 @@ BUGS = [
     Bug(
         "a source that is out of date is merged",
         "commit.merge",
-        "            if commit.data_change\n",
-        "            if False\n",
+        "in stale_reads((self._source,), commits)",
+        "in ()",
         ("commit/test_merge.py::test_a_source_that_was_computed_from_the_table_is_out_of_date_when_rows_change",),
     ),
     Bug(

@@ -100,13 +100,14 @@ class ChangeByHand(Engine):
         shadow = Path(job.shadow_uri.removeprefix("file://"))
         adds = of_kind(parse_actions((shadow / version_path(0)).read_bytes(), "shadow"), "add")
         self.files.append(len(adds))
-        actions = self._actions(shadow, adds, bool(job.assignments))
+        actions = self.actions(shadow, adds, job)
         if len(actions) > 1:
             (shadow / version_path(1)).write_bytes(dump_actions(actions))
         self.after(job)
         return SparkResult(engine="by hand")
 
-    def _actions(self, shadow: Path, adds: list[Any], update: bool) -> list[Any]:
+    def actions(self, shadow: Path, adds: list[Any], job: ChangeJob) -> list[Any]:
+        update = bool(job.assignments)
         metrics: dict[str, str] = {}
         info = {"timestamp": 1, "operation": "x", "operationMetrics": metrics}
         actions: list[Any] = [{"commitInfo": info}]

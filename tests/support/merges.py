@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_onelake.commit.merge import Merged
-from airflow_provider_onelake.engines.base import ChangeJob, Engine, SparkResult
-from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
+from airflow_provider_onelake.engines.base import ChangeJob, Engine
+from airflow_provider_onelake.log.actions import of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.spark import SparkWork
-from tests.support.changes import TableOf, hide, rows_of
+from tests.support.changes import ChangeByHand, TableOf, hide, rows_of
 from tests.support.shadows import written
 from tests.support.tables import stage, writer_spec
 
@@ -37,31 +36,10 @@ def merged(log: DeltaLog, engine: Engine, source: Buffer) -> Merged:
     return merge_buffer(TableOf(log), SparkWork(lambda: engine), source)  # type: ignore[arg-type]
 
 
-@attrs.define
-class MergeByHand(Engine):
-    """Does in a shadow what Spark's MERGE by id would.
+class MergeByHand(ChangeByHand):
+    """Does in a shadow what Spark's MERGE by id would."""
 
-    :param vectors: whether deletion vectors hide rows that match, or files are rewritten.
-    :param after: called when a round is done: lets others in, or raises.
-    """
-
-    vectors: bool = False
-    after: Callable[[ChangeJob], object] = lambda job: None
-    jobs: list[ChangeJob] = attrs.field(factory=list)
-    files: list[int] = attrs.field(factory=list)
-
-    def change(self, job: ChangeJob) -> SparkResult:
-        self.jobs.append(job)
-        shadow = Path(job.shadow_uri.removeprefix("file://"))
-        adds = of_kind(parse_actions((shadow / version_path(0)).read_bytes(), "shadow"), "add")
-        self.files.append(len(adds))
-        actions = self._actions(shadow, adds, job)
-        if len(actions) > 1:
-            (shadow / version_path(1)).write_bytes(dump_actions(actions))
-        self.after(job)
-        return SparkResult(engine="by hand")
-
-    def _actions(self, shadow: Path, adds: list[Any], job: ChangeJob) -> list[Any]:
+    def actions(self, shadow: Path, adds: list[Any], job: ChangeJob) -> list[Any]:
         wanted = _rows_at(Path(str(job.source_uri).removeprefix("file://")))
         updates = "MATCHED THEN UPDATE SET *" in job.when
         deletes, inserts = "MATCHED THEN DELETE" in job.when, "NOT MATCHED THEN INSERT *" in job.when

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from airflow_provider_onelake.engines.base import ChangeJob
 from airflow_provider_onelake.engines.connect import ConnectEngine
 from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQueryError
 from tests.support.changes import change_of
+from tests.support.copies import Copies
 from tests.support.properties import FEED, IDS, MAPPED, STAMPS, VECTORS
 from tests.support.spark import Server
 from tests.support.tables import local_log
@@ -26,37 +26,6 @@ pytestmark = pytest.mark.spark
 WHERE = "id % 5 = 2 -- a comment"
 
 
-class Copies:
-    """A table and its copy: ours, and the one in which Spark does the statement itself."""
-
-    def __init__(self, spark: SparkSession, directory: Path, properties: str) -> None:
-        self.spark = spark
-        self.ours, self.theirs = directory / "a lake" / "ours", directory / "a lake" / "theirs"
-        with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
-        columns = "id BIGINT, v STRING, month STRING"
-        self.run(f"CREATE TABLE {{t}} ({columns}) USING delta PARTITIONED BY (month) {with_properties}", self.ours)
-        self.run("INSERT INTO {t} SELECT id, 'v', concat('2019 ', id % 3) FROM range(0, 30, 1, 2)", self.ours)
-        self.run("DELETE FROM {t} WHERE id % 7 = 1", self.ours)
-        shutil.copytree(self.ours, self.theirs)
-
-    def run(self, query: str, path: Path) -> list[Any]:
-        return self.spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
-
-    def rows(self, path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, self.run(f"SELECT {columns} FROM {{t}}", path)))
-
-    def changes(self, path: Path, version: int) -> list[tuple[Any, ...]]:
-        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
-        return sorted(map(tuple, feed.load(str(path)).select("id", "v", "month", "_change_type").collect()))
-
-    def by_deltalake(self) -> list[int]:
-        import pyarrow as pa
-        from deltalake import DeltaTable, QueryBuilder
-
-        found = QueryBuilder().register("t", DeltaTable(str(self.ours))).execute("SELECT id FROM t").read_all()
-        return sorted(pa.table(found).column("id").to_pylist())
-
-
 @pytest.mark.parametrize(
     "properties",
     [
@@ -68,7 +37,7 @@ class Copies:
 def test_both_are_what_spark_would_have_done(
     spark: SparkSession, engine: ConnectEngine, tmp_path: Path, properties: str
 ) -> None:
-    both = Copies(spark, tmp_path, properties)
+    both = Copies(spark, tmp_path / "a lake", properties)
     log = local_log(both.ours)
     sets = {"v": "concat(v, '!') -- a comment", "`id`": "id + 100"}
 
@@ -115,7 +84,7 @@ def test_both_are_what_spark_would_have_done(
 def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
     spark: SparkSession, connect_server: Server, tmp_path: Path, properties: str
 ) -> None:
-    both = Copies(spark, tmp_path, properties)
+    both = Copies(spark, tmp_path / "a lake", properties)
     log = local_log(both.ours)
     started: list[str] = []
 
@@ -139,7 +108,7 @@ def test_two_statements_on_two_rows_of_one_file_at_once_both_succeed(
 
 
 def test_what_spark_refuses_changes_nothing(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
-    both = Copies(spark, tmp_path, "")
+    both = Copies(spark, tmp_path / "a lake", "")
     both.run("ALTER TABLE {t} ADD CONSTRAINT small CHECK (id < 1000)", both.ours)
     log = local_log(both.ours)
     version = log.snapshot().version

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators.write import OneLakeWriteOperator
 from airflow_provider_onelake.sources import SqlSource
 from tests.support.contexts import connect, context_of
+from tests.support.copies import Copies
 from tests.support.engines import use_engine
 from tests.support.properties import FEED, IDS, MAPPED, VECTORS
 from tests.support.spark import Server
@@ -34,30 +34,6 @@ WHEN = [
     "NOT MATCHED AND source.op <> 'd' THEN INSERT (id, v, month) VALUES (source.id, source.v, source.month)",
     "NOT MATCHED BY SOURCE AND target.id = 6 THEN DELETE",
 ]
-
-
-class Lake:
-    """A table below ``Tables``, and its copy, in which Spark does the MERGE itself."""
-
-    def __init__(self, spark: SparkSession, lakehouse: Path, properties: str) -> None:
-        self.spark = spark
-        self.ours, self.theirs = lakehouse / "Tables" / "ours", lakehouse / "Tables" / "theirs"
-        with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
-        columns = "id BIGINT, v STRING, month STRING"
-        self.run(f"CREATE TABLE {{t}} ({columns}) USING delta PARTITIONED BY (month) {with_properties}", self.ours)
-        self.run("INSERT INTO {t} SELECT id, 'v', concat('2019 ', id % 3) FROM range(0, 30, 1, 2)", self.ours)
-        self.run("DELETE FROM {t} WHERE id % 7 = 1", self.ours)
-        shutil.copytree(self.ours, self.theirs)
-
-    def run(self, query: str, path: Path) -> list[Any]:
-        return self.spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
-
-    def rows(self, path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, self.run(f"SELECT {columns} FROM {{t}}", path)))
-
-    def changes(self, path: Path, version: int) -> list[tuple[Any, ...]]:
-        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
-        return sorted(map(tuple, feed.load(str(path)).select("id", "v", "month", "_change_type").collect()))
 
 
 @pytest.fixture
@@ -85,7 +61,7 @@ def test_both_are_what_spark_would_have_done(
     spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch, properties: str
 ) -> None:
     use_engine(monkeypatch, engine)
-    both = Lake(spark, lakehouse, properties)
+    both = Copies(spark, lakehouse / "Tables", properties)
     upsert = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     by_clauses = "\n".join(f"WHEN {clause}\n" for clause in WHEN)
     for number, (query, clauses, terms) in enumerate(((ROWS, upsert, {}), (OPS, by_clauses, {"when": WHEN}))):
@@ -117,7 +93,7 @@ def test_both_are_what_spark_would_have_done(
 def test_a_key_that_others_bring_while_it_runs_is_not_there_twice(
     spark: SparkSession, connect_server: Server, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = Lake(spark, lakehouse, "")
+    both = Copies(spark, lakehouse / "Tables", "")
     winners: list[Callable[[], Any]] = [
         lambda: both.run("INSERT INTO {t} VALUES (39, 'theirs', '2019 0')", both.ours),
         lambda: merge("SELECT 100L AS id, 'b' AS v, '2019 1' AS month", "other", keys=["id"]),
@@ -151,7 +127,7 @@ def test_a_source_with_a_key_twice_is_refused_and_names_it(
     spark: SparkSession, engine: ConnectEngine, lakehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_engine(monkeypatch, engine)
-    both = Lake(spark, lakehouse, "")
+    both = Copies(spark, lakehouse / "Tables", "")
     before = both.rows(both.ours)
     twice = f"{ROWS} UNION ALL SELECT 39L, 'again', 'x' UNION ALL SELECT NULL, 'nobody', 'x'"
     with pytest.raises(AirflowFailException, match=r"ConstraintViolatedError.*\(NULL\).*The table is unchanged"):

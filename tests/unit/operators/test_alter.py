@@ -106,7 +106,7 @@ def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeyp
 
     use_engine(monkeypatch, ChecksByHand(after=dies))
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.alter.try_to_mark", lambda *_: None)
+        broken.setattr("airflow_provider_onelake.work.rounds.try_to_mark", lambda *_: None)
         task = alters(add_checks={"low": "id < 100"})
         with pytest.raises(KeyboardInterrupt):
             task.execute(context_of(task))

@@ -180,7 +180,7 @@ def test_a_round_of_a_try_that_died_is_closed_by_the_next(log: DeltaLog, monkeyp
 
     killed = use_engine(monkeypatch, ChangeByHand(after=dies))
     with monkeypatch.context() as broken:
-        broken.setattr("airflow_provider_onelake.work.change.try_to_mark", lambda *_: None)
+        broken.setattr("airflow_provider_onelake.work.rounds.try_to_mark", lambda *_: None)
         task = updates()
         with pytest.raises(KeyboardInterrupt):
             task.execute(context_of(task))

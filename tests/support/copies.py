@@ -1,0 +1,41 @@
+"""A table and its copy: ours, and the one in which Spark does by itself what is compared."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Copies:
+    """Two tables with the same files: rows of three months, of which some were deleted."""
+
+    def __init__(self, spark: SparkSession, directory: Path, properties: str) -> None:
+        self.spark = spark
+        self.ours, self.theirs = directory / "ours", directory / "theirs"
+        with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
+        columns = "id BIGINT, v STRING, month STRING"
+        self.run(f"CREATE TABLE {{t}} ({columns}) USING delta PARTITIONED BY (month) {with_properties}", self.ours)
+        self.run("INSERT INTO {t} SELECT id, 'v', concat('2019 ', id % 3) FROM range(0, 30, 1, 2)", self.ours)
+        self.run("DELETE FROM {t} WHERE id % 7 = 1", self.ours)
+        shutil.copytree(self.ours, self.theirs)
+
+    def run(self, query: str, path: Path) -> list[Any]:
+        return self.spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
+
+    def rows(self, path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, self.run(f"SELECT {columns} FROM {{t}}", path)))
+
+    def changes(self, path: Path, version: int) -> list[tuple[Any, ...]]:
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", version)
+        return sorted(map(tuple, feed.load(str(path)).select("id", "v", "month", "_change_type").collect()))
+
+    def by_deltalake(self) -> list[int]:
+        import pyarrow as pa
+        from deltalake import DeltaTable, QueryBuilder
+
+        found = QueryBuilder().register("t", DeltaTable(str(self.ours))).execute("SELECT id FROM t").read_all()
+        return sorted(pa.table(found).column("id").to_pylist())
