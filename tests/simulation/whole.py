@@ -6,6 +6,7 @@ and leaves the rows that are there, :mod:`tests.simulation.serial` finds out, wi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import attrs
@@ -91,11 +92,7 @@ class WholeWrites:
                 return self._if_first(commit, rivals)
             case Policy.LAST_WRITER_WINS:
                 return self._by_finish(commit, definite)
-        known = [rival for rival in rivals if rival.partitions]
-        return [
-            *self._by_partition(commit, known),
-            *(self._by_partition(commit, definite) if known != definite else ()),
-        ]
+        return [self._by_partition(commit, read) for read in _readings(rivals)]
 
     def _of_others(self, commit: Published) -> Write:
         deed = self._versions.d.foreign_writes.get(commit.version)
@@ -259,11 +256,11 @@ class WholeWrites:
                     return rival
         return None
 
-    def _by_partition(self, commit: Published, rivals: list[_Rival]) -> list[Candidate]:
+    def _by_partition(self, commit: Published, rivals: list[_Rival]) -> Candidate:
         """Each partition by itself: of one write, some may be there and some not."""
         first = commit.policy is Policy.FIRST_WRITER_WINS_PER_PARTITION
         if first and commit.load.mode is Overwrite and rivals:
-            return [Candidate(_NOTHING, commit.version - 1)]
+            return Candidate(_NOTHING, commit.version - 1)
         yielded: set[int] = set()
         kept: set[str] = set()
         for rival in rivals:
@@ -281,7 +278,7 @@ class WholeWrites:
         self._counters["set aside in a partition"] += bool(yielded)
         puts = {p: rows for p, rows in commit.inside.items() if p not in yielded}
         write = Write(commit.ranges - yielded, self._spared(commit) | kept, puts=puts)
-        return [Candidate(write, commit.version - 1)]
+        return Candidate(write, commit.version - 1)
 
     def _appended(self, commit: Published, partition: int) -> set[str] | None:
         """Return what a commit appended to a partition, if its files can still be told from others'."""
@@ -290,3 +287,18 @@ class WholeWrites:
         if not commit.blind or not files or any(file is None or file.merged for file in files):
             return None
         return {row for file in files if file for row in file.rows}
+
+
+def _readings(rivals: list[_Rival]) -> Iterator[list[_Rival]]:
+    """Yield the rivals as the log may be read, from all of them to those only of which it says where they were.
+
+    A vague one may have been in some of its partitions and not in others.
+    """
+    unsure = sorted({partition for rival in rivals if rival.vague for partition in rival.partitions})
+    for length in range(len(unsure), -1, -1):
+        for there in itertools.combinations(unsure, length):
+            read = [
+                attrs.evolve(rival, partitions=rival.partitions.intersection(there)) if rival.vague else rival
+                for rival in rivals
+            ]
+            yield [rival for rival in read if rival.partitions]
