@@ -100,6 +100,7 @@ def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
         new = [_new_file(deployment, plan, metadata)]
         definition = metadata
     while True:
+        epoch = deployment.epoch
         state = State.of(store)
         if not state.metadata or (new and state.metadata != definition):
             # The engine finds that the table is another by now, and gives up.
@@ -118,7 +119,6 @@ def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
         else:
             deed = attrs.evolve(deed, says=frozenset())
         state.stamp_foreign(actions, now + int(plan.ahead * 1000))
-        epoch = deployment.epoch
         world.sleep(plan.thinks)
         if epoch != deployment.epoch:
             # Others are no better than we are; what they do to another table is their own.

@@ -71,6 +71,8 @@ class WholeWrites:
         # Where others replaced all of it later, nothing of it was ever seen.
         later = [self._versions.commits[version] for version in newest.before]
         commit.ranges &= newest.write.wipes.difference(*(self._says(other) for other in later))
+        if any(commit.inside.values()) and not commit.adds and not commit.removes:
+            commit.ranges = frozenset()
         self._counters["writes placed before others"] += self._order.order[-1] != commit.version
 
     def _candidates(self, commit: Published) -> list[Candidate]:
@@ -154,12 +156,14 @@ class WholeWrites:
                 if met & commit.ranges:
                     definite = _Rival(other, frozenset(met & commit.ranges), vague=bool(newer))
                     found.setdefault(other.version, []).append(definite)
-                # Whoever rewrote rows may have moved some of the writer's, as far as the log says.
+                # Whoever rewrote rows may have moved some of the writer's, of any generation, as far as the log says.
+                # Where it was cleaned up, it no longer says who rewrote rows and who only added some.
+                first = next(v for v, c in enumerate(versions.commits) if identity.app_id in c.generations)
                 rewritten = {
                     file.partition
                     for path, file in versions.live.items()
-                    if file.version > other.version
-                    and versions.commits[file.version].removes
+                    if file.version > first
+                    and (versions.commits[file.version].removes or versions.d.scenario.checkpoints)
                     and not path.startswith(_BUFFERS)
                 }
                 if maybe := (rewritten - met) & commit.ranges:
@@ -222,6 +226,9 @@ class WholeWrites:
                 break
         else:
             ends.append(len(rivals))
+        if (own := self._own_earlier(commit)) is not None:
+            # It replaces what its writers did before, so it may stand where that stands.
+            ends = sorted({*ends, max(ends[0], sum(rank[rival.commit.version] < rank[own] for rival in rivals))})
         whole = self._whole(commit)
         candidates = []
         refused = ""
@@ -245,6 +252,17 @@ class WholeWrites:
         self._counters["replaced"] += bool(rivals[: ends[-1]])
         self._counters["kept beside or superseded"] += bool(rivals[ends[-1] :])
         return candidates
+
+    def _own_earlier(self, commit: Published) -> int | None:
+        """Return the newest version in which an earlier generation of a write's own writers was published, if any."""
+        return next(
+            (
+                other.version
+                for other in reversed(self._versions.commits[: commit.version])
+                if any(0 < other.generations.get(app_id, 0) < own for app_id, own in commit.generations.items())
+            ),
+            None,
+        )
 
     def _unsaid(self, later: list[_Rival]) -> _Rival | None:
         """Return a write of which nobody can say what it would do to the rows of an earlier one, if any."""

@@ -289,6 +289,8 @@ class Words:
             commit.info.get("operation") == "RESTORE"
             # It replaced a partition, but not the rows of its colleagues there, which are older than the writer's.
             or (commit.ours and commit.together and self._versions.colleagues_rows(commit))
+            # It replaced a partition, but not what others had appended there.
+            or (commit.ours and commit.policy in _BY_PARTITION)
             or any(not add.get("dataChange", True) for add in commit.adds)
             for commit in since
         )
