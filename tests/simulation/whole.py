@@ -71,7 +71,7 @@ class WholeWrites:
         # Where others replaced all of it later, nothing of it was ever seen.
         later = [self._versions.commits[version] for version in newest.before]
         commit.ranges &= newest.write.wipes.difference(*(self._says(other) for other in later))
-        if any(commit.inside.values()) and not commit.adds and not commit.removes:
+        if any(newest.write.puts.values()) and not commit.adds and not commit.removes:
             commit.ranges = frozenset()
         self._counters["writes placed before others"] += self._order.order[-1] != commit.version
 

@@ -337,7 +337,11 @@ class Words:
             path: self._versions.version_0(path)["commitInfo"]["staged"]["spec"]
             for path in self._versions.complete(app_id)
         }
-        paths = [path for path, spec in specs.items() if spec["generation"] == generation]
+        paths = [
+            path
+            for path, spec in specs.items()
+            if spec["generation"] == generation and self._store.completed[path] < until
+        ]
         return bool(paths) and all(self._store.closings.get(path, until) < until for path in paths)
 
     def _check_rightly_refused(self, said: Said, key: str, generation: int) -> None:

@@ -29,7 +29,7 @@ WHERE = "id % 5 = 2 -- a comment"
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param("", id="plain"),
+        pytest.param("", id="plain", marks=pytest.mark.long),
         pytest.param(f"{VECTORS},{FEED},{STAMPS}", id="deletion vectors, change feed, in-commit timestamps"),
         pytest.param(f"{IDS},{FEED},{MAPPED}", id="row ids, change feed, column mapping, rewriting"),
     ],

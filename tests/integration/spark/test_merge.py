@@ -52,7 +52,7 @@ def merge(query: str, task_id: str = "merge", **terms: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param("", id="plain"),
+        pytest.param("", id="plain", marks=pytest.mark.long),
         pytest.param(f"{VECTORS},{FEED},{IDS}", id="deletion vectors, change feed, row ids"),
         pytest.param(f"{MAPPED},{FEED}", id="column mapping, change feed", marks=pytest.mark.long),
     ],

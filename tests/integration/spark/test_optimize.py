@@ -119,10 +119,15 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
 @pytest.mark.parametrize(
     ("properties", "layout"),
     [
-        pytest.param("", "", id="plain"),
+        pytest.param("", "", id="plain", marks=pytest.mark.long),
         pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
         pytest.param("'delta.columnMapping.mode'='name'", "PARTITIONED BY (month)", id="column mapping by name"),
-        pytest.param("'delta.columnMapping.mode'='id'", "PARTITIONED BY (month)", id="column mapping by id"),
+        pytest.param(
+            "'delta.columnMapping.mode'='id'",
+            "PARTITIONED BY (month)",
+            id="column mapping by id",
+            marks=pytest.mark.long,
+        ),
         pytest.param("'delta.enableInCommitTimestamps'='true'", "PARTITIONED BY (month)", id="in-commit timestamps"),
         pytest.param(
             "'delta.columnMapping.mode'='name','delta.enableIcebergCompatV2'='true'",

@@ -118,7 +118,13 @@ ALTER = (
     [
         pytest.param("", "PARTITIONED BY (month)", DML, id="rewritten files, partitions with spaces"),
         pytest.param(VECTORS, "", DML, id="deletion vectors", marks=pytest.mark.long),
-        pytest.param(f"{VECTORS},{FEED}", "PARTITIONED BY (month)", DML, id="deletion vectors, change feed"),
+        pytest.param(
+            f"{VECTORS},{FEED}",
+            "PARTITIONED BY (month)",
+            DML,
+            id="deletion vectors, change feed",
+            marks=pytest.mark.long,
+        ),
         pytest.param(f"{VECTORS},{IDS}", "", DML, id="deletion vectors, row ids"),
         pytest.param(IDS, "PARTITIONED BY (month)", (*DML, "OPTIMIZE {t}"), id="row ids, compacted since"),
         pytest.param("", "PARTITIONED BY (month)", ALTER, id="a new column and a new property"),

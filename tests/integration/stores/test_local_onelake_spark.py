@@ -65,7 +65,9 @@ def ids(spark: Any, uri: str) -> list[int]:
     return sorted(row.id for row in spark.read.format("delta").load(uri).collect())
 
 
-@pytest.mark.parametrize("root", [BY_NAMES, BY_GUIDS], ids=["names", "guids"])
+@pytest.mark.parametrize(
+    "root", [pytest.param(BY_NAMES, id="names"), pytest.param(BY_GUIDS, id="guids", marks=pytest.mark.long)]
+)
 def test_a_table_lives_a_whole_life_by_spark(served: OneLake, spark: Any, root: str) -> None:
     """Create, append, read, delete, OPTIMIZE, VACUUM, checkpoint; deltalake sees the same rows."""
     lake = served.lake(root)
