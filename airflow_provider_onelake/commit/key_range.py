@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Delta keeps that many characters of a text, and other engines may cut a greatest text without raising it.
 _LENGTH = 32
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_NO_TEXT = re.compile("[\ud800-\udfff\ufffd]")
 
 
 @attrs.frozen
@@ -138,7 +139,10 @@ def _bound(stats: Any, kind: str, name: str) -> Any:
 def _is_of(value: Any, kind: str) -> bool:
     if kind in INTEGERS:
         return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, str) and (kind != "date" or _DATE.fullmatch(value) is not None)
+    if not isinstance(value, str):
+        return False
+    # Engines write one of these for bytes that are no text, so a bound that has them is none.
+    return _DATE.fullmatch(value) is not None if kind == "date" else _NO_TEXT.search(value) is None
 
 
 def _at_most(lower: Any, upper: Any, kind: str) -> bool:

@@ -73,6 +73,7 @@ class Backfills:
         return Counter(vendor for (vendor,) in rows_of(self.table, ["vendor_id"]).elements())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_partition_that_is_backfilled_again_follows_on_rerun(live_stack: LiveStack, tmp_path: Path) -> None:
     table = live_stack.lakehouse / "Tables" / "partitions_again"

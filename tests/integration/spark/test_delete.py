@@ -27,7 +27,7 @@ SOME = "month >= '2019 1' AND month <> '2019 2'"
     [
         pytest.param(f"{VECTORS},{FEED}", SOME, id="deletion vectors, change feed", marks=pytest.mark.long),
         pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", SOME, id="vectors, row ids, in-commit timestamps"),
-        pytest.param(f"{MAPPED},{FEED}", SOME, id="column mapping"),
+        pytest.param(f"{MAPPED},{FEED}", SOME, id="column mapping", marks=pytest.mark.long),
         pytest.param(f"{VECTORS},{FEED},{IDS},{STAMPS}", None, id="all: vectors, row ids, in-commit timestamps"),
         pytest.param(f"{MAPPED},{FEED}", None, id="all: column mapping", marks=pytest.mark.long),
     ],

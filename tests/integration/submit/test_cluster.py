@@ -97,6 +97,7 @@ def test_rows_are_exact_where_a_machine_is_lost_under_spark_submit(
     assert_rows_exact_when(lambda: kill(cluster), client, target, cluster)
 
 
+@pytest.mark.long
 def test_an_error_on_an_executor_comes_back_typed(client: SubmitEngine, target: Target) -> None:
     with pytest.raises(SparkQueryError, match="DIVIDE_BY_ZERO"):
         client.stage(sql_job(target, "SELECT 1L DIV id AS id FROM range(10)"))

@@ -71,7 +71,13 @@ def test_a_shared_scan_says_where_it_has_written(local: NewEngine, new_target: C
     ("query", "kind", "said"),
     [
         pytest.param("SELEC 1", SparkQueryError, "PARSE_SYNTAX_ERROR", id="syntax"),
-        pytest.param("SELECT 1L AS id, 2 AS more", SchemaMismatchError, "column more INT is not in the table", id="columns"),
+        pytest.param(
+            "SELECT 1L AS id, 2 AS more",
+            SchemaMismatchError,
+            "column more INT is not in the table",
+            id="columns",
+            marks=pytest.mark.long,
+        ),
         pytest.param("SELECT explode(array(1L, NULL)) AS id", ConstraintViolatedError, "NOT NULL", id="null"),
     ],
 )  # fmt: skip

@@ -73,6 +73,17 @@ def test_a_text_that_was_cut_rules_nothing_out(log: DeltaLog) -> None:
     assert may_hold(found, stats("a", long))
 
 
+@pytest.mark.parametrize("broken", ["\ufffd", chr(0xD800)])
+def test_a_bound_that_is_no_text_rules_nothing_out(log: DeltaLog, broken: str) -> None:
+    typed(log, "string")
+    sound = source(log, "b", "c")
+    found = KeyRange.of(sound, newest(log), ["id"])
+    assert may_hold(found, stats(f"x{broken}", "z"))
+    assert may_hold(found, stats("A", f"a{broken}"))
+    in_doubt = attrs.evolve(sound, adds=tuple({**add, "stats": stats("b", f"c{broken}")} for add in sound.adds))  # type: ignore[misc]
+    assert may_hold(KeyRange.of(in_doubt, newest(log), ["id"]), stats("x", "z"))
+
+
 def test_only_columns_of_one_type_are_compared(log: DeltaLog) -> None:
     of_rows = source(log, 10, 20)
     typed(log, "integer")
