@@ -66,6 +66,7 @@ class MemoryStore:
         self.objects: dict[str, Stored] = {}
         # What the judge wants to know afterwards, also of what was deleted meanwhile.
         self.entries: dict[int, Stored] = {}
+        self.cleaned_up: dict[int, int] = {}
         self.contents: dict[str, bytes] = {}
         self.put_at: dict[str, int] = {}
         self.closings: dict[str, int] = {}
@@ -145,7 +146,12 @@ class MemoryStore:
         return iter(sorted(found.values(), key=lambda info: info.path))
 
     def delete(self, path: str) -> None:
-        self._do("delete", path, lambda: self.objects.pop(path, None), writes=True)
+        def effect() -> None:
+            self.objects.pop(path, None)
+            if entry := _ENTRY.match(path):
+                self.cleaned_up.setdefault(int(entry[1]), self.world.steps)
+
+        self._do("delete", path, effect, writes=True)
 
     # -- what the simulation asks, at no cost and without a scheduling point -----------------------------------------------
 
@@ -166,6 +172,7 @@ class MemoryStore:
         for path in [path for path in self.objects if path.startswith(LOG)]:
             del self.objects[path]
         self.entries.clear()
+        self.cleaned_up.clear()
 
     # -- inside ----------------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class WholeWrites:
         later = [self._versions.commits[version] for version in newest.before]
         commit.ranges &= newest.write.wipes.difference(*(self._says(other) for other in later))
         if any(newest.write.puts.values()) and not commit.adds and not commit.removes:
+            # The same, where the order that was found needs no version before another.
             commit.ranges = frozenset()
         self._counters["writes placed before others"] += self._order.order[-1] != commit.version
 
@@ -156,14 +157,15 @@ class WholeWrites:
                 if met & commit.ranges:
                     definite = _Rival(other, frozenset(met & commit.ranges), vague=bool(newer))
                     found.setdefault(other.version, []).append(definite)
-                # Whoever rewrote rows may have moved some of the writer's, of any generation, as far as the log says.
-                # Where it was cleaned up, it no longer says who rewrote rows and who only added some.
+                # Whoever rewrote rows may have moved some of the writer's, as far as the log says. Where it was cleaned
+                # up to the writer's first version, it does not say who rewrote rows and who only added some since.
                 first = next(v for v, c in enumerate(versions.commits) if identity.app_id in c.generations)
+                gone = any(v <= first and step < entry.step for v, step in versions.store.cleaned_up.items())
                 rewritten = {
                     file.partition
                     for path, file in versions.live.items()
-                    if file.version > first
-                    and (versions.commits[file.version].removes or versions.d.scenario.checkpoints)
+                    if file.version > (first if gone else other.version)
+                    and (gone or versions.commits[file.version].removes)
                     and not path.startswith(_BUFFERS)
                 }
                 if maybe := (rewritten - met) & commit.ranges:

@@ -10,21 +10,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Copies:
-    """Two tables with the same files: rows of three months, of which some were deleted."""
+class TwoTables:
+    """Two tables with the same files.
 
-    def __init__(self, spark: SparkSession, directory: Path, properties: str) -> None:
+    :param statements: what makes the first; ``{t}`` stands for the table.
+    """
+
+    def __init__(self, spark: SparkSession, directory: Path, *statements: str) -> None:
         self.spark = spark
         self.ours, self.theirs = directory / "ours", directory / "theirs"
-        with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
-        columns = "id BIGINT, v STRING, month STRING"
-        self.run(f"CREATE TABLE {{t}} ({columns}) USING delta PARTITIONED BY (month) {with_properties}", self.ours)
-        self.run("INSERT INTO {t} SELECT id, 'v', concat('2019 ', id % 3) FROM range(0, 30, 1, 2)", self.ours)
-        self.run("DELETE FROM {t} WHERE id % 7 = 1", self.ours)
+        for statement in statements:
+            self.run(statement, self.ours)
+        self.copy()
+
+    def copy(self) -> None:
+        """Copy the first to the second, in place of what is there."""
+        shutil.rmtree(self.theirs, ignore_errors=True)
         shutil.copytree(self.ours, self.theirs)
 
     def run(self, query: str, path: Path) -> list[Any]:
         return self.spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
+
+
+class Copies(TwoTables):
+    """Rows of three months, of which some were deleted."""
+
+    def __init__(self, spark: SparkSession, directory: Path, properties: str) -> None:
+        with_properties = f"TBLPROPERTIES ({properties})" if properties else ""
+        columns = "id BIGINT, v STRING, month STRING"
+        super().__init__(
+            spark,
+            directory,
+            f"CREATE TABLE {{t}} ({columns}) USING delta PARTITIONED BY (month) {with_properties}",
+            "INSERT INTO {t} SELECT id, 'v', concat('2019 ', id % 3) FROM range(0, 30, 1, 2)",
+            "DELETE FROM {t} WHERE id % 7 = 1",
+        )
 
     def rows(self, path: Path, columns: str = "*") -> list[tuple[Any, ...]]:
         return sorted(map(tuple, self.run(f"SELECT {columns} FROM {{t}}", path)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.work.alter import TableChange
 from airflow_provider_onelake.work.spark import SparkWork
 from tests.support.changes import TableOf
+from tests.support.copies import TwoTables
 from tests.support.tables import local_log
 
 if TYPE_CHECKING:
@@ -27,17 +27,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-class Copies:
-    """A table and its copy: ours, and the one that Spark alters."""
+class Altering(TwoTables):
+    """Two tables: ours, and the one that Spark alters."""
 
     def __init__(self, spark: SparkSession, engine: ConnectEngine, directory: Path, create: str) -> None:
-        self.spark, self.engine = spark, engine
-        self.ours, self.theirs = directory / "a lake" / "ours", directory / "a lake" / "theirs"
-        self.run(f"CREATE TABLE {{t}} {create}", self.ours)
-        shutil.copytree(self.ours, self.theirs)
-
-    def run(self, query: str, path: Path) -> list[Any]:
-        return self.spark.sql(query.replace("{t}", f"delta.`{path}`")).collect()
+        self.engine = engine
+        super().__init__(spark, directory / "a lake", f"CREATE TABLE {{t}} {create}")
 
     def both(self, query: str) -> None:
         for path in (self.ours, self.theirs):
@@ -85,12 +80,11 @@ INSERT = """INSERT INTO {t} SELECT id, id, id, id, concat('v', id), named_struct
 
 
 def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
-    copies = Copies(spark, engine, tmp_path, CREATE)
+    copies = Altering(spark, engine, tmp_path, CREATE)
     with pytest.raises(SparkQueryError, match="nope"):
         copies.alter(add_checks={"wrong": "nope > 0"})
     copies.run(INSERT, copies.ours)
-    shutil.rmtree(copies.theirs)
-    shutil.copytree(copies.ours, copies.theirs)
+    copies.copy()
     same = copies.same
 
     # A legacy protocol is raised to the next one, and only then to one that names its features.
@@ -172,10 +166,9 @@ def test_it_is_what_spark_would_have_made(spark: SparkSession, engine: ConnectEn
 def test_a_clustered_table_with_row_ids(spark: SparkSession, engine: ConnectEngine, tmp_path: Path) -> None:
     create = """(id INT, v STRING, w INT) USING delta CLUSTER BY (id) TBLPROPERTIES (
         'delta.enableRowTracking'='true', 'delta.enableInCommitTimestamps'='true', 'delta.enableTypeWidening'='true')"""
-    copies = Copies(spark, engine, tmp_path, create)
+    copies = Altering(spark, engine, tmp_path, create)
     copies.run("INSERT INTO {t} VALUES (1, 'a', 1), (2, 'b', 2)", copies.ours)
-    shutil.rmtree(copies.theirs)
-    shutil.copytree(copies.ours, copies.theirs)
+    copies.copy()
     ids = "_metadata.row_id, _metadata.row_commit_version"
     before = copies.run(f"SELECT {ids} FROM {{t}} ORDER BY ALL", copies.ours)
     copies.same(
@@ -195,7 +188,7 @@ def test_a_clustered_table_with_row_ids(spark: SparkSession, engine: ConnectEngi
 def test_a_round_may_be_run_twice_and_writes_nothing(
     spark: SparkSession, engine: ConnectEngine, tmp_path: Path
 ) -> None:
-    copies = Copies(spark, engine, tmp_path, "(id INT, at TIMESTAMP) USING delta")
+    copies = Altering(spark, engine, tmp_path, "(id INT, at TIMESTAMP) USING delta")
     copies.run("INSERT INTO {t} VALUES (1, TIMESTAMP '2019-01-01 12:00:00'), (NULL, NULL)", copies.ours)
     checks = {"a": "id > 0", "b": "at < '2019-01-02' OR at IS NULL", "`": "id IS NULL -- a comment"}
     job = CheckJob(table_uri=str(copies.ours), attempt=str(uuid.uuid4()), shadow_uri=str(copies.ours), checks=checks)

@@ -122,6 +122,12 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
         pytest.param("", "", id="plain", marks=pytest.mark.long),
         pytest.param("", "PARTITIONED BY (month)", id="partitions with spaces"),
         pytest.param(
+            "'delta.columnMapping.mode'='name'",
+            "PARTITIONED BY (month)",
+            id="column mapping by name",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             "'delta.columnMapping.mode'='id'",
             "PARTITIONED BY (month)",
             id="column mapping by id",
@@ -131,7 +137,7 @@ def compacted(engine: ConnectEngine, table: Table, **terms: Any) -> Publication:
         pytest.param(
             "'delta.columnMapping.mode'='name','delta.enableIcebergCompatV2'='true'",
             "PARTITIONED BY (month)",
-            id="column mapping by name, IcebergCompatV2",
+            id="IcebergCompatV2",
         ),
         pytest.param("'delta.checkpointPolicy'='v2'", "PARTITIONED BY (month)", id="v2 checkpoints"),
         pytest.param("'delta.appendOnly'='true'", "PARTITIONED BY (month)", id="append-only", marks=pytest.mark.long),
