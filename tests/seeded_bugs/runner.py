@@ -181,7 +181,7 @@ class _Watcher:
         report: pytest.TestReport = yield
         if report.failed and call.excinfo is not None:
             kind = call.excinfo.type
-            self.failures.append({"test": item.nodeid, "error": kind.__name__, "tells": _tells(kind)})
+            self.failures.append({"test": item.nodeid, "error": kind.__name__, "tells": _tells(call.excinfo.value)})
         elif report.skipped:
             self.broken = f"{item.nodeid} was skipped"
         elif report.when == "call" and report.passed:
@@ -189,10 +189,13 @@ class _Watcher:
         return report  # type: ignore[return-value]
 
 
-def _tells(kind: type[BaseException]) -> bool:
+def _tells(error: BaseException) -> bool:
     from airflow_provider_onelake.exceptions import OneLakeError
 
-    return issubclass(kind, AssertionError | OneLakeError | pytest.fail.Exception)
+    if isinstance(error, BaseExceptionGroup):
+        # Hypothesis found several ways to fail.
+        return all(map(_tells, error.exceptions))
+    return isinstance(error, AssertionError | OneLakeError | pytest.fail.Exception)
 
 
 def _end(pid: int, pipe: int, seconds: float, *, late: bool) -> Run:
