@@ -22,16 +22,15 @@ from airflow_provider_onelake.cli.output import (
     console,
     errors,
     grid_of,
-    partition_in_words,
     print_json,
     size,
-    summary_of,
     text,
 )
 from airflow_provider_onelake.commit.reconcile import reconcile as reconcile_load
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, RestoreRefusedError, with_page
 from airflow_provider_onelake.maintenance.restore import Status
 from airflow_provider_onelake.maintenance.restore import restore as restore_table
+from airflow_provider_onelake.pages.commits import partition_in_words, summary_of
 from airflow_provider_onelake.staging.waiting import WaitingLoad, loads_waiting
 from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
 from airflow_provider_onelake.storage.at_once import each

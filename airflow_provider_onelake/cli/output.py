@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -12,9 +12,6 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
-
-from airflow_provider_onelake.commit.policy import Settlement
-from airflow_provider_onelake.log.commits import Commit
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(highlight=False, soft_wrap=True, stderr=True)
@@ -29,32 +26,12 @@ ConnectionId = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
-_MOST_WRITERS = 3
-
-
-def summary_of(commit: Commit) -> dict[str, Any]:
-    """Return what a line of a history says of a commit, as plain values by name."""
-    names = [writer.writer for writer in commit.writers]
-    more = f" and {len(names) - _MOST_WRITERS} more" if len(names) > _MOST_WRITERS else ""
-    return {
-        "version": commit.version,
-        "time": commit.time,
-        "operation": commit.operation or None,
-        "load": commit.staged.get("load"),
-        "writers": ", ".join(names[:_MOST_WRITERS]) + more if names else None,
-        "engine": commit.info.get("engineInfo"),
-        "rows_added": commit.rows_added,
-        "rows_removed": commit.rows_removed,
-        "files_added": len(commit.adds),
-        "files_removed": len(commit.removes),
-        "settled": len(Settlement.of(commit)) or None,
-    }
 
 
 def commits_grid(rows: Iterable[Mapping[str, Any]]) -> Grid:
     """Return the grid of a history.
 
-    :param rows: made by :func:`summary_of`.
+    :param rows: made by :func:`~airflow_provider_onelake.pages.commits.summary_of`.
     """
     grid = grid_of("version", "when (UTC)", "operation", "by", "rows", "files", "settled")
     for row in rows:
@@ -69,11 +46,6 @@ def commits_grid(rows: Iterable[Mapping[str, Any]]) -> Grid:
 def time_in_words(instant: datetime | None) -> str | None:
     """Return an instant in UTC as people read it; ``None`` for an unknown one."""
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if instant else None
-
-
-def partition_in_words(values: Sequence[tuple[str, str | None]]) -> str:
-    """Return the name of a partition as people read it."""
-    return "/".join(f"{name}={'NULL' if value in (None, '') else value}" for name, value in values) or "the table"
 
 
 def signed(sign: str, count: int | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 from uuid import uuid4
@@ -21,21 +21,17 @@ from airflow_provider_onelake.cli.output import (
     console,
     errors,
     grid_of,
-    partition_in_words,
     print_json,
     signed,
     size,
-    summary_of,
     text,
     time_in_words,
 )
-from airflow_provider_onelake.commit.policy import Settlement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.maintenance.health import Finding, Health, Severity, examine
 from airflow_provider_onelake.maintenance.vacuum import Terms, plan
-from airflow_provider_onelake.staging.buffers import lifetime
-from airflow_provider_onelake.staging.clean_up import State, survey
-from airflow_provider_onelake.storage.addresses import STAGED_DIRECTORY
+from airflow_provider_onelake.pages.commits import commit_in_full, summary_of
+from airflow_provider_onelake.pages.staged import staged_below
 from airflow_provider_onelake.storage.at_once import each
 from airflow_provider_onelake.storage.preflight import SCRATCH, problems_of
 from airflow_provider_onelake.storage.stores import open_store
@@ -77,20 +73,7 @@ def show(
     with told(errors):
         log = open_table(table, connection).log
         log.snapshot()
-        commit = log.commit(number)
-        if commit is None:
-            raise InvalidWriteError(f"{log.table} has no version {number} in its log, which may have been cleaned up.")
-    settlements = Settlement.of(commit)
-    whole = {
-        **summary_of(commit),
-        "partitions_added": sorted(partition_in_words(values) for values in commit.added_partitions),
-        "partitions_removed": sorted(partition_in_words(values) for values in commit.removed_partitions),
-        "published": [writer.to_json() for writer in commit.writers],
-        "settlements": [settlement.to_json() for settlement in settlements],
-        "counts_before": commit.staged.get("before"),
-        "user_metadata": commit.user_metadata,
-        "changes_definition": commit.metadata is not None or commit.protocol is not None,
-    }
+        whole = commit_in_full(log, number)
     if as_json:
         print_json(whole)
         return
@@ -110,35 +93,22 @@ def show(
     for name, value in facts.items():
         if value:
             console.print(f"  {name:<14} {text(value)}")
-    if commit.writers:
+    if whole["published"]:
         grid = grid_of("writer", "generation", "rows", "finished (UTC)", "buffer")
-        for writer in commit.writers:
-            rows = "set aside" if writer.set_aside else writer.rows
-            grid.add_row(
-                *map(text, (writer.writer, writer.generation, rows, time_in_words(writer.finished), writer.buffer))
-            )
+        for writer in whole["published"]:
+            rows = "set aside" if writer["set_aside"] else writer["rows"]
+            finished = time_in_words(datetime.fromisoformat(writer["finished"]))
+            grid.add_row(*map(text, (writer["writer"], writer["generation"], rows, finished, writer["buffer"])))
         console.print(grid)
-    for settlement in settlements:
-        console.print(f"  {escape(str(settlement))}")
+    for sentence in whole["settled_in_words"]:
+        console.print(f"  {escape(sentence)}")
 
 
 def buffers(table: TableName, connection: ConnectionId = None, as_json: AsJson = False) -> None:
     """Say which buffers, shared scans and compactions stand below a table, whose they are, how far they have come."""
     with told(errors):
         log = open_table(table, connection).log
-        listing = list(log.store.list(STAGED_DIRECTORY))
-        snapshot = log.snapshot()
-        found = survey(log, snapshot, listing, lifetime(snapshot.retention_days))
-    rows: list[dict[str, Any]] = [
-        {
-            "path": staged.path,
-            "owner": staged.owner if staged.owner != staged.path else None,
-            "state": staged.state.value,
-            "complete": staged.ended is not None,
-            "age_seconds": int(staged.age.total_seconds()),
-        }
-        for staged in sorted(found, key=lambda staged: (staged.state is State.CLOSED, -staged.age))
-    ]
+        rows = staged_below(log)
     if as_json:
         print_json(rows)
         return

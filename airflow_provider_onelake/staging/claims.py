@@ -175,6 +175,11 @@ def generation_of(store: Store, identity: WriterIdentity, deed: str) -> int | No
     return next((claim.generation for claim in found), None)
 
 
+def deed_of(store: Store, identity: WriterIdentity, generation: int) -> Deed | None:
+    """Return the deed that began a generation of a writer, or ``None`` where its claim is gone or does not say."""
+    return _read(store, claim_path(identity.directory, generation), generation).deed
+
+
 def claim(log: DeltaLog, spec: WriteSpec, *, prove: bool = False) -> None:
     """Claim a writer's key for one task and generation, create-only; :func:`begin` says which generation.
 

@@ -1,0 +1,1 @@
+"""What the web UI of Airflow shows beside its own pages."""

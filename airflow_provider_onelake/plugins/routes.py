@@ -1,0 +1,197 @@
+"""What the page asks for: tables of a lakehouse, and what stands in a table's log. Nothing can be changed here.
+
+Whoever may see assets may see the tables of those connections that ``[onelake] view_connections`` names. The routes run
+in the API server's threads, so a store that does not answer is given up after a few seconds. None of them reads a data
+file, and each says in its description what it costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from airflow.api_fastapi.core_api.security import get_user, requires_access_asset
+from airflow.configuration import conf
+from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi.responses import FileResponse
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+    from airflow_provider_onelake.table import Table
+
+PREFIX = "/onelake"
+_PATIENCE = 5.0
+_STATIC = Path(__file__).parent / "static"
+
+# Airflow gives a mounted app no dependency of its own: without get_user here, every route would be open to anybody.
+app = FastAPI(title="Lakehouse", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+
+_MAY_SEE_TABLES = [Depends(requires_access_asset("GET"))]
+TablePath = Annotated[str, Query(alias="table", description="a path in the connection's lakehouse")]
+
+
+@app.get("/static/{name}", include_in_schema=False)
+def static(name: str) -> FileResponse:
+    """Return a file of the page.
+
+    :param name: of the file.
+    """
+    known = {path.name: path for path in _STATIC.iterdir()}
+    if name not in known:
+        raise HTTPException(404, f"The page has no file {name}.")
+    kind = "text/javascript" if name.endswith(".js") else "text/plain"
+    return FileResponse(known[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+@app.get("/lakehouses", dependencies=_MAY_SEE_TABLES)
+def lakehouses() -> list[dict[str, Any]]:
+    """Return the connections that the page may show, each with its lakehouse, or with the reason why it has none."""
+    found = []
+    for connection in _connections():
+        try:
+            with _told():
+                found.append({"connection": connection, "lakehouse": _lakehouse(_hook(connection)), "error": None})
+        except HTTPException as error:
+            found.append({"connection": connection, "lakehouse": None, "error": error.detail})
+    return found
+
+
+@app.get("/lakehouses/{connection}/tables", dependencies=_MAY_SEE_TABLES)
+def tables(connection: str) -> list[str]:
+    """Return the paths of a lakehouse's tables. Directories are listed three levels deep.
+
+    :param connection: the connection's id.
+    """
+    from airflow_provider_onelake.maintenance.overview import tables_below
+    from airflow_provider_onelake.storage.addresses import TableAddress
+    from airflow_provider_onelake.storage.stores import open_store
+
+    with _told():
+        hook = _hook(connection)
+        root = TableAddress.parse_root(_lakehouse(hook))
+        root.kind.check_is_there(root)
+        return [path for path in tables_below(open_store(root, hook.credentials(root), hook.patience)) if path]
+
+
+@app.get("/lakehouses/{connection}/commits", dependencies=_MAY_SEE_TABLES)
+def commits(connection: str, path: TablePath, before: int | None = None, limit: int = 50) -> dict[str, Any]:
+    """Return a page of a table's versions: one listing of the log's newest part, and one request a version.
+
+    :param connection: the connection's id.
+    :param path: of the table.
+    :param before: the version behind the page. Default: the page of the newest.
+    :param limit: how many versions, at most 200.
+    """
+    from airflow_provider_onelake.pages.commits import page_of_commits
+
+    with _told():
+        return page_of_commits(_table(connection, path)[1].log, before, limit)
+
+
+@app.get("/lakehouses/{connection}/commits/{version}", dependencies=_MAY_SEE_TABLES)
+def commit(connection: str, path: TablePath, version: int) -> dict[str, Any]:
+    """Return all that is known of a version: one request, and one for each writer's claim, of 50 at most.
+
+    :param connection: the connection's id.
+    :param path: of the table.
+    :param version: of the table.
+    """
+    from airflow_provider_onelake.pages.commits import commit_in_full, tasks_of
+
+    with _told():
+        hook, table = _table(connection, path)
+        whole = commit_in_full(table.log, version)
+        entry = table.log.commit(version)
+        return {**whole, "tasks": tasks_of(table.log, entry.writers if entry else (), hook.namespace)}
+
+
+@app.get("/lakehouses/{connection}/partitions", dependencies=_MAY_SEE_TABLES)
+def partitions(connection: str, path: TablePath) -> dict[str, Any]:
+    """Return the largest partitions of a table: the newest checkpoint and the entries after it are read.
+
+    :param connection: the connection's id.
+    :param path: of the table.
+    """
+    from airflow_provider_onelake.pages.partitions import partitions_of
+
+    with _told():
+        return partitions_of(_table(connection, path)[1].log)
+
+
+@app.get("/lakehouses/{connection}/staged", dependencies=_MAY_SEE_TABLES)
+def staged(connection: str, path: TablePath) -> list[dict[str, Any]]:
+    """Return what stands below a table's ``staged`` directory, by one listing of it.
+
+    :param connection: the connection's id.
+    :param path: of the table.
+    """
+    from airflow_provider_onelake.pages.staged import staged_below
+
+    with _told():
+        return staged_below(_table(connection, path)[1].log)
+
+
+@app.get("/lakehouses/{connection}/health", dependencies=_MAY_SEE_TABLES)
+def health(connection: str, path: TablePath) -> dict[str, Any]:
+    """Return what is wrong with a table and what to do. It lists the whole table, so the page asks only on a click.
+
+    :param connection: the connection's id.
+    :param path: of the table.
+    """
+    from airflow_provider_onelake.maintenance.health import examine
+
+    with _told():
+        return examine(_table(connection, path)[1].log).to_json()
+
+
+def _connections() -> list[str]:
+    named = conf.get("onelake", "view_connections", fallback="onelake_default")
+    return [name.strip() for name in named.split(",") if name.strip()]
+
+
+def _hook(connection: str) -> OneLakeHook:
+    """Return the hook of a connection that the page may show."""
+    from airflow_provider_onelake.hooks.onelake import OneLakeHook
+
+    if connection not in _connections():
+        raise HTTPException(
+            404, f"The page shows no connection {connection!r}: name it in [onelake] view_connections of airflow.cfg."
+        )
+    return OneLakeHook(connection, most_patience=_PATIENCE)
+
+
+def _lakehouse(hook: OneLakeHook) -> str:
+    """Return the directory that all tables of a connection lie in. Without one, a path could lead anywhere."""
+    if hook.lakehouse is None:
+        raise HTTPException(409, f"The connection {hook.onelake_conn_id!r} has no lakehouse, so there is none to show.")
+    return hook.lakehouse
+
+
+def _table(connection: str, path: str) -> tuple[OneLakeHook, Table]:
+    hook = _hook(connection)
+    _lakehouse(hook)
+    table = hook.table(path)
+    # Opening a local store makes its directory, and looking at a table must not.
+    table.address.kind.check_is_there(table.address)
+    return hook, table
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say errors as HTTP does, with their message: what is not there, what is not allowed, what does not answer."""
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from airflow_provider_onelake.exceptions import OneLakeError, TableNotFoundError, TransientError, with_page
+
+    try:
+        yield
+    except AirflowNotFoundException as error:
+        raise HTTPException(404, str(error)) from error
+    except TableNotFoundError as error:
+        raise HTTPException(404, with_page(error)) from error
+    except TransientError as error:
+        raise HTTPException(503, with_page(error)) from error
+    except OneLakeError as error:
+        raise HTTPException(409, with_page(error)) from error

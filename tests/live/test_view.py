@@ -1,0 +1,62 @@
+"""The page Lakehouse, as a person sees it: what it draws is what the table's log says, and its links lead there and back."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from include.local.api import wait_for
+from tests.live.browser import chromium, logged_in
+from tests.live.harness import LiveStack
+from tests.live.held_load import WRITE, HeldLoad
+from tests.live.trips import log_of
+
+pytestmark = pytest.mark.live
+
+
+def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_load: type[HeldLoad]) -> None:
+    chromium()  # before anything is started
+    load = new_load()
+    load.start()
+    assert load.end() == "success"
+    table = f"Tables/{load.table.name}"
+    page_of_table = f"plugin/lakehouse?connection=onelake_default&table={table}"
+
+    with logged_in(live_stack) as ui:
+        ui.open(page_of_table)
+        bars = ui.page.locator("svg g.bar")
+        bars.first.wait_for()
+        assert bars.count() == len(log_of(load.table))
+
+        # From a version to the task that wrote it.
+        bars.last.press("Enter")
+        ui.page.get_by_role("heading", name=f"Version {len(log_of(load.table)) - 1}").wait_for()
+        writer = ui.page.locator("section table a").first
+        writer.wait_for()
+        ui.shoot("lakehouse")
+        writer.click()
+        ui.page.wait_for_url(f"**/tasks/{WRITE}/mapped/*")
+
+        # From the run to its versions, and to the page.
+        ui.open(f"dags/{load.dag_id}/runs/{load.run_id}/plugin/lakehouse-run")
+        link = ui.page.get_by_role("link", name=table).first
+        link.wait_for()
+        ui.shoot("lakehouse-run")
+        link.click()
+        ui.page.wait_for_url("**/plugin/lakehouse?*version=*")
+
+        # One load more, one bar for each of its versions more.
+        load.start()
+        assert load.end() == "success"
+        ui.open(page_of_table)
+        wait_for(lambda: bars.count() == len(log_of(load.table)), "the new versions to be drawn", 30)
+        for name in ("Partitions", "Staged", "Health"):
+            ui.page.get_by_role("tab", name=name).click()
+            ui.page.wait_for_url(f"**tab={name}")
+        ui.page.get_by_role("button", name="Examine the table").click()
+        ui.page.get_by_text("Nothing to do.").or_(ui.page.get_by_text("What to do")).wait_for()
+
+
+def test_nobody_who_is_signed_out_is_answered(live_stack: LiveStack) -> None:
+    for path in ("lakehouses", "static/lakehouse.js", "lakehouses/onelake_default/commits?table=Tables/trips"):
+        assert httpx.get(f"{live_stack.api.url}/onelake/{path}").status_code == 401
