@@ -57,7 +57,7 @@ _BRINGING_BACK = ("RESTORE", "CLONE")
 """Of these operations, the ones that may bring back rows that an older commit had."""
 
 MOST_FOLLOWED = 1000
-"""Each commit costs a request to the store, so a load is not followed through all commits of many months."""
+"""Through how many commits rows are followed without need: each commit costs a request to the store."""
 
 
 @attrs.frozen
@@ -289,16 +289,18 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
     """Say what became of published rows, by following their files through the commits since.
 
     Rows that a compaction or a statement moved into other files are followed there. Where the log does not reach back,
-    or too many commits follow, only the rows in files that are still live are counted.
+    only the rows in files that are still live are counted. Where many commits follow, they are read only if not all of
+    the rows are where they were published.
 
     :param found: where the rows were published.
     """
     try:
-        if snapshot.version - found.version > MOST_FOLLOWED:
-            raise LogGapError(f"More than {MOST_FOLLOWED} versions of {log.table} are not followed.")
+        many, rows = snapshot.version - found.version > MOST_FOLLOWED, found.record.rows
+        if many and rows is not None and _live_rows(log, found, snapshot) == rows:
+            return Aftermath(Fate.LIVE)
         commits = log.commits_between(found.version - 1, snapshot.version)
     except LogGapError:
-        live = total_rows(log.live_files(found.has, snapshot.version))
+        live = _live_rows(log, found, snapshot)
         if found.record.rows is None or live == found.record.rows:
             return Aftermath(Fate.LIVE)
         unknown = f"{live} of its {found.record.rows} rows are where they were; where the others are, nobody knows"
@@ -321,6 +323,11 @@ def aftermath(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> Aftermath
         story.append("its files are gone, and no commit says what became of its rows")
     in_doubt = in_doubt and bool(holders.now) and not holders.holds_published
     return Aftermath(fate, tuple(story), gone=None if in_doubt else not holders.now)
+
+
+def _live_rows(log: DeltaLog, found: Publishing, snapshot: Snapshot) -> int | None:
+    """Count the published rows that are where they were published; ``None`` where statistics do not say."""
+    return total_rows(log.live_files(found.has, snapshot.version))
 
 
 def _taken_by(commit: Commit) -> tuple[Fate, str]:

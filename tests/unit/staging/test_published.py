@@ -12,8 +12,10 @@ from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer
-from airflow_provider_onelake.staging.published import files_to_take_back
-from tests.support.tables import LOAD, foreign_commit, local_log, stage, writer_spec
+from airflow_provider_onelake.staging import published as followed
+from airflow_provider_onelake.staging.published import Aftermath, Fate, aftermath, files_to_take_back, find_published
+from tests.support.stores import Counted, through
+from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, stage, writer_spec
 from tests.support.vectors import delete_rows
 
 WRITER = LOAD.writer("w")
@@ -87,3 +89,37 @@ def test_where_the_log_is_gone_and_rows_are_missing_nothing_is_taken_back(log: D
     without_earlier_log(log)
     with pytest.raises(RerunRefusedError, match="version 1 was cleaned up, and not all of its 3 rows are live"):
         taken_back(log)
+
+
+def fate(log: DeltaLog) -> Aftermath:
+    snapshot = log.snapshot()
+    found = find_published(log, WRITER, 1, snapshot)
+    assert found is not None
+    return aftermath(log, found, snapshot)
+
+
+def test_rows_that_are_not_where_they_were_are_followed_through_however_many_commits(
+    log: DeltaLog, published: Buffer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DeltaTable(log.table).restore(0)
+    for number in range(4):
+        foreign_append(log, {"2019-03": [number]})
+    told = fate(local_log(Path(log.table)))
+    assert told.fate is Fate.RESTORED_AWAY
+    monkeypatch.setattr(followed, "MOST_FOLLOWED", 2)
+    assert fate(local_log(Path(log.table))) == told
+
+
+def test_rows_that_are_where_they_were_cost_no_request_a_commit(
+    log: DeltaLog, published: Buffer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(followed, "MOST_FOLLOWED", 2)
+    costs = []
+    for _ in range(2):
+        for number in range(5):
+            foreign_append(log, {"2019-03": [number]})
+        DeltaTable(log.table).create_checkpoint()
+        counted = Counted(log.store)
+        assert fate(through(counted, local_log(Path(log.table)))) == Aftermath(Fate.LIVE)
+        costs.append(counted.calls)
+    assert costs[0] == costs[1]
