@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import typer
 
-from airflow_provider_onelake.cli import changes, lakehouse, tables
+from airflow_provider_onelake.cli import changes, compare, lakehouse, tables
 
 app = typer.Typer(
     add_completion=False,
@@ -14,7 +14,7 @@ app = typer.Typer(
     help="Look at lakehouse tables from a terminal. Only reconcile and restore change a table, and only with --yes.",
 )
 _LOOKS = (tables.history, tables.show, tables.buffers, tables.health, tables.vacuum, tables.doctor)
-for _command in (lakehouse.tables, *_LOOKS, changes.reconcile, changes.restore):
+for _command in (lakehouse.tables, *_LOOKS, compare.diff, changes.reconcile, changes.restore):
     app.command()(_command)
 
 # A local OneLake needs what the extra `local` brings; looking at tables does not.

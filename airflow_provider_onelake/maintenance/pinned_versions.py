@@ -155,6 +155,19 @@ def _records(log: DeltaLog) -> Iterator[tuple[str, PinnedVersion]]:
             yield info.path, _read(log, info.path, int(match[1]), match[2] is not None, info.modified)
 
 
+def records_held(log: DeltaLog, start: str) -> list[tuple[str, PinnedVersion]]:
+    """Return the records of holders whose names begin with a text, by these names; also leases that have ended.
+
+    :param start: letters and digits.
+    """
+    found = []
+    for path, pinned in _records(log):
+        holder = path.removesuffix(".json").rpartition("-")[2] if pinned.held else ""
+        if holder.startswith(start):
+            found.append((holder, pinned))
+    return found
+
+
 def oldest_pinned(log: DeltaLog) -> int | None:
     """Return the oldest version that is kept, from which a clean-up of the log must keep it readable.
 

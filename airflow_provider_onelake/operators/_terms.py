@@ -56,6 +56,11 @@ def is_final(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | Source)
 
 
+def given(value: Any) -> Any:
+    """Return a parameter's value; a blank text, as a template may render it, counts as not given."""
+    return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value
+
+
 def check_choices(given: object, names: Iterable[str]) -> None:
     """Refuse values that are not among the choices of their parameters, as far as the values are known now.
 

@@ -10,11 +10,12 @@ from airflow_provider_onelake.choices import OnNewerCommit
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
-from airflow_provider_onelake.links.onelake import CommitLink, TableLink
+from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import (
     check_message,
     check_rendered,
+    given,
     is_final,
     rendered_message,
     terminal_errors_fail,
@@ -62,7 +63,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     """
 
-    operator_extra_links = (TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
     template_fields: Collection[str] = ("table", "version", "timestamp", "on_newer_commit", "commit_message")
     ui_color = "#f4ece3"
 
@@ -138,7 +139,7 @@ class OneLakeRestoreOperator(TableTaskOperator):
         if self.on_newer_commit not in list(OnNewerCommit):
             words = ", ".join(OnNewerCommit)
             raise InvalidWriteError(f"on_newer_commit={self.on_newer_commit!r} is unknown; it is one of {words}.")
-        version, timestamp = _given(self.version), _given(self.timestamp)
+        version, timestamp = given(self.version), given(self.timestamp)
         if (version is None) == (timestamp is None):
             raise InvalidWriteError(
                 f"{self.task_id}: give either `version` or `timestamp`, to say what the table goes back to. Nothing "
@@ -153,8 +154,3 @@ class OneLakeRestoreOperator(TableTaskOperator):
         if number < 0 or isinstance(version, bool | float):
             raise InvalidWriteError(f"version={version!r}: the number of a version, 0 or above. Nothing was changed.")
         return number, None
-
-
-def _given(value: Any) -> Any:
-    """Return a parameter; a blank text, as a template may render it, counts as not given."""
-    return None if isinstance(value, str) and value.strip().lower() in ("", "none") else value

@@ -233,4 +233,26 @@ BUGS = [
         "return [info.path for info in lying]",
         ("log/test_checkpoints.py::test_sidecars_go_with_their_checkpoints_and_only_when_they_are_old",),
     ),
+    # -- difference ----------------------------------------------------------------------------------------------------
+    Bug(
+        "files that only got another deletion vector do not differ",
+        "log.difference",
+        "old = {file_key(file): file for file in log.live_files(wanted, before.version)}",
+        "old = {(file['path'], None): file for file in log.live_files(wanted, before.version)}",
+        ("log/test_difference.py::test_rows_that_deletion_vectors_hide_and_show",),
+    ),
+    Bug(
+        "a compaction of files that came since hides their rows",
+        "log.difference",
+        "removed <= gone.keys() and added <= come.keys()",
+        "added <= come.keys()",
+        ("log/test_difference.py::test_a_compaction_leaves_the_rows_as_they_are",),
+    ),
+    Bug(
+        "a column of the same name counts as the same under column mapping",
+        "log.difference",
+        'column_mapping(after.metadata) != "none":',
+        "False:",
+        ("log/test_difference.py::test_columns_are_told_by_their_physical_names",),
+    ),
 ]

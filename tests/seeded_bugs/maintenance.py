@@ -409,4 +409,26 @@ BUGS = [
         "                found.append(path)\n",
         ("maintenance/test_overview.py::test_a_directory_in_a_table_is_no_table",),
     ),
+    # -- holds ---------------------------------------------------------------------------------------------------------
+    Bug(
+        "a retry keeps another version than its first try",
+        "maintenance.holds",
+        "if name == holder and _counts(pinned.until, now)), None)",
+        "if name == holder and False), None)",
+        ("maintenance/test_holds.py::test_a_retry_finds_its_version_and_another_start_lets_go_of_it",),
+    ),
+    Bug(
+        "a clear leaves what was kept before",
+        "maintenance.holds",
+        "        if name != holder:\n            release_version(log, earlier.version, holder=name)\n",
+        "        pass\n",
+        ("maintenance/test_holds.py::test_a_retry_finds_its_version_and_another_start_lets_go_of_it",),
+    ),
+    Bug(
+        "a hold that has ended counts for a retry",
+        "maintenance.holds",
+        "    return until is None or until >= now\n",
+        "    return True\n",
+        ("maintenance/test_holds.py::test_it_ends_by_itself_and_a_retry_begins_anew",),
+    ),
 ]

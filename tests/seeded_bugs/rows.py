@@ -89,4 +89,47 @@ BUGS = [
         "self._open is None:",
         ("rows/test_frame.py::test_rows_that_are_taken_after_it_moved_on_are_refused",),
     ),
+    # -- compare -------------------------------------------------------------------------------------------------------
+    Bug(
+        "duplicates count once",
+        "rows.compare",
+        "for _ in range(count)]",
+        "if count > 0]",
+        ("rows/test_compare.py::test_duplicates_are_counted",),
+    ),
+    Bug(
+        "rows that a deletion vector hides count",
+        "rows.compare",
+        "parts.append(part if kept is None else part.filter(kept))",
+        "parts.append(part)",
+        ("rows/test_compare.py::test_rows_that_a_deletion_vector_hides_were_removed",),
+    ),
+    Bug(
+        "the files of then are read by the names of now",
+        "rows.compare",
+        "sides = (_layout_of_before(compared, layout), layout)",
+        "sides = (layout, layout)",
+        ("rows/test_compare.py::test_a_table_that_is_partitioned_otherwise_now",),
+    ),
+    Bug(
+        "zeros differ by their sign",
+        "rows.compare",
+        "plain = pc.add(column, pa.scalar(0.0, kind))",
+        "plain = column",
+        ("rows/test_compare.py::test_zeros_are_equal_and_years_may_be_any",),
+    ),
+    Bug(
+        "files of partitions of other columns are compared partition by partition",
+        "rows.compare",
+        "        yield list(files[0]), list(files[1])\n        return\n",
+        "        pass\n",
+        ("rows/test_compare.py::test_a_table_that_is_partitioned_otherwise_now",),
+    ),
+    Bug(
+        "more rows of a key are changed than were removed",
+        "rows.compare",
+        "return (gone & come).total()",
+        "return sum(count for value, count in come.items() if value in gone)",
+        ("rows/test_compare.py::test_a_row_of_a_key_is_changed_once",),
+    ),
 ]

@@ -1,0 +1,118 @@
+"""The command that compares two versions of a table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from airflow_provider_onelake.cli.opening import open_table, told
+from airflow_provider_onelake.cli.output import (
+    AsJson,
+    ConnectionId,
+    TableName,
+    console,
+    errors,
+    grid_of,
+    print_json,
+    size,
+    text,
+)
+from airflow_provider_onelake.log.difference import Counts, Difference
+from airflow_provider_onelake.rows.compare import RowDifference, as_told, changed_rows
+
+_SIGNS = {"added": "green", "removed": "red"}
+
+
+def diff(
+    table: TableName,
+    before: Annotated[str, typer.Argument(metavar="FROM", help="a version, or a time such as 2019-01-31T12:00:00Z")],
+    after: Annotated[str | None, typer.Argument(metavar="TO", help="likewise. Default: the newest version")] = None,
+    connection: ConnectionId = None,
+    where: Annotated[str | None, typer.Option(help="a predicate on partition columns")] = None,
+    rows: Annotated[bool, typer.Option("--rows", help="read the files that differ, and compare their rows")] = False,
+    columns: Annotated[str | None, typer.Option(help="with --rows: columns to compare by, with commas")] = None,
+    key: Annotated[str | None, typer.Option(help="with --rows: columns that tell a row, with commas")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="with --rows: how many rows to show")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Say what differs between two versions: files, rows, partitions, columns and properties; --rows: which rows."""
+    found: RowDifference | None = None
+    with told(errors):
+        opened = open_table(table, connection)
+        seen = opened.compare(before, after, where)
+        if rows:
+            found = opened.compare_rows(seen.before, seen.after, where, _names(columns), _names(key) or ())
+    if as_json:
+        print_json({**seen.to_json(), **({"compared": _in_json(found, limit)} if found is not None else {})})
+        return
+    _print_difference(seen)
+    if found is not None:
+        _print_rows(found, limit)
+
+
+def _names(given: str | None) -> list[str] | None:
+    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _in_json(found: RowDifference, limit: int) -> dict[str, Any]:
+    return {
+        **found.to_json(),
+        "added": as_told(found.added.slice(0, limit)),
+        "removed": as_told(found.removed.slice(0, limit)),
+        "changed": [{"before": before, "after": after} for before, after in changed_rows(found, limit)],
+    }
+
+
+def _print_difference(seen: Difference) -> None:
+    console.print(f"[bold]{escape(seen.table)}[/], version {seen.before} → version {seen.after}")
+    console.print(f"  {_number(seen.rows_before)} rows → {_number(seen.rows_after)} rows")
+    if seen.operations:
+        listed = ", ".join(f"{count} {name}" for name, count in sorted(seen.operations.items()))
+        console.print(f"  between them: {escape(listed)}")
+    if seen.is_empty:
+        console.print("[green]No file and no definition differs.[/]")
+        return
+    for sentence in seen.definition:
+        console.print(f"  {escape(sentence)}")
+    if seen.files_packed:
+        packed = f"{seen.files_packed:,} files were compacted into {seen.files_packed_into:,}"
+        console.print(f"  {packed}, with the same rows")
+    table = grid_of("partition", "rows", "files", "bytes")
+    for name, counts in {**seen.partitions, "all": seen.counts}.items():
+        table.add_row(text(name), *_signed(counts))
+    console.print(table)
+
+
+def _signed(counts: Counts) -> tuple[str, str, str]:
+    changed = f" ~{counts.files_changed}" if counts.files_changed else ""
+    return (
+        f"+{_number(counts.rows_added)} -{_number(counts.rows_removed)}",
+        f"+{counts.files_added} -{counts.files_removed}{changed}",
+        f"+{size(counts.bytes_added)} -{size(counts.bytes_removed)}",
+    )
+
+
+def _print_rows(found: RowDifference, limit: int) -> None:
+    changed = "" if found.rows_changed is None else f", {found.rows_changed:,} changed"
+    console.print(
+        f"  {found.rows_added:,} rows added, {found.rows_removed:,} removed{changed}; {found.rows_read:,} rows of "
+        f"{found.files_read:,} files were compared"
+    )
+    for name, rows in {"removed": found.removed, "added": found.added}.items():
+        shown = as_told(rows.slice(0, limit))
+        for row in shown if not found.key else ():
+            sign = "+" if name == "added" else "-"
+            console.print(f"  [{_SIGNS[name]}]{sign} {escape(_line(row))}[/]")
+    for before, after in changed_rows(found, limit):
+        console.print(f"  [red]- {escape(_line(before))}[/]")
+        console.print(f"  [green]+ {escape(_line(after))}[/]")
+
+
+def _line(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())
+
+
+def _number(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"

@@ -1,0 +1,64 @@
+"""``onelake diff``: what differs between two versions, in words and for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from airflow_provider_onelake.cli.main import app
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from tests.support.data_files import put_file, schema_of
+from tests.support.tables import foreign_append, foreign_commit, make_table
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"2019-01": [1, 2]})
+    foreign_append(log, {"2019-02": [3]})
+    return log
+
+
+def run(*words: Any) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["diff", *map(str, words)], env={"COLUMNS": "160"})
+    return result.exit_code, result.output
+
+
+def test_the_log_alone(log: DeltaLog) -> None:
+    code, said = run(log.table, 1)
+    assert code == 0
+    assert "version 1 → version 2" in said
+    assert "2 rows → 3 rows" in said
+    assert "between them: 1 WRITE" in said
+    assert [line.split()[:2] for line in said.splitlines() if "month=" in line] == [["month=2019-02", "+1"]]
+    assert "No file and no definition differs." in run(log.table, 2, 2)[1]
+
+
+def test_rows_and_what_became_of_them(tmp_path: Path) -> None:
+    log = make_table(tmp_path / "t", schema_of(("id", "long"), ("v", "string")), ())
+    file = put_file(log, pa.table({"id": [1, 2], "v": ["a", None]}))
+    put_file(log, pa.table({"id": [1, 3], "v": ["A", "c"]}))
+    gone = {"path": file["path"], "deletionTimestamp": 1, "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "UPDATE"}}, {"remove": gone}])
+    said = run(log.table, 1, 3, "--rows", "--limit", 1)[1]
+    assert "2 rows added, 2 removed; 4 rows of 2 files were compared" in said
+    assert ("- id=1, v=a" in said, "+ id=1, v=A" in said, "id=3" in said) == (True, True, False)
+    said = run(log.table, 1, "--rows", "--key", "id")[1]
+    assert "1 rows added, 1 removed, 1 changed" in said
+    code, said = run(log.table, 1, "--rows", "--key", "id", "--json")
+    found = json.loads(said)
+    assert (code, found["counts"]["rows_added"]) == (0, 2)
+    assert found["compared"]["changed"] == [{"before": {"id": 1, "v": "a"}, "after": {"id": 1, "v": "A"}}]
+    assert found["compared"]["rows_removed"] == 1
+    assert json.loads(run(log.table, 1, "--rows", "--columns", "id", "--json")[1])["compared"]["columns"] == ["id"]
+
+
+def test_what_cannot_be_compared_is_said_in_a_line(log: DeltaLog) -> None:
+    assert run(log.table, 9)[0] == 1
+    code, said = run(log.table, 1, "--where", "id = 3")
+    assert (code, "no partition column" in said) == (1, True)

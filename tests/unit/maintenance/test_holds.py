@@ -1,0 +1,83 @@
+"""A version kept for the tasks of a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_onelake.exceptions import InvalidReadError, VacuumRefusedError
+from airflow_provider_onelake.log.actions import object_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.maintenance.holds import Hold, hold, let_go
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version, pinned_versions
+from tests.support.clocks import HeldClock
+from tests.support.stores import through
+from tests.support.tables import foreign_append, foreign_commit, make_table, newest
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> DeltaLog:
+    log = make_table(tmp_path / "t")
+    foreign_append(log, {"x": [1]})
+    return log
+
+
+def keep(log: DeltaLog, start: str = "first", owner: str = "dag/keep/run", **terms: Any) -> Hold:
+    lasts = terms.pop("lasts", timedelta(days=1))
+    return hold(log, lambda: newest(log).version, "me", owner=owner, start=start, lasts=lasts)
+
+
+def kept(log: DeltaLog) -> list[int]:
+    return [pinned.version for pinned in pinned_versions(log)]
+
+
+def test_a_version_is_kept_until_its_holder_lets_go(log: DeltaLog) -> None:
+    first, second = keep(log), keep(log, owner="dag/keep/another run")
+    assert (first.version, second.version, kept(log)) == (1, 1, [1, 1])
+    pin_version(log, 1, "people")
+    assert let_go(log, first.holder) == 1
+    assert let_go(log, first.holder) is None
+    assert kept(log) == [1, 1]
+    let_go(log, second.holder)
+    assert [pinned.by for pinned in pinned_versions(log)] == ["people"]
+
+
+def test_a_retry_finds_its_version_and_another_start_lets_go_of_it(log: DeltaLog) -> None:
+    first = keep(log)
+    foreign_append(log, {"x": [2]})
+    assert keep(log).version == first.version == 1
+    second = keep(log, "second")
+    assert (second.version, kept(log)) == (2, [2])
+    assert second.holder != first.holder
+
+
+def test_it_ends_by_itself_and_a_retry_begins_anew(log: DeltaLog) -> None:
+    clock = HeldClock()
+    held = through(log.store, log, clock)
+    first = keep(held)
+    assert first.until > clock.now()
+    clock.sleep(timedelta(days=2).total_seconds())
+    assert kept(held) == []
+    foreign_append(log, {"x": [2]})
+    assert keep(held).version == 2
+
+
+def test_a_version_whose_files_are_gone_is_refused(log: DeltaLog) -> None:
+    (file,) = log.live_files(lambda add: True, 1)
+    gone = {"path": file["path"], "deletionTimestamp": 1, "dataChange": True}
+    foreign_commit(log, [{"commitInfo": {"timestamp": 1}}, {"remove": gone}])
+    Path(log.table, object_path(file)).unlink()
+    with pytest.raises(VacuumRefusedError, match="files are gone"):
+        hold(log, lambda: 1, "me", owner="o", start="s", lasts=timedelta(days=1))
+    assert kept(log) == []
+
+
+def test_what_is_wrong_is_refused(log: DeltaLog) -> None:
+    with pytest.raises(InvalidReadError, match="above 0"):
+        keep(log, lasts=timedelta())
+    for holder in ("", "run", "lease0", None, 7):
+        with pytest.raises(InvalidReadError, match="OneLakeKeepVersionOperator"):
+            let_go(log, holder)  # type: ignore[arg-type]
