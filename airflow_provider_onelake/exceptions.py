@@ -170,6 +170,10 @@ class ChecksFailedError(TerminalError):
     """Staged rows fail a check of their writer, and ``on_failed_check`` is ``refuse``."""
 
 
+class AuditRefusedError(TerminalError):
+    """An audit of a load did not agree to its staged rows, or has not looked at all of them."""
+
+
 class SchemaMismatchError(TerminalError):
     """The rows do not have the columns or types of the table."""
 

@@ -8,6 +8,7 @@ from airflow_provider_onelake import __version__
 
 _INTEGRATION = "OneLake"
 _PACKAGE = "airflow_provider_onelake"
+_LINKS = ["SparkUiLink", "LakehouseLink", "TableLink", "CommitLink"]
 _SIGN_INS = ["default", "account_key", "service_principal", "workload_identity", "managed_identity", "cli", "token"]
 
 
@@ -31,8 +32,8 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": _modules("hooks", "onelake"),
         "operators": _modules(
             "operators",
-            *("write", "scan", "reconcile", "statements", "plan"),
-            *("optimize", "vacuum", "restore", "alter", "manifests", "health", "shortcuts"),
+            *("write", "scan", "staged", "reconcile", "statements", "plan"),
+            *("optimize", "vacuum", "restore", "alter", "versions", "manifests", "health", "shortcuts"),
         ),
         "sensors": _modules("sensors", "delta_log"),
         "triggers": _modules("triggers", "delta_log", "wait", "driver"),
@@ -44,9 +45,24 @@ def get_provider_info() -> dict[str, Any]:
             }
             for scheme in ("onelake", "delta")
         ],
-        "extra-links": [f"{_PACKAGE}.links.onelake.{link}" for link in ("SparkUiLink", "TableLink", "CommitLink")],
+        "extra-links": [f"{_PACKAGE}.links.onelake.{link}" for link in _LINKS],
         "notifications": [f"{_PACKAGE}.notifications.onelake.OneLakeLoadNotifier"],
         "task-decorators": [{"name": "onelake_write", "class-name": f"{_PACKAGE}.decorators.write.onelake_write_task"}],
+        "config": {
+            "onelake": {
+                "description": "What the provider of OneLake shows.",
+                "options": {
+                    "view_connections": {
+                        "description": "Connections whose tables the Lakehouse view shows, with commas between them. "
+                        "Each needs a lakehouse. Whoever may read assets may see these tables' logs.",
+                        "version_added": __version__,
+                        "type": "string",
+                        "example": "onelake_default, sales_lake",
+                        "default": "onelake_default",
+                    }
+                },
+            }
+        },
         "connection-types": [
             {
                 "connection-type": "onelake",

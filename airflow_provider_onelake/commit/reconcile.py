@@ -13,9 +13,10 @@ from typing import Any
 import attrs
 
 from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
+from airflow_provider_onelake.commit.audit import Audit
 from airflow_provider_onelake.commit.publish import Committer, Publication, Status
 from airflow_provider_onelake.exceptions import (
-    BufferIncompleteError,
+    AuditRefusedError,
     ConflictError,
     MissingWritersError,
     ReconciliationMismatchError,
@@ -27,12 +28,11 @@ from airflow_provider_onelake.exceptions import (
 from airflow_provider_onelake.log.actions import total_rows
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from airflow_provider_onelake.staging.buffers import Buffer, read_buffer, read_marker, set_aside
+from airflow_provider_onelake.staging.buffers import Buffer, read_marker, set_aside
 from airflow_provider_onelake.staging.identity import Load, WriterIdentity
-from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.published import Fate, Publishing, aftermath, find_published
 from airflow_provider_onelake.staging.spec import equal_terms
-from airflow_provider_onelake.storage.at_once import each
+from airflow_provider_onelake.staging.standing import Standing, standings
 
 # Partitions go through XCom, which Airflow's database stores, so their number is limited.
 _MOST_PARTITIONS = 1000
@@ -181,21 +181,6 @@ class Report:
 
 
 @attrs.frozen
-class _Seen:
-    """What the store has of a writer.
-
-    :param complete: buffers of the newest generation that are neither published nor set aside.
-    :param refused: a buffer of the newest generation whose rows fail a check.
-    :param lost: the path of a buffer that cannot be read, and why not.
-    """
-
-    begun: WriterDirectory
-    complete: list[Buffer]
-    refused: Buffer | None = None
-    lost: tuple[str, TerminalError] | None = None
-
-
-@attrs.frozen
 class _Staged:
     """An expected writer, and how far it has come.
 
@@ -224,6 +209,7 @@ def reconcile(
     on_missing_writer: OnMissingWriter = OnMissingWriter.PUBLISH_OTHERS,
     unnamed: Iterable[str] = (),
     generations: Mapping[str, int] | None = None,
+    audit: Audit | None = None,
 ) -> Report:
     """Publish a load's complete buffers, and report every decision.
 
@@ -240,6 +226,8 @@ def reconcile(
     :param generations: by writer's key, the generation that the caller's run began. Another run may have a load of the
         same name; a newer generation belongs to that run, which publishes it itself. Default: the newest generation
         counts, whichever run began it.
+    :param audit: what audits of the staged rows agreed to. If they did not agree to all of what would be published,
+        nothing is published. Default: nobody is asked.
     :returns: what was done. Store the report, then call :meth:`Report.raise_for_failures`.
     :raises TableNotFoundError: there is no table.
     :raises CommitContentionError: the budget is used up; calling again carries on.
@@ -250,7 +238,7 @@ def reconcile(
         raise TableNotFoundError(
             f"There is no Delta table at {committer.log.table}: none of the writers got as far as creating it."
         )
-    return _Reconciliation(committer, committer.log, load, publish, on_conflict, dict(generations or {})).run(
+    return _Reconciliation(committer, committer.log, load, publish, on_conflict, dict(generations or {}), audit).run(
         snapshot, writers, on_missing_writer, tuple(unnamed)
     )
 
@@ -263,6 +251,7 @@ class _Reconciliation:
     _publish: PublishMode
     _policy: Policy
     _generations: Mapping[str, int]
+    _audit: Audit | None
     _outcomes: dict[str, WriterOutcome] = attrs.field(factory=dict)
     _publishings: dict[str, Publishing] = attrs.field(factory=dict)
     _failures: list[TerminalError] = attrs.field(factory=list)
@@ -271,7 +260,7 @@ class _Reconciliation:
         self, snapshot: Snapshot, writers: Sequence[str], on_missing: OnMissingWriter, unnamed: tuple[str, ...]
     ) -> Report:
         identities = [self._load.writer(key) for key in dict.fromkeys(writers)]
-        seen = each(self._log.store, lambda identity: self._see(identity, snapshot), identities)
+        seen = standings(self._log, identities, snapshot, self._generations)
         states = [self._look_at(identity, found, snapshot) for identity, found in zip(identities, seen, strict=True)]
         snapshot = self._log.snapshot()
         missing = [s.identity.key for s in states if s.buffer is None and not s.published and not s.fails_check]
@@ -284,12 +273,15 @@ class _Reconciliation:
         ready.sort(key=_Staged.finished)
         fails_check = any(state.fails_check for state in states)
         all_or_none = on_missing is OnMissingWriter.PUBLISH_NOTHING
+        refusal = self._refused_by_audit(ready)
         # Writers that are published together are checked together: one whose rows are refused stops the load.
-        if ((missing or unnamed) and all_or_none) or (
+        if refusal is not None:
+            self._failures.append(refusal)
+            self._hold_back(ready)
+        elif ((missing or unnamed) and all_or_none) or (
             fails_check and (all_or_none or self._publish is PublishMode.TOGETHER)
         ):
-            for state in ready:
-                self._record(state, WriterOutcome(writer=state.identity.key, status="held_back"))
+            self._hold_back(ready)
         elif self._publish is PublishMode.TOGETHER:
             # A writer whose rerun is missing is a colleague too: the rows that it published before stay.
             self._publish_batch(ready, [state.identity for state in states if state.buffer is None])
@@ -306,39 +298,19 @@ class _Reconciliation:
             failures=tuple(self._failures),
         )
 
-    def _see(self, identity: WriterIdentity, snapshot: Snapshot) -> _Seen:
-        """Read what the store has of a writer, as far as it matters. Threads ask for several writers at once."""
-        begun = WriterDirectory.read(self._log.store, identity.directory)
-        if self._is_of_later_run(identity, begun) or begun.is_published(snapshot.txns.get(identity.app_id)):
-            return _Seen(begun, [])
-        complete: list[Buffer] = []
-        refused: Buffer | None = None
-        lost: tuple[str, TerminalError] | None = None
-        for path in WriterDirectory.read(self._log.store, identity.directory).buffers:
-            try:
-                buffer = read_buffer(self._log.store, path)
-            except BufferIncompleteError:
-                continue
-            except TerminalError as error:
-                lost = path, error
-                continue
-            if buffer.spec.generation != begun.generation:
-                continue
-            if buffer.divides:
-                continue  # What is published of it lies in a buffer of its own, if its writer got so far.
-            if buffer.refused:
-                refused = buffer
-            elif read_marker(self._log.store, path) is None:
-                complete.append(buffer)
-        complete.sort(key=lambda buffer: buffer.finished)
-        return _Seen(begun, complete, refused, lost)
+    def _refused_by_audit(self, ready: Sequence[_Staged]) -> AuditRefusedError | None:
+        if self._audit is None or not ready:
+            return None
+        staged = {state.identity.key: state.buffer.path for state in ready if state.buffer is not None}
+        return self._audit.refusal(self._load, self._log.table, staged)
 
-    def _is_of_later_run(self, identity: WriterIdentity, begun: WriterDirectory) -> bool:
-        return begun.generation > self._generations.get(identity.key, begun.generation)
+    def _hold_back(self, ready: Sequence[_Staged]) -> None:
+        for state in ready:
+            self._record(state, WriterOutcome(writer=state.identity.key, status="held_back"))
 
-    def _look_at(self, identity: WriterIdentity, seen: _Seen, snapshot: Snapshot) -> _Staged:
+    def _look_at(self, identity: WriterIdentity, seen: Standing, snapshot: Snapshot) -> _Staged:
         begun, complete, lost = seen.begun, seen.complete, seen.lost
-        if self._is_of_later_run(identity, begun):
+        if seen.of_later_run:
             error = ZombieWriterError(
                 f"A later run of load {self._load.id} has begun writer {identity.key!r} anew (generation "
                 f"{begun.generation}, after {self._generations[identity.key]}), and publishes its rows itself. Nothing "

@@ -45,6 +45,12 @@ class SparkUiLink(PageLink):
     name = "Spark UI"
 
 
+class LakehouseLink(PageLink):
+    """Leads to the table in Airflow's own Lakehouse view, and there to the version that the task made."""
+
+    name = "Lakehouse"
+
+
 class TableLink(PageLink):
     """Leads to the table in its store's console, or to the page that the lakehouse's connection names."""
 
@@ -57,7 +63,7 @@ class CommitLink(PageLink):
     name = "Commit"
 
 
-LINKS = (SparkUiLink(), TableLink(), CommitLink())
+LINKS = (SparkUiLink(), LakehouseLink(), TableLink(), CommitLink())
 """The links of an operator that gives work to Spark and commits."""
 
 

@@ -175,7 +175,7 @@ def names_of(context: Context, group: str, own: Mapping[str, str] | None = None)
     complete = bool(writers)
     if unknown:
         said = {label: entry["writer"] for label, entry in _said(context, unknown).items()} | dict(own or {})
-        live = {label: state for label, state in _states(context, unknown).items() if state not in _GONE}
+        live = {label: state for label, state in states_of(context, unknown).items() if state not in _GONE}
         keys.update(said[label] for label in live if label in said)
         complete = all(label in said and state not in _NOT_BEGUN for label, state in live.items())
     return Names(frozenset(keys), complete, groups)
@@ -226,7 +226,7 @@ def rivals(context: Context, wait: Callable[[float], None] = time.sleep) -> Call
         if dag is not None and not dag.has_task(task_id):
             return False
         for look in range(_LOOKS):
-            state = _states(context, [task_id]).get(deed.task)
+            state = states_of(context, [task_id]).get(deed.task)
             said = _said(context, [task_id]).get(deed.task)
             if state in _WITHOUT_A_KEY or said is None or said["deed"] != deed.id:
                 return False
@@ -266,7 +266,7 @@ def take_roll(context: Context, task_ids: Sequence[str]) -> Roll:
     labels: dict[str, str] = {}
     deeds: dict[str, str] = {}
     taken = Counter(said.values())
-    for label, state in _states(context, task_ids).items():
+    for label, state in states_of(context, task_ids).items():
         if state in _NOT_EXPECTED:
             said.pop(label, None)
         elif label not in said:
@@ -295,7 +295,7 @@ def pulled(ti: Any, task_ids: Sequence[str], key: str = "return_value") -> list[
     return [value for value in ti.xcom_pull(task_ids=list(task_ids), key=key) or [] if isinstance(value, dict)]
 
 
-def _states(context: Context, task_ids: Sequence[str]) -> dict[str, str | None]:
+def states_of(context: Context, task_ids: Sequence[str]) -> dict[str, str | None]:
     """Return the states of tasks by their labels. Airflow returns ``task_3`` for the label ``task[3]``."""
     ti: Any = context["ti"]
     states = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id]).get(ti.run_id, {})

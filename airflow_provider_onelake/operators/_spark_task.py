@@ -14,7 +14,8 @@ from airflow.sdk.configuration import conf
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID, engine_for
 from airflow_provider_onelake.lineage import Lineage, facets_of
-from airflow_provider_onelake.links.onelake import LINKS, CommitLink, SparkUiLink, TableLink, show
+from airflow_provider_onelake.links.onelake import LINKS, CommitLink, LakehouseLink, SparkUiLink, TableLink, show
+from airflow_provider_onelake.links.view import page_of
 from airflow_provider_onelake.operators._terms import terminal_errors_fail
 from airflow_provider_onelake.work.spark import SparkWork
 
@@ -40,12 +41,13 @@ class TableTaskOperator(BaseOperator):
         return OneLakeHook(self.onelake_conn_id)
 
     def begin(self, context: Context) -> Table:
-        """Open the table, and show the link to its page.
+        """Open the table, and show the links to its pages.
 
         :param context: of the running task.
         """
         self._ti = context["ti"]
         self._table = table = self.hook.table(self.table)
+        show(self, self._ti, LakehouseLink, partial(page_of, self.hook, table))
         show(self, self._ti, TableLink, table.page)
         return table
 
@@ -57,11 +59,12 @@ class TableTaskOperator(BaseOperator):
         return facets_of(self._lineage)
 
     def show_commit(self, version: int | None) -> None:
-        """Show the link to the table's version that holds the task's rows.
+        """Show the links to the table's version that holds the task's rows.
 
         :param version: of the table. ``None`` shows no link.
         """
         if self._table is not None and version is not None:
+            show(self, self._ti, LakehouseLink, partial(page_of, self.hook, self._table, version))
             show(self, self._ti, CommitLink, partial(self._table.commit_page, version))
 
 

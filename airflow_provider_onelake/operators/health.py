@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, UnhealthyTableError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.links.onelake import TableLink
+from airflow_provider_onelake.links.onelake import LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import TableTaskOperator
 from airflow_provider_onelake.operators._terms import check_rendered, terminal_errors_fail
 
@@ -44,7 +44,7 @@ class OneLakeHealthOperator(TableTaskOperator):
     :param kwargs: the parameters of every operator.
     """
 
-    operator_extra_links = (TableLink(),)
+    operator_extra_links = (LakehouseLink(), TableLink())
     template_fields: Collection[str] = ("table",)
     ui_color = "#ece7e1"
 

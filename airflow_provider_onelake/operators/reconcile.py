@@ -6,27 +6,35 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from airflow.sdk import TriggerRule
+from airflow.sdk import TaskInstanceState, TriggerRule
 
-from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import run_name, shares_its_name, write_group
 from airflow_provider_onelake.lineage import Lineage, lineage_of
-from airflow_provider_onelake.links.onelake import CommitLink, TableLink
+from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.metrics import Metrics
+from airflow_provider_onelake.operators._load import LoadTaskOperator
 from airflow_provider_onelake.operators._outlets import check_outlets, tell_outlets
-from airflow_provider_onelake.operators._roll import Names, Roll, is_writer, names_of, take_roll
-from airflow_provider_onelake.operators._spark_task import TableTaskOperator
+from airflow_provider_onelake.operators._roll import (
+    Names,
+    Roll,
+    is_a,
+    is_writer,
+    names_of,
+    states_of,
+    take_roll,
+)
 from airflow_provider_onelake.operators._terms import (
     check_choices,
     check_message,
     rendered_message,
     terminal_errors_fail,
 )
+from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_onelake.commit.audit import Audit
     from airflow_provider_onelake.commit.reconcile import Report
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.identity import Load
@@ -36,13 +44,17 @@ if TYPE_CHECKING:
 _CHOOSING = ("publish", "on_conflict", "on_missing_writer", "on_set_aside")
 
 
-class OneLakeReconcileOperator(TableTaskOperator):
+class OneLakeReconcileOperator(LoadTaskOperator):
     """Settle the writers of a load, whatever the outcome of their tasks.
 
     The task publishes complete buffers, settles the conflicts that writers left, and checks that as many rows were
     committed as staged. It fails without a retry if writers are missing, and names them: Airflow judges a run by its
     last tasks, so without this failure a run with a missing writer would be green. To mend the run, clear the missing
     writers with their downstream tasks.
+
+    If a :class:`~airflow_provider_onelake.operators.staged.OneLakeStagedOperator` stands directly before it, each other
+    task directly before it that is no writer is an **audit** of the staged rows. If one of them has not succeeded, or
+    if a writer has staged other rows since, nothing is published, and the task fails with ``AuditRefusedError``.
 
     Every decision is in the task's log and in XCom, under these keys:
 
@@ -96,7 +108,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         failed. Not templated.
     """
 
-    operator_extra_links = (TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
     template_fields: Collection[str] = ("table", *_CHOOSING, "commit_message")
     ui_color = "#f3ead9"
 
@@ -139,7 +151,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
         with terminal_errors_fail():
             check_choices(self, _CHOOSING)
             rendered_message(self.commit_message)
-            tasks = self._writers()
+            tasks = self.writers()
             roll = take_roll(context, [str(task.task_id) for task in tasks])
             if not roll.named and not roll.unnamed:
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
@@ -155,11 +167,9 @@ class OneLakeReconcileOperator(TableTaskOperator):
                 }
             table = self.begin(context)
             log, metrics = table.log, Metrics.of(context["ti"], table.address)
-            load = self._load(context, tasks)
-            roll, generations = self._begun(log, load, roll)
-            # Runs of one partition share a load, and each run publishes only the generations that it began.
-            own = generations if shares_its_name(context) else None
-            report, txns, partitions = self._reconcile(table, load, roll, own, metrics)
+            load = self.load_of(context, tasks)
+            roll, own = self.begun(context, log, load, roll)
+            report, txns, partitions = self._reconcile(table, load, roll, own, self._audit(context), metrics)
             left = self._orphans(log, load, names_of(context, load.group), roll.named)
             metrics.reconciled(report)
             self.show_commit(report.version)
@@ -181,7 +191,13 @@ class OneLakeReconcileOperator(TableTaskOperator):
         return result
 
     def _reconcile(
-        self, table: Table, load: Load, roll: Roll, own: Mapping[str, int] | None, metrics: Metrics
+        self,
+        table: Table,
+        load: Load,
+        roll: Roll,
+        own: Mapping[str, int] | None,
+        audit: Audit | None,
+        metrics: Metrics,
     ) -> tuple[Report, dict[str, int], list[dict[str, str | None]] | None]:
         from airflow_provider_onelake.choices import OnMissingWriter, Policy, PublishMode
         from airflow_provider_onelake.commit.publish import Publication
@@ -202,6 +218,7 @@ class OneLakeReconcileOperator(TableTaskOperator):
             on_missing_writer=OnMissingWriter(self.on_missing_writer),
             unnamed=roll.unnamed,
             generations=own,
+            audit=audit,
         )
         self.log.info("%s, load %s:", table, report.load)
         for line in report.table_lines():
@@ -216,23 +233,22 @@ class OneLakeReconcileOperator(TableTaskOperator):
         txns = {app_id: snapshot.txns[app_id] for app_id in app_ids if app_id in snapshot.txns}
         return report, txns, report.touched_partitions(table.log)
 
-    def _begun(self, log: DeltaLog, load: Load, roll: Roll) -> tuple[Roll, dict[str, int]]:
-        """Look up in the claims which generation each writer began. A writer that got no claim counts as unnamed.
+    def _audit(self, context: Context) -> Audit | None:
+        """Return what the audits agreed to; ``None`` if this load has none."""
+        from airflow_provider_onelake.commit.audit import Audit
 
-        Its key may have rows of an earlier generation in the table, and these must not pass for the rows of this one.
-        """
-        from airflow_provider_onelake.staging.claims import generation_of
-        from airflow_provider_onelake.staging.layout import WriterDirectory
-
-        begun = {key: generation_of(log.store, load.writer(key), deed) for key, deed in roll.deeds.items()}
-        late = [
-            key
-            for key, generation in begun.items()
-            # If the writer has no claim at all, a full VACUUM took its claims or it never began. Then the table's txn
-            # decides.
-            if generation is None and WriterDirectory.read(log.store, load.writer(key).directory).generation
-        ]
-        return roll.without(late), {key: generation for key, generation in begun.items() if generation is not None}
+        dag = self.get_dag()
+        assert dag is not None
+        before = {task_id: dag.get_task(task_id) for task_id in sorted(self.upstream_task_ids)}
+        listing = next((task_id for task_id, task in before.items() if is_a(task, OneLakeStagedOperator)), None)
+        if listing is None:
+            return None
+        audits = [task_id for task_id, task in before.items() if not is_writer(task)]
+        states = states_of(context, audits)
+        against = [f"{label} is {state}" for label, state in states.items() if state != TaskInstanceState.SUCCESS]
+        staged = context["ti"].xcom_pull(task_ids=listing) or []
+        seen = {one["writer"]: one["buffer"] for one in staged}
+        return Audit(seen, "; ".join(against) or None, again=listing)
 
     def _orphans(self, log: DeltaLog, load: Load, names: Names, named: Iterable[str]) -> list[Orphan]:
         """Find what the run published under keys that no task has any more, and warn of it."""
@@ -256,26 +272,3 @@ class OneLakeReconcileOperator(TableTaskOperator):
         published = [one.writer for one in report.outcomes if one.version is not None]
         if (error := doubled(log, load, found, published)) is not None:
             raise error
-
-    def _writers(self) -> list[Any]:
-        dag = self.get_dag()
-        assert dag is not None
-        if self.write_task_ids is not None:
-            return [dag.get_task(task_id) for task_id in self.write_task_ids]
-        tasks = [
-            dag.get_task(task_id) for task_id in sorted(self.upstream_task_ids) if is_writer(dag.get_task(task_id))
-        ]
-        if not tasks:
-            raise InvalidWriteError(f"{self.task_id} has no writers: put it behind OneLakeWriteOperators.")
-        return tasks
-
-    def _load(self, context: Context, tasks: Iterable[Any]) -> Load:
-        from airflow_provider_onelake.staging.identity import Load
-
-        groups = {write_group(task) for task in tasks}
-        if len(groups) != 1:
-            raise InvalidWriteError(
-                f"{self.task_id} reconciles one write group, and its writers are of {', '.join(sorted(groups))}: put "
-                "them into one OneLakeWriteTaskGroup."
-            )
-        return Load(namespace=self.hook.namespace, dag=context["ti"].dag_id, group=groups.pop(), run=run_name(context))

@@ -9,7 +9,7 @@ from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.links.onelake import CommitLink, TableLink
+from airflow_provider_onelake.links.onelake import CommitLink, LakehouseLink, TableLink
 from airflow_provider_onelake.operators._spark_task import SparkTaskOperator
 from airflow_provider_onelake.operators._statement import StatementOperator
 from airflow_provider_onelake.operators._terms import (
@@ -61,7 +61,7 @@ class OneLakeTruncateOperator(_DeletingOperator):
     :param onelake_conn_id: the connection of the lakehouse. Default: ``onelake_default``. Not templated.
     """
 
-    operator_extra_links = (TableLink(), CommitLink())
+    operator_extra_links = (LakehouseLink(), TableLink(), CommitLink())
     template_fields: Collection[str] = ("table", "commit_message")
     ui_color = "#f4ece3"
 

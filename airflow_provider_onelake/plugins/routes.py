@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.core_api.security import get_user, requires_access_asset
-from airflow.configuration import conf
 from fastapi import Depends, FastAPI, HTTPException, Query
 from fastapi.responses import FileResponse
 
+from airflow_provider_onelake.links.view import shown_connections
+
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
+    from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.table import Table
 
 PREFIX = "/onelake"
@@ -49,10 +51,10 @@ def static(name: str) -> FileResponse:
 def lakehouses() -> list[dict[str, Any]]:
     """Return the connections that the page may show, each with its lakehouse, or with the reason why it has none."""
     found = []
-    for connection in _connections():
+    for connection in shown_connections():
         try:
             with _told():
-                found.append({"connection": connection, "lakehouse": _lakehouse(_hook(connection)), "error": None})
+                found.append({"connection": connection, "lakehouse": str(_lakehouse(_hook(connection))), "error": None})
         except HTTPException as error:
             found.append({"connection": connection, "lakehouse": None, "error": error.detail})
     return found
@@ -65,12 +67,11 @@ def tables(connection: str) -> list[str]:
     :param connection: the connection's id.
     """
     from airflow_provider_onelake.maintenance.overview import tables_below
-    from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.stores import open_store
 
     with _told():
         hook = _hook(connection)
-        root = TableAddress.parse_root(_lakehouse(hook))
+        root = _lakehouse(hook)
         root.kind.check_is_there(root)
         return [path for path in tables_below(open_store(root, hook.credentials(root), hook.patience)) if path]
 
@@ -133,6 +134,19 @@ def staged(connection: str, path: TablePath) -> list[dict[str, Any]]:
         return staged_below(_table(connection, path)[1].log)
 
 
+@app.get("/lakehouses/{connection}/kept", dependencies=_MAY_SEE_TABLES)
+def kept(connection: str, path: TablePath) -> list[dict[str, Any]]:
+    """Return the versions of a table that are kept readable: one listing, and one request for each.
+
+    :param connection: the connection's id.
+    :param path: of the table.
+    """
+    from airflow_provider_onelake.pages.kept import versions_kept
+
+    with _told():
+        return versions_kept(_table(connection, path)[1].log)
+
+
 @app.get("/lakehouses/{connection}/health", dependencies=_MAY_SEE_TABLES)
 def health(connection: str, path: TablePath) -> dict[str, Any]:
     """Return what is wrong with a table and what to do. It lists the whole table, so the page asks only on a click.
@@ -146,27 +160,24 @@ def health(connection: str, path: TablePath) -> dict[str, Any]:
         return examine(_table(connection, path)[1].log).to_json()
 
 
-def _connections() -> list[str]:
-    named = conf.get("onelake", "view_connections", fallback="onelake_default")
-    return [name.strip() for name in named.split(",") if name.strip()]
-
-
 def _hook(connection: str) -> OneLakeHook:
     """Return the hook of a connection that the page may show."""
     from airflow_provider_onelake.hooks.onelake import OneLakeHook
 
-    if connection not in _connections():
+    if connection not in shown_connections():
         raise HTTPException(
             404, f"The page shows no connection {connection!r}: name it in [onelake] view_connections of airflow.cfg."
         )
     return OneLakeHook(connection, most_patience=_PATIENCE)
 
 
-def _lakehouse(hook: OneLakeHook) -> str:
+def _lakehouse(hook: OneLakeHook) -> TableAddress:
     """Return the directory that all tables of a connection lie in. Without one, a path could lead anywhere."""
+    from airflow_provider_onelake.storage.addresses import TableAddress
+
     if hook.lakehouse is None:
         raise HTTPException(409, f"The connection {hook.onelake_conn_id!r} has no lakehouse, so there is none to show.")
-    return hook.lakehouse
+    return TableAddress.parse_root(hook.lakehouse)
 
 
 def _table(connection: str, path: str) -> tuple[OneLakeHook, Table]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.sdk import Asset, BaseOperator, TaskGroup, XComArg, chain
 
-from airflow_provider_onelake.choices import OnRerun
+from airflow_provider_onelake.choices import OnRerun, PublishMode
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.hooks.spark import DEFAULT_SPARK_CONN_ID
@@ -20,6 +20,7 @@ from airflow_provider_onelake.operators._terms import check_checks, check_choice
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
+from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
 from airflow_provider_onelake.sensors.delta_log import DeltaLogSensor
 from airflow_provider_onelake.staging.modes import Append
@@ -159,6 +160,31 @@ class OneLakeWriteTaskGroup(TaskGroup):
         """
         return {name: getattr(self, name) for name in OF_GROUP if getattr(self, name) is not None}
 
+    def staged(self) -> XComArg:
+        """Add the task ``staged`` behind the writers, which tells audits what is to be published.
+
+        Tasks behind it in the group are **audits** of the load: a function that looks at the staged rows, a person who
+        approves, any operator. ``reconcile`` waits for them, and publishes only if each of them has succeeded.
+
+        :returns: the task's result, as :class:`~airflow_provider_onelake.operators.staged.OneLakeStagedOperator`
+            describes it, for the audits.
+        :raises InvalidWriteError: writers publish before anybody could look, because ``publish`` is not ``together``.
+        """
+        if self.publish != PublishMode.TOGETHER:
+            raise InvalidWriteError(
+                f"{self.group_id}: publish={self.publish!r} has writers publish as soon as they have staged, so there "
+                "is nothing left to audit. Use publish='together'."
+            )
+        there = self.children.get(self.child_id("staged"))  # type: ignore[no-untyped-call]
+        task = (
+            there
+            if isinstance(there, OneLakeStagedOperator)
+            else OneLakeStagedOperator(
+                task_id="staged", task_group=self, table=self.table, onelake_conn_id=self.onelake_conn_id
+            )
+        )
+        return XComArg(task)
+
     def update_relative(self, other: Any, upstream: bool = True, edge_modifier: Any = None) -> None:
         """Note that tasks stand before or behind the group, as every task group does.
 
@@ -231,6 +257,19 @@ class OneLakeWriteTaskGroup(TaskGroup):
         if self.vacuum is not False:
             behind.append(OneLakeVacuumOperator(**self._upkeep("vacuum")))
         chain(writers, *behind)
+        self._add_audits(writers, reconcile)
+
+    def _add_audits(self, writers: Sequence[Any], reconcile: BaseOperator) -> None:
+        """Put the tasks behind ``staged`` before the reconciliation, and ``staged`` behind the writers."""
+        staged = self.children.get(self.child_id("staged"))  # type: ignore[no-untyped-call]
+        if not isinstance(staged, OneLakeStagedOperator):
+            return
+        inside = {task.task_id for task in self.iter_tasks()}
+        audits = [task for task in staged.get_flat_relatives(upstream=False) if task.task_id in inside]
+        chain(writers, staged, reconcile)
+        for audit in audits:
+            if not audit.downstream_task_ids & inside:
+                audit >> reconcile
 
     def _add_scan(self, writers: Sequence[Any]) -> None:
         """Add the scan that writers of one source share, if there are such writers."""

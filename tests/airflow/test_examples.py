@@ -13,6 +13,8 @@ import pytest
 
 from airflow_provider_onelake.engines.base import Engine
 from airflow_provider_onelake.log.schema import columns, constraints
+from airflow_provider_onelake.maintenance import vacuum
+from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from tests.support.ages import grow_old
 from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
 from tests.support.checks import ChecksByHand
@@ -157,6 +159,33 @@ def answer(monkeypatch: pytest.MonkeyPatch, choice: str) -> list[str]:
     return shown
 
 
+@pytest.mark.spark
+def test_a_load_waits_for_a_look_at_its_rows_and_for_a_person(
+    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalake import DeltaTable
+
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    dag = load_dag(DAGS / "audited_load.py", "audited_load")
+    table = lakehouse / "Tables" / "audited_load"
+    shown = answer(monkeypatch, "Reject")
+    run = run_dag(dag)
+    ended = states(run)
+    assert (ended.pop("load.reconcile"), ended.pop("load.committed")) == ("skipped", "skipped")
+    assert set(ended.values()) == {"success"}
+    assert "**vendor-1**: 3754 trips of " in shown[0]
+    assert "**vendor-2**: 6150 trips of " in shown[0]
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 0
+
+    answer(monkeypatch, "Approve")
+    run = run_dag(dag)
+    assert set(states(run).values()) == {"success"}
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 3754 + 6150
+    looked = {one["writer"]: one["buffer"] for one in xcom(run, "load.staged")}
+    assert {one["writer"]: one["buffer"] for one in xcom(run, "load.reconcile")["writers"]} == looked
+
+
 @pytest.mark.parametrize(
     ("choice", "state", "left"), [("Approve", "success", False), ("Reject", "skipped", True)], ids=["yes", "no"]
 )
@@ -275,6 +304,34 @@ def test_a_table_is_changed(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert list(columns(snapshot.metadata)) == ["id", "pickup_month", "passengers"]
     assert constraints(snapshot.metadata) == {"passengers_are_counted": "passengers >= 0"}
     assert len(engine.jobs) == 1
+
+
+def test_two_reports_of_one_version(lakehouse: Path) -> None:
+    log = make_table(lakehouse / "Tables" / "trips")
+    foreign_append(log, {"2019-01": [1, 2], "2019-02": [3]})
+    run = run_dag(load_dag(DAGS / "two_reports.py", "two_reports"))
+    assert set(states(run).values()) == {"success"}
+    assert xcom(run, "keep")["version"] == xcom(run, "release")["version"] == 1
+    assert [xcom(run, "count", map_index=at) for at in range(2)] == [2, 1]
+    assert pinned_versions(log) == []
+
+
+def test_a_restore_point_of_every_night_outlives_a_vacuum(lakehouse: Path) -> None:
+    log = make_table(lakehouse / "Tables" / "trips")
+    nights = load_dag(DAGS / "restore_points.py", "restore_points")
+    for number in (1, 2):
+        foreign_append(log, {"x": [number]})
+        assert states(run_dag(nights, logical_date=JANUARY + timedelta(days=number))) == {"keep": "success"}
+    assert [pinned.version for pinned in pinned_versions(log)] == [1, 2]
+
+    lost = [add["path"] for add in log.live_files(lambda _: True, 2)]
+    foreign_commit(log, [{"remove": {"path": path, "deletionTimestamp": 1, "dataChange": True}} for path in lost])
+    grow_old(log)
+    todo = vacuum.plan(log)
+    assert (todo.candidates, [kept.version for kept in todo.pinned]) == ((), [1, 2])
+    restore = load_dag(DAGS / "restore_table.py", "restore_table")
+    assert states(run_dag(restore, run_conf={"version": 2})) == {"restore": "success"}
+    assert ids(lakehouse / "Tables" / "trips") == [1, 2]
 
 
 def test_a_restore_from_the_trigger_form(lakehouse: Path) -> None:

@@ -141,7 +141,7 @@ def shown(run: Any, task_id: str, map_index: int = -1) -> dict[str, str]:
     return {name: operator.get_extra_links(ti, name) for name in operator.extra_links}
 
 
-def test_links_lead_to_spark_the_table_and_the_commit(
+def test_links_lead_to_spark_the_view_the_table_and_the_commit(
     lakehouse: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = {
@@ -159,15 +159,19 @@ def test_links_lead_to_spark_the_table_and_the_commit(
     run = run_dag(taxi(), logical_date=JANUARY)
     assert set(states(run).values()) == {"success"}
 
+    table = xcom(run, "load.reconcile")["table"].removeprefix(f"{lakehouse}/")
+    view = f"/plugin/lakehouse?connection=onelake_default&table={table}"
     for index in (0, 1):
         version = xcom(run, "load.write", map_index=index)["version"]
         assert shown(run, "load.write", index) == {
             "Spark UI": SPARK_UI,
+            "Lakehouse": f"{view}&version={version}",
             "Table": "https://catalog.example/trips",
             "Commit": f"https://catalog.example/trips/versions/{version}",
         }
     newest = xcom(run, "load.reconcile")["version"]
     assert shown(run, "load.reconcile") == {
+        "Lakehouse": f"{view}&version={newest}",
         "Table": "https://catalog.example/trips",
         "Commit": f"https://catalog.example/trips/versions/{newest}",
     }

@@ -33,15 +33,20 @@ def test_a_load_is_seen_and_its_links_lead_both_ways(live_stack: LiveStack, new_
         ui.page.get_by_role("heading", name=f"Version {len(log_of(load.table)) - 1}").wait_for()
         writer = ui.page.locator("section table a").first
         writer.wait_for()
-        ui.shoot("lakehouse")
+        ui.shoot("lakehouse", (0, 0, 1280, 760))
         writer.click()
         ui.page.wait_for_url(f"**/tasks/{WRITE}/mapped/*")
+
+        # From the task's details to the version that it made.
+        ui.open(f"{ui.page.url.removeprefix(live_stack.api.url + '/').partition('?')[0]}/details")
+        ui.page.locator(f"a[href*='{page_of_table}&version=']").click()
+        ui.page.get_by_role("heading", name="Version").first.wait_for()
 
         # From the run to its versions, and to the page.
         ui.open(f"dags/{load.dag_id}/runs/{load.run_id}/plugin/lakehouse-run")
         link = ui.page.get_by_role("link", name=table).first
         link.wait_for()
-        ui.shoot("lakehouse-run")
+        ui.shoot("lakehouse-run", (0, 0, 1280, 420))
         link.click()
         ui.page.wait_for_url("**/plugin/lakehouse?*version=*")
 

@@ -530,7 +530,7 @@ BUGS = [
     ),
     Bug(
         "of two complete buffers of a writer the last counts",
-        "commit.reconcile",
+        "staging.standing",
         "complete.sort(key=lambda buffer: buffer.finished)",
         "complete.sort(key=lambda buffer: buffer.finished, reverse=True)",
         (
@@ -539,7 +539,7 @@ BUGS = [
     ),
     Bug(
         "a buffer of an older generation is published",
-        "commit.reconcile",
+        "staging.standing",
         "if buffer.spec.generation != begun.generation:",
         "if buffer.spec.generation > begun.generation:",
         ("commit/test_reconcile.py::test_only_the_newest_generation_counts",),
@@ -560,9 +560,9 @@ BUGS = [
     ),
     Bug(
         "a later run's rows are published by an earlier run's reconcile",
-        "commit.reconcile",
-        "return begun.generation > self._generations.get(identity.key, begun.generation)",
-        "return False",
+        "staging.standing",
+        "of_later_run = generation is not None and begun.generation > generation",
+        "of_later_run = False",
         ("commit/test_reconcile.py::test_what_a_later_run_of_the_load_staged_is_not_an_earlier_ones_to_publish",),
     ),
     Bug(
@@ -1052,6 +1052,27 @@ BUGS = [
         "fails_check and (all_or_none or self._publish is PublishMode.TOGETHER)",
         "fails_check and all_or_none",
         ("work/test_checks.py::test_a_refused_writer_stops_a_load_that_is_published_together",),
+    ),
+    Bug(
+        "an audit that has not succeeded holds nothing back",
+        "commit.audit",
+        "        if why is None:\n            return None\n",
+        "        if why is None or self.objection is not None:\n            return None\n",
+        ("commit/test_audit.py::test_an_audit_that_has_not_succeeded_holds_back_the_load",),
+    ),
+    Bug(
+        "an audit agrees to writers and not to buffers",
+        "commit.audit",
+        "if self.buffers.get(key) != staged[key]), None)",
+        "if key not in self.buffers), None)",
+        ("commit/test_audit.py::test_rows_that_were_staged_after_the_look_are_held_back",),
+    ),
+    Bug(
+        "an audit that looked at nothing stands in the way of rows that are in the table",
+        "commit.reconcile",
+        "        if self._audit is None or not ready:\n",
+        "        if self._audit is None:\n",
+        ("commit/test_audit.py::test_where_nothing_waits_nobody_has_to_agree",),
     ),
     Bug(
         "a buffer that is refused stands in the way of one that passed",

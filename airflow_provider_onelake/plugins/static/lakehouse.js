@@ -318,20 +318,39 @@ function Partitions({ connection, table }) {
 }
 
 function Staged({ connection, table }) {
-  const state = useAnswer(`${connection} ${table}`, () => about(connection, "staged", table));
-  return h(Answer, { state }, (rows) =>
-    rows.length
-      ? h(Grid, {
-          rows,
-          columns: [
-            { name: "State", cell: (row) => row.state },
-            { name: "Owner", cell: (row) => row.owner },
-            { name: "Complete", cell: (row) => (row.complete ? "yes" : "no") },
-            { name: "Last written", numbers: true, cell: (row) => `${age(row.age_seconds)} ago` },
-            { name: "Path", cell: (row) => row.path },
-          ],
-        })
-      : h("p", null, "Nothing is staged below this table."),
+  const staged = useAnswer(`${connection} ${table} staged`, () => about(connection, "staged", table));
+  const kept = useAnswer(`${connection} ${table} kept`, () => about(connection, "kept", table));
+  return h(
+    "div",
+    null,
+    h(Answer, { state: staged }, (rows) =>
+      rows.length
+        ? h(Grid, {
+            rows,
+            columns: [
+              { name: "State", cell: (row) => row.state },
+              { name: "Owner", cell: (row) => row.owner },
+              { name: "Complete", cell: (row) => (row.complete ? "yes" : "no") },
+              { name: "Last written", numbers: true, cell: (row) => `${age(row.age_seconds)} ago` },
+              { name: "Path", cell: (row) => row.path },
+            ],
+          })
+        : h("p", null, "Nothing is staged below this table."),
+    ),
+    h("h2", null, "Kept versions"),
+    h(Answer, { state: kept }, (rows) =>
+      rows.length
+        ? h(Grid, {
+            rows,
+            columns: [
+              { name: "Version", numbers: true, cell: (row) => row.version },
+              { name: "Kept by", cell: (row) => row.by },
+              { name: "Since (UTC)", cell: (row) => time(row.since) },
+              { name: "Until (UTC)", cell: (row) => time(row.until) || "it is released" },
+            ],
+          })
+        : h("p", null, "No version is kept: a vacuum goes by the table's retention alone."),
+    ),
   );
 }
 

@@ -13,9 +13,10 @@ from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 
 from airflow_provider_onelake.commit.publish import Committer
+from airflow_provider_onelake.maintenance.pinned_versions import pin_version
 from airflow_provider_onelake.plugins.lakehouse import LakehousePlugin
 from airflow_provider_onelake.plugins.routes import app
-from tests.support.tables import make_table, stage, writer_spec
+from tests.support.tables import local_log, make_table, stage, writer_spec
 
 HERE = "/lakehouses/onelake_default"
 
@@ -51,7 +52,7 @@ def ask(client: TestClient, path: str, **query: Any) -> Any:
 def test_nobody_who_is_signed_out_sees_anything(lakehouse: Path) -> None:
     client = TestClient(app)
     routes = [route.path.format(name="lakehouse.js", connection="onelake_default", version=0) for route in app.routes]  # type: ignore[attr-defined]
-    assert len(routes) == 8
+    assert len(routes) == 9
     assert {client.get(path, params={"table": "Tables/trips"}).status_code for path in routes} == {401}
 
 
@@ -74,6 +75,10 @@ def test_a_table_is_shown(signed_in: TestClient, lakehouse: Path) -> None:
     assert ask(signed_in, f"{HERE}/commits/1", table="Tables/trips")["partitions_added"] == ["month=2019-01"]
     assert ask(signed_in, f"{HERE}/partitions", table="Tables/trips")["largest"][0]["rows"] == 2
     assert ask(signed_in, f"{HERE}/staged", table="Tables/trips")[0]["state"] == "closed"
+    assert ask(signed_in, f"{HERE}/kept", table="Tables/trips") == []
+    pin_version(local_log(lakehouse / "Tables" / "trips"), 1, "an auditor")
+    (kept,) = ask(signed_in, f"{HERE}/kept", table="Tables/trips")
+    assert (kept["version"], kept["by"], kept["until"]) == (1, "an auditor", None)
     assert ask(signed_in, f"{HERE}/health", table="Tables/trips")["files"] == 1
 
 

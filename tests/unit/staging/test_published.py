@@ -11,8 +11,8 @@ from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.exceptions import RerunRefusedError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging import published as followed
+from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.published import Aftermath, Fate, aftermath, files_to_take_back, find_published
 from tests.support.stores import Counted, through
 from tests.support.tables import LOAD, foreign_append, foreign_commit, local_log, stage, writer_spec
