@@ -15,6 +15,7 @@ from airflow_provider_onelake.log import compatibility, partitions, replay
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance import compact
 from airflow_provider_onelake.staging import buffers, prepare, published
+from airflow_provider_onelake.staging.standing import Standing
 from tests.simulation import actors, versions
 from tests.simulation.mutants import Change
 from tests.simulation.runner import simulate
@@ -44,7 +45,7 @@ BUGS = [
         # Reconcile passes over closed buffers, and the committer asks again.
         [
             Change(_Publishing, "_is_open", {"= self._marker_of(buffer.path)": "= None"}),
-            Change(_Reconciliation, "_see", {"elif read_marker(self._log.store, path) is None:": "else:"}),
+            Change(Standing, "of", {"elif read_marker(log.store, path) is None:": "else:"}),
         ],
         "was closed before",
         id="closed-buffer-published-again",
