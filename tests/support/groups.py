@@ -18,11 +18,6 @@ _WITHOUT_SERVERS = frozenset(
 )
 
 
-# What Spark is asked about statements and maintenance: half of all that Spark Connect is asked. These have a server of
-# their own, so that no process of the two ends long before the other.
-_LIFE = frozenset(f"test_{name}.py" for name in ("alter", "changes", "delete", "merge", "optimize", "restore"))
-
-
 def group_of(path: str) -> str | None:
     """Return the servers that a file's tests share, ``None`` for none.
 
@@ -41,8 +36,6 @@ def group_of(path: str) -> str | None:
             return "stores"
         case ("airflow", file) if file in _WITHOUT_SERVERS:
             return None
-        case ("integration", "spark", file) if file in _LIFE:
-            return "Spark Connect, for the life of a table"
         case ("integration" | "airflow", *_):
             return "Spark Connect"
     return None
