@@ -209,7 +209,7 @@ class Table:
         :raises ReadRefusedError: there is no such version.
         :raises LogGapError: the log no longer reaches back to a version.
         """
-        return self._compared(before, after, where).difference()
+        return self.compared(before, after, where).difference()
 
     def compare_rows(
         self,
@@ -233,11 +233,15 @@ class Table:
         """
         from airflow_provider_onelake.rows.compare import compare_rows
 
-        return compare_rows(self._compared(before, after, where), columns, key)
+        return compare_rows(self.compared(before, after, where), columns, key)
 
-    def _compared(
-        self, before: int | datetime | str, after: int | datetime | str | None, where: str | None
+    def compared(
+        self, before: int | datetime | str, after: int | datetime | str | None = None, where: str | None = None
     ) -> Compared:
+        """Find the files that differ between two versions, for both comparisons: each reads the log.
+
+        The parameters and the errors are those of :meth:`compare`.
+        """
         from airflow_provider_onelake.log.difference import Compared
         from airflow_provider_onelake.rows.read import snapshot_of
 

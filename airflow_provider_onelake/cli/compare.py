@@ -16,11 +16,12 @@ from airflow_provider_onelake.cli.output import (
     errors,
     grid_of,
     print_json,
+    signed,
     size,
     text,
 )
 from airflow_provider_onelake.log.difference import Counts, Difference
-from airflow_provider_onelake.rows.compare import RowDifference, as_told, changed_rows
+from airflow_provider_onelake.rows.compare import RowDifference, as_told, changed_rows, compare_rows
 
 _SIGNS = {"added": "green", "removed": "red"}
 
@@ -40,10 +41,10 @@ def diff(
     """Say what differs between two versions: files, rows, partitions, columns and properties; --rows: which rows."""
     found: RowDifference | None = None
     with told(errors):
-        opened = open_table(table, connection)
-        seen = opened.compare(before, after, where)
+        compared = open_table(table, connection).compared(before, after, where)
+        seen = compared.difference()
         if rows:
-            found = opened.compare_rows(seen.before, seen.after, where, _names(columns), _names(key) or ())
+            found = compare_rows(compared, _names(columns), _names(key) or ())
     if as_json:
         print_json({**seen.to_json(), **({"compared": _in_json(found, limit)} if found is not None else {})})
         return
@@ -88,7 +89,7 @@ def _print_difference(seen: Difference) -> None:
 def _signed(counts: Counts) -> tuple[str, str, str]:
     changed = f" ~{counts.files_changed}" if counts.files_changed else ""
     return (
-        f"+{_number(counts.rows_added)} -{_number(counts.rows_removed)}",
+        f"{signed('+', counts.rows_added)} {signed('-', counts.rows_removed)}",
         f"+{counts.files_added} -{counts.files_removed}{changed}",
         f"+{size(counts.bytes_added)} -{size(counts.bytes_removed)}",
     )
