@@ -14,23 +14,15 @@ from airflow_provider_onelake.exceptions import InvalidReadError, InvalidWriteEr
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.difference import Counts, Difference
-from tests.support.data_files import opened
+from tests.support.data_files import live, opened, two_months
 from tests.support.shadows import compact
-from tests.support.tables import change_metadata, foreign_append, foreign_commit, local_log, make_table, newest
+from tests.support.tables import change_metadata, foreign_append, foreign_commit, local_log, newest
 from tests.support.vectors import delete_rows
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    """Versions 1 and 2 append files to January, version 2 also one to February."""
-    log = make_table(tmp_path / "t")
-    foreign_append(log, {"2019-01": [1, 2]})
-    foreign_append(log, {"2019-01": [3], "2019-02": [4, 5]})
-    return log
-
-
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
+    return two_months(tmp_path / "t")
 
 
 def compared(log: DeltaLog, before: Any, after: Any = None, where: str | None = None) -> Difference:

@@ -21,7 +21,7 @@ from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.difference import Compared
 from airflow_provider_onelake.rows.compare import RowDifference, as_told, changed_rows, compare_rows
-from tests.support.data_files import opened, put_file, schema_of
+from tests.support.data_files import live, opened, put_file, schema_of, two_months
 from tests.support.shadows import compact
 from tests.support.tables import change_metadata, foreign_append, foreign_commit, make_table, newest
 from tests.support.vectors import delete_rows, ids_without_deleted
@@ -29,15 +29,7 @@ from tests.support.vectors import delete_rows, ids_without_deleted
 
 @pytest.fixture
 def log(tmp_path: Path) -> DeltaLog:
-    """Versions 1 and 2 append files to January, version 2 also one to February."""
-    log = make_table(tmp_path / "t")
-    foreign_append(log, {"2019-01": [1, 2]})
-    foreign_append(log, {"2019-01": [3], "2019-02": [4, 5]})
-    return log
-
-
-def live(log: DeltaLog) -> list[dict[str, Any]]:
-    return list(log.live_files(lambda add: True, newest(log).version))  # type: ignore[arg-type]
+    return two_months(tmp_path / "t")
 
 
 def rewrite(log: DeltaLog, *files: dict[str, Any], rows: pa.Table, month: str | None = None) -> None:
