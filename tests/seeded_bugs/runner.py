@@ -50,7 +50,8 @@ _HEAVY = (
     "upath",
     "xdist.plugin",
 )
-_TIMEOUT = 120
+# Seconds for tests to begin, and for each of them: on clean code there are hundreds in one process.
+_TO_BEGIN, _EACH = 120, 2
 
 
 @attrs.frozen
@@ -105,6 +106,7 @@ def run_all(work: Iterable[tuple[Bug | None, Sequence[str]]], workers: int) -> I
     for name in _HEAVY:
         importlib.import_module(name)
     waiting = list(enumerate(work))
+    limits = {place: _TO_BEGIN + _EACH * len(nodes) for place, (_, nodes) in waiting}
     running: dict[int, tuple[int, int, float]] = {}
     try:
         while waiting or running:
@@ -115,11 +117,11 @@ def run_all(work: Iterable[tuple[Bug | None, Sequence[str]]], workers: int) -> I
             ready, _, _ = select.select(list(running), [], [], 1)
             for pipe in list(running):
                 pid, place, began = running[pipe]
-                late = time.monotonic() - began > _TIMEOUT
+                late = time.monotonic() - began > limits[place]
                 if pipe not in ready and not late:
                     continue
                 del running[pipe]
-                yield place, _end(pid, pipe, time.monotonic() - began, late=late)
+                yield place, _end(pid, pipe, time.monotonic() - began, limits[place] if late else None)
     finally:
         for pid, _, _ in running.values():
             _kill(pid)
@@ -198,11 +200,11 @@ def _tells(error: BaseException) -> bool:
     return isinstance(error, AssertionError | OneLakeError | pytest.fail.Exception)
 
 
-def _end(pid: int, pipe: int, seconds: float, *, late: bool) -> Run:
-    if late:
+def _end(pid: int, pipe: int, seconds: float, limit: int | None) -> Run:
+    if limit is not None:
         _kill(pid)
         os.close(pipe)
-        return Run((), (), f"it did not end within {_TIMEOUT} s", seconds)
+        return Run((), (), f"it did not end within {limit} s", seconds)
     with os.fdopen(pipe) as said:
         text = said.read()
     _, status = os.waitpid(pid, 0)
