@@ -152,6 +152,7 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             return {"status": "not_shared", "table": table, "reason": reason}
 
     def _scan(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_onelake.staging.last_loads import in_sql
         from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
         from airflow_provider_onelake.work.terms import partition_columns
 
@@ -171,7 +172,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             source=self.source,
             shares=self._shares(run),
             partition_columns=partition_columns(self.partition_by),
-            checks=self.checks or {},
+            # The writers compare with their last loads themselves, without Spark.
+            checks=in_sql(self.checks or {}),
             skips=self.skips,
             target_file_size=self.target_file_size,
             preflight=self.preflight,
