@@ -119,9 +119,7 @@ def in_sql(checks: Mapping[str, str]) -> dict[str, str]:
     return {name: check for name, check in checks.items() if RowsLikeLast.parse(check) is None}
 
 
-def judged_by_loads(
-    log: DeltaLog, who: WriterIdentity, checks: Mapping[str, str], rows: int
-) -> dict[str, CheckResult]:
+def judged_by_loads(log: DeltaLog, who: WriterIdentity, checks: Mapping[str, str], rows: int) -> dict[str, CheckResult]:
     """Evaluate a writer's checks of the number of its rows, by name.
 
     :param log: of the table.

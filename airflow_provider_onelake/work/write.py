@@ -261,7 +261,7 @@ class _Writing:
         return rest
 
     def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Verdict:
-        """Say what the checks say. Those that compare with the last loads need the number of rows only, and no Spark."""
+        """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
         spec, rows = buffer.spec, buffer.rows
         if in_sql(spec.checks) or rows is None:
             verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)

@@ -96,7 +96,9 @@ def test_a_source_is_compared_with_those_of_the_last_merges(engine: Merging, log
     assert merge(checks=usual).execute(context_of(merge(), **february))["checks"][0]["passed"]
     engine.rows = {None: {"x": list(range(50))}}
     march = {"logical_date": datetime(2019, 3, 1, tzinfo=UTC), "run_id": "manual__3"}
-    with pytest.raises(AirflowFailException, match=r"50 rows, where 1 to 3 would be like its last 2 loads \(1, 2 rows\)"):
+    with pytest.raises(
+        AirflowFailException, match=r"50 rows, where 1 to 3 would be like its last 2 loads \(1, 2 rows\)"
+    ):
         merge(checks=usual).execute(context_of(merge(), **march))
     assert ids(Path(log.table)) == [1, 2, 3]
 
