@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.checks import RowsLikeLast
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TerminalError, with_page
 from airflow_provider_onelake.hooks.task_run import closest_write_group
 from airflow_provider_onelake.sources import VIEW, Source
-from airflow_provider_onelake.staging.last_loads import RowsLikeLast
 from airflow_provider_onelake.work.terms import CHOICES
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import TaskDeferralError
 
+from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
@@ -152,7 +153,6 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             return {"status": "not_shared", "table": table, "reason": reason}
 
     def _scan(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_onelake.staging.last_loads import in_sql
         from airflow_provider_onelake.work.scan import NotSharedError, SharedScan
         from airflow_provider_onelake.work.terms import partition_columns
 

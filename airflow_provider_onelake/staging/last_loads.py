@@ -6,15 +6,16 @@ database. They are as old as the log is kept.
 
 from __future__ import annotations
 
-import ast
 import math
-import re
 from collections.abc import Mapping
+from fractions import Fraction
+from statistics import median
 from typing import TYPE_CHECKING
 
-import attrs
-
-from airflow_provider_onelake.exceptions import CorruptLogError, InvalidWriteError
+from airflow_provider_onelake.checks import RowsLikeLast
+from airflow_provider_onelake.exceptions import CorruptLogError, ObjectNotFoundError
+from airflow_provider_onelake.log.actions import version_path
+from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.staging.identity import writers_among
 from airflow_provider_onelake.staging.verdict import CheckResult
 from airflow_provider_onelake.storage.at_once import few
@@ -23,100 +24,13 @@ from airflow_provider_onelake.storage.clock import whole_number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_onelake.log.commits import Commit
     from airflow_provider_onelake.log.delta_log import DeltaLog
     from airflow_provider_onelake.staging.identity import WriterIdentity
 
-_CALL = re.compile(r"\s*rows_like_last\s*\(")
-_MOST_LOADS = 100
 _MOST_VERSIONS = 1000
 """How many versions back a load is looked for: a writer must not read a log of years because it once had few loads."""
 _AHEAD = 16
 _MOST_SHOWN = 10
-
-
-@attrs.frozen
-class RowsLikeLast:
-    """A bound on a writer's rows: as parts of the median of what it had in its last loads.
-
-    :param loads: how many loads count.
-    :param at_least: the fewest rows, as a part of the median.
-    :param at_most: the most rows, as a multiple of it; ``None`` for any number.
-    """
-
-    loads: int = 5
-    at_least: float = 0.5
-    at_most: float | None = 2.0
-
-    @classmethod
-    def parse(cls, check: str) -> RowsLikeLast | None:
-        """Read the check as it stands among the conditions in SQL; ``None`` for a condition in SQL.
-
-        :param check: the text, without templates.
-        :raises InvalidWriteError: the bounds are wrong.
-        """
-        if not _CALL.match(check):
-            return None
-        try:
-            call = ast.parse(check.strip(), mode="eval").body
-            if not isinstance(call, ast.Call):
-                raise TypeError
-            by_name = {given.arg or "": ast.literal_eval(given.value) for given in call.keywords}
-            bounds = cls(*map(ast.literal_eval, call.args), **by_name)
-        except (SyntaxError, TypeError, ValueError):
-            bounds = None
-        if bounds is None or not bounds._is_valid():
-            raise InvalidWriteError(
-                f"{check!r} is no check of the number of rows. It stands alone, as in rows_like_last(5, at_least=0.5, "
-                f"at_most=2): 1 to {_MOST_LOADS} loads, and two parts of the median of their rows, of which the second "
-                "is not the smaller one, or None. Nothing was staged."
-            )
-        return bounds
-
-    def _is_valid(self) -> bool:
-        numbers = [self.at_least, *([] if self.at_most is None else [self.at_most])]
-        return (
-            isinstance(self.loads, int)
-            and not isinstance(self.loads, bool)
-            and 1 <= self.loads <= _MOST_LOADS
-            and all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
-            and all(math.isfinite(number) and number >= 0 for number in numbers)
-            and numbers == sorted(numbers)
-        )
-
-    def judge(self, name: str, check: str, rows: int, before: Sequence[int]) -> CheckResult:
-        """Say whether a writer has about as many rows as in its last loads.
-
-        :param name: of the check.
-        :param check: its text.
-        :param rows: that the writer has staged.
-        :param before: the rows of its last loads, the newest first.
-        """
-        from fractions import Fraction
-        from statistics import median
-
-        if not before:
-            found = "no earlier load of this writer is in the table's log, so there is nothing to compare with"
-            return CheckResult(name=name, sql=check, each_row=False, met=True, found=found)
-        usual = median(map(Fraction, before))
-        shown = [*map(str, before[:_MOST_SHOWN]), *(["…"] if len(before) > _MOST_SHOWN else [])]
-        # As the author wrote the numbers: 0.55 of 100 rows are 55.
-        least = math.ceil(Fraction(str(self.at_least)) * usual)
-        most = None if self.at_most is None else math.floor(Fraction(str(self.at_most)) * usual)
-        like = f"{least} or more" if most is None else f"{least} to {most}"
-        loads = "its last load" if len(before) == 1 else f"its last {len(before)} loads"
-        return CheckResult(
-            name=name,
-            sql=check,
-            each_row=False,
-            met=least <= rows and (most is None or rows <= most),
-            found=f"{rows} row{'' if rows == 1 else 's'}, where {like} would be like {loads} ({', '.join(shown)} rows)",
-        )
-
-
-def in_sql(checks: Mapping[str, str]) -> dict[str, str]:
-    """Return the checks that are conditions in SQL, which Spark evaluates."""
-    return {name: check for name, check in checks.items() if RowsLikeLast.parse(check) is None}
 
 
 def judged_by_loads(log: DeltaLog, who: WriterIdentity, checks: Mapping[str, str], rows: int) -> dict[str, CheckResult]:
@@ -127,11 +41,39 @@ def judged_by_loads(log: DeltaLog, who: WriterIdentity, checks: Mapping[str, str
     :param checks: all checks of the writer.
     :param rows: that it has staged.
     """
-    bounds = {name: found for name, check in checks.items() if (found := RowsLikeLast.parse(check)) is not None}
-    if not bounds:
+    asked = {name: found for name, check in checks.items() if (found := RowsLikeLast.parse(check)) is not None}
+    if not asked:
         return {}
-    before = rows_before(log, who, max(each.loads for each in bounds.values()))
-    return {name: each.judge(name, checks[name], rows, before[: each.loads]) for name, each in bounds.items()}
+    before = rows_before(log, who, max(each.loads for each in asked.values()))
+    return {name: judge(each, name, checks[name], rows, before[: each.loads]) for name, each in asked.items()}
+
+
+def judge(asked: RowsLikeLast, name: str, check: str, rows: int, before: Sequence[int]) -> CheckResult:
+    """Say whether a writer has about as many rows as in its last loads.
+
+    :param asked: what to compare with.
+    :param name: of the check.
+    :param check: its text.
+    :param rows: that the writer has staged.
+    :param before: the rows of its last loads, the newest first.
+    """
+    if not before:
+        found = "no earlier load of this writer is in the table's log, so there is nothing to compare with"
+        return CheckResult(name=name, sql=check, each_row=False, met=True, found=found)
+    usual = median(map(Fraction, before))
+    shown = [*map(str, before[:_MOST_SHOWN]), *(["…"] if len(before) > _MOST_SHOWN else [])]
+    # As the author wrote the numbers: 0.55 of 100 rows are 55.
+    least = math.ceil(Fraction(str(asked.at_least)) * usual)
+    most = None if asked.at_most is None else math.floor(Fraction(str(asked.at_most)) * usual)
+    like = f"{least} or more" if most is None else f"{least} to {most}"
+    loads = "its last load" if len(before) == 1 else f"its last {len(before)} loads"
+    return CheckResult(
+        name=name,
+        sql=check,
+        each_row=False,
+        met=least <= rows and (most is None or rows <= most),
+        found=f"{rows} row{'' if rows == 1 else 's'}, where {like} would be like {loads} ({', '.join(shown)} rows)",
+    )
 
 
 def rows_before(log: DeltaLog, who: WriterIdentity, loads: int) -> list[int]:
@@ -168,10 +110,11 @@ def _backwards(log: DeltaLog, newest: int) -> Iterator[Commit]:
     versions = range(newest, max(-1, newest - _MOST_VERSIONS), -1)
 
     def read(version: int) -> Commit | None:
+        # Not by the log, which keeps what it has read for the commit that follows.
         try:
-            return log.commit(version)
-        except CorruptLogError:
-            # Nobody needs an entry behind a checkpoint, so it must not fail a load.
+            return Commit.parse(version, log.store.get(version_path(version)), log.table)
+        except (ObjectNotFoundError, CorruptLogError):
+            # Nobody needs an entry behind a checkpoint, so one that cannot be read must not fail a load.
             return None
 
     until = newest

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
 from airflow_provider_onelake.commit.words import of_writer
@@ -31,7 +32,7 @@ from airflow_provider_onelake.staging.buffers import (
     set_aside,
     write_checksum,
 )
-from airflow_provider_onelake.staging.last_loads import in_sql, judged_by_loads
+from airflow_provider_onelake.staging.last_loads import judged_by_loads
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, complete, prepare
 from airflow_provider_onelake.staging.scan import checks_told

@@ -1,4 +1,4 @@
-"""Bounds on a writer's rows against its last loads: what may be asked for, which loads count, and what passes."""
+"""Bounds on a writer's rows against its last loads: what passes, and which loads count."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import attrs
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_onelake.checks import rows_like_last
+from airflow_provider_onelake.checks import RowsLikeLast, rows_like_last
 from airflow_provider_onelake.choices import OnRerun, Policy
 from airflow_provider_onelake.commit.publish import Committer, Status
-from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging import last_loads
 from airflow_provider_onelake.staging.identity import Load
-from airflow_provider_onelake.staging.last_loads import RowsLikeLast, in_sql, rows_before
+from airflow_provider_onelake.staging.last_loads import judge, rows_before
 from airflow_provider_onelake.staging.spec import WriteSpec
+from tests.support.stores import Counted
 from tests.support.tables import (
     LOAD,
     OVERWRITE,
@@ -53,52 +53,6 @@ def before(log: DeltaLog, loads: int = 5) -> list[int]:
     return rows_before(local_log(Path(log.table)), LOAD.writer("w"), loads)
 
 
-# -- what may be asked for -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("check", "asked"),
-    [
-        pytest.param(rows_like_last(), RowsLikeLast(5, 0.5, 2.0), id="defaults"),
-        pytest.param(rows_like_last(1, at_least=0, at_most=None), RowsLikeLast(1, 0, None), id="no-bounds"),
-        pytest.param(rows_like_last("7", at_least="0.9", at_most="1.1"), RowsLikeLast(7, 0.9, 1.1), id="rendered"),
-        pytest.param("\n rows_like_last (\n 3, at_most=3 )", RowsLikeLast(3, 0.5, 3), id="by-hand"),
-        pytest.param("rows_like_last(loads=2)", RowsLikeLast(2, 0.5, 2.0), id="by-name"),
-        pytest.param("count(*) > 0", None, id="sql"),
-        pytest.param("rows_like_last > 0", None, id="a-column-of-that-name"),
-    ],
-)
-def test_a_check_says_what_it_compares_with(check: str, asked: RowsLikeLast | None) -> None:
-    assert RowsLikeLast.parse(check) == asked
-    assert in_sql({"it": check}) == ({"it": check} if asked is None else {})
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        pytest.param("rows_like_last(0)", id="of-no-load"),
-        pytest.param("rows_like_last(101)", id="of-too-many"),
-        pytest.param("rows_like_last(2.5)", id="of-half-a-load"),
-        pytest.param("rows_like_last(True)", id="of-a-truth"),
-        pytest.param("rows_like_last(None)", id="of-nothing"),
-        pytest.param("rows_like_last(5, at_least=-1)", id="below-nothing"),
-        pytest.param("rows_like_last(5, at_least=None)", id="without-a-least"),
-        pytest.param("rows_like_last(5, at_least=2, at_most=1)", id="the-wrong-way-round"),
-        pytest.param("rows_like_last(5, at_most=1e999)", id="endless"),
-        pytest.param("rows_like_last(5, at_most='2')", id="a-text"),
-        pytest.param("rows_like_last(5, within=0.5)", id="unknown-bound"),
-        pytest.param("rows_like_last(5, **{'at_most': 2})", id="stars"),
-        pytest.param("rows_like_last(count(*))", id="sql-inside"),
-        pytest.param("rows_like_last(5) and True", id="with-another"),
-        pytest.param("rows_like_last(5) AND count(*) > 0", id="with-sql"),
-        pytest.param("rows_like_last(5", id="half"),
-    ],
-)
-def test_bounds_that_mean_nothing_are_refused(check: str) -> None:
-    with pytest.raises(InvalidWriteError, match=r"is no check of the number of rows\. It stands alone"):
-        RowsLikeLast.parse(check)
-
-
 # -- what passes ---------------------------------------------------------------------------------------------------
 
 
@@ -120,22 +74,22 @@ def test_bounds_that_mean_nothing_are_refused(check: str) -> None:
 def test_the_median_of_the_last_loads_bounds_the_rows(
     given: dict[str, Any], loads: list[int], passes: list[int], fails: list[int]
 ) -> None:
-    bounds = RowsLikeLast(**given)
-    judged = {rows: bounds.judge("usual", "the text", rows, loads) for rows in (*passes, *fails)}
+    asked = RowsLikeLast(**given)
+    judged = {rows: judge(asked, "usual", "the text", rows, loads) for rows in (*passes, *fails)}
     assert [rows for rows, result in judged.items() if result.passed] == passes
     assert not any(result.each_row for result in judged.values())
 
 
 def test_what_was_compared_is_said() -> None:
-    result = RowsLikeLast().judge("usual", rows_like_last(), 1, [10, 12, 9])
+    result = judge(RowsLikeLast(), "usual", rows_like_last(), 1, [10, 12, 9])
     assert str(result) == (
         "'usual' (rows_like_last(5, at_least=0.5, at_most=2.0)): 1 row, where 5 to 20 would be like its last 3 loads "
         "(10, 12, 9 rows)"
     )
     assert result.to_json()["found"] == result.found
-    many = RowsLikeLast(20).judge("usual", "text", 1, [10] * 20)
+    many = judge(RowsLikeLast(20), "usual", "text", 1, [10] * 20)
     assert str(many).endswith(f"its last 20 loads ({', '.join(['10'] * 10)}, … rows)")
-    first = RowsLikeLast().judge("usual", "text", 1, [])
+    first = judge(RowsLikeLast(), "usual", "text", 1, [])
     assert first.found == "no earlier load of this writer is in the table's log, so there is nothing to compare with"
 
 
@@ -222,17 +176,19 @@ def test_no_more_of_the_log_is_read_than_is_needed(log: DeltaLog, monkeypatch: p
     for day in (1, 2, 3):
         publish(log, day, of_run(day))
         foreign_append(log, {"2019-01": [1]})
-    read: list[int] = []
-    real = DeltaLog.commit
-    fresh = local_log(Path(log.table))
-    fresh.snapshot()
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaLog, "commit", lambda self, version: read.append(version) or real(self, version))
-        patch.setattr(last_loads, "_AHEAD", 1)
-        assert rows_before(fresh, LOAD.writer("w"), 2) == [3, 2]
-        assert read == [6, 5, 4, 3]
-        read.clear()
-        assert rows_before(fresh, LOAD.writer("new"), 2) == []
-        assert read == []
-        patch.setattr(last_loads, "_MOST_VERSIONS", 3)
-        assert rows_before(fresh, LOAD.writer("w"), 2) == [3]
+    store = Counted(log.store)
+    counted = DeltaLog(store, log.table)
+    counted.snapshot()
+
+    def read(writer: str, loads: int) -> tuple[list[int], int]:
+        store.calls.clear()
+        found = rows_before(counted, LOAD.writer(writer), loads)
+        return found, store.calls["get"]
+
+    # Whether the snapshot is the newest.
+    nothing, once = read("new", 2)
+    assert nothing == []
+    assert read("w", 2) == ([3, 2], once + 4)
+    assert read("w", 9) == ([3, 2, 1], once + 6)
+    monkeypatch.setattr(last_loads, "_MOST_VERSIONS", 3)
+    assert read("w", 9) == ([3], once + 3)
