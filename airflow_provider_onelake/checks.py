@@ -49,7 +49,7 @@ class RowsLikeLast:
             return None
         try:
             call = ast.parse(check.strip(), mode="eval").body
-            if not isinstance(call, ast.Call):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
                 raise TypeError
             by_name = {given.arg or "": ast.literal_eval(given.value) for given in call.keywords}
             asked = cls(*map(ast.literal_eval, call.args), **by_name)
@@ -70,7 +70,7 @@ class RowsLikeLast:
             and not isinstance(self.loads, bool)
             and 1 <= self.loads <= _MOST_LOADS
             and all(isinstance(number, int | float) and not isinstance(number, bool) for number in numbers)
-            and all(math.isfinite(number) and number >= 0 for number in numbers)
+            and all(0 <= number < math.inf for number in numbers)
             and numbers == sorted(numbers)
         )
 

@@ -16,6 +16,7 @@ from airflow_provider_onelake.exceptions import InvalidWriteError
         pytest.param(rows_like_last("7", at_least="0.9", at_most="1.1"), RowsLikeLast(7, 0.9, 1.1), id="rendered"),
         pytest.param("\n rows_like_last (\n 3, at_most=3 )", RowsLikeLast(3, 0.5, 3), id="by-hand"),
         pytest.param("rows_like_last(loads=2)", RowsLikeLast(2, 0.5, 2.0), id="by-name"),
+        pytest.param(f"rows_like_last(at_most=1{'0' * 400})", RowsLikeLast(5, 0.5, 10**400), id="large"),
         pytest.param("count(*) > 0", None, id="sql"),
         pytest.param("rows_like_last > 0", None, id="a-column-of-that-name"),
     ],
@@ -43,6 +44,8 @@ def test_a_check_says_what_it_compares_with(check: str, asked: RowsLikeLast | No
         pytest.param("rows_like_last(count(*))", id="sql-inside"),
         pytest.param("rows_like_last(5) and True", id="with-another"),
         pytest.param("rows_like_last(5) AND count(*) > 0", id="with-sql"),
+        pytest.param("rows_like_last(5)(3)", id="called-again"),
+        pytest.param(f"rows_like_last(5, at_least=2, at_most=1{'0' * 400}.0)", id="endless-in-digits"),
         pytest.param("rows_like_last(5", id="half"),
     ],
 )
