@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.checks import RowsLikeLast
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, TerminalError, with_page
 from airflow_provider_onelake.hooks.task_run import closest_write_group
 from airflow_provider_onelake.sources import VIEW, Source
@@ -161,6 +162,8 @@ def check_checks(checks: object) -> None:
                 f"checks: {name!r} is {sql!r}, which is no condition in Spark SQL, such as 'fare >= 0' or "
                 "'count(*) > 0'."
             )
+        if is_final(sql):
+            RowsLikeLast.parse(sql)
 
 
 def check_steps(steps: object, view: str) -> None:

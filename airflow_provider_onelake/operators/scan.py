@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.exceptions import TaskDeferralError
 
+from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError, SparkJobTimeoutError, TransientError
 from airflow_provider_onelake.hooks.task_run import TaskRun, deed_of
@@ -171,7 +172,8 @@ class OneLakeScanOperator(SourceTemplates, SparkTaskOperator):
             source=self.source,
             shares=self._shares(run),
             partition_columns=partition_columns(self.partition_by),
-            checks=self.checks or {},
+            # The writers compare with their last loads themselves, without Spark.
+            checks=in_sql(self.checks or {}),
             skips=self.skips,
             target_file_size=self.target_file_size,
             preflight=self.preflight,

@@ -90,7 +90,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     - ``reused`` (bool): whether the buffer was there already; ``reruns`` (int): how often the job ran again.
     - ``checks`` (list of dict, only with ``checks``): for each check ``name`` and ``sql`` (str), ``passed`` (bool),
       ``each_row`` (bool): whether it is about each row or about all of them together, ``failed`` (int or None): how
-      many rows do not meet it, ``met`` (bool, or None for NULL): what the condition is.
+      many rows do not meet it, ``met`` (bool, or None for NULL): what the condition is; of a
+      :func:`~airflow_provider_onelake.checks.rows_like_last` also ``found`` (str): what was compared.
     - ``quarantine`` (dict, only where rows are in quarantine): ``table`` (str), ``version`` (int or None) and ``rows``
       (int, or None if an earlier try put them there): where the rows are that fail a check, and ``failed`` (dict of
       int): how many of them fail each check.
@@ -176,9 +177,10 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param checks: conditions that the staged rows must meet before anything of them is published, in Spark SQL, as a
         dict by name, such as ``{"no negative fares": "fare >= 0", "some rows": "count(*) > 0"}``. A condition with an
         aggregate function is about all rows of the writer together, any other about each row. NULL is not true. Spark
-        evaluates them over the staged files, by one query; it does not read the source again. They belong to the work:
-        a clear with other checks is a clear of other work. Default: none, also ``{}`` in a group that has some
-        (templated, but for the names).
+        evaluates them over the staged files, by one query; it does not read the source again. In place of a condition,
+        :func:`~airflow_provider_onelake.checks.rows_like_last` compares the number of rows with the last loads. Checks
+        belong to the work: a clear with other checks is a clear of other work. Default: none, also ``{}`` in a group
+        that has some (templated, but for the names).
     :param on_failed_check: what happens if the rows fail a check: ``refuse`` publishes nothing of the writer, and its
         task fails for good. With ``publish="together"``, nothing of the load is published. ``quarantine`` puts the rows
         that fail a check about each row into ``quarantine_table``, with the reason, and publishes the others, of which

@@ -6,7 +6,7 @@ staged/<writer>/<attempt>/_checked.json  put create-only when Spark has evaluate
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,11 @@ class CheckResult:
     """What one check says of the staged rows.
 
     :param name: of the check.
-    :param sql: the condition, in Spark SQL.
+    :param sql: the condition, in Spark SQL, or what else its author wrote.
     :param each_row: whether the condition is about each row, or about all of them together.
     :param met: whether all rows meet it, or all together do; ``None`` where the condition is NULL.
     :param failed: how many rows do not meet it; ``None`` where it is about all rows together.
+    :param found: what was compared, for people, where it is no condition in SQL.
     """
 
     name: str
@@ -38,6 +39,7 @@ class CheckResult:
     each_row: bool
     met: bool | None
     failed: int | None = None
+    found: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -49,7 +51,13 @@ class CheckResult:
         """Why the check failed, for people."""
         if self.each_row:
             return f"not true of {self.failed} row{'' if self.failed == 1 else 's'}"
+        if self.found is not None:
+            return self.found
         return "it is NULL, which is not true" if self.met is None else "it is false"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain JSON."""
+        return attrs.asdict(self, filter=lambda field, value: field.name != "found" or value is not None)
 
     def __str__(self) -> str:
         return f"{self.name!r} ({' '.join(self.sql.split())}): {'it is true' if self.passed else self.why}"
@@ -115,7 +123,7 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as it stands in the store."""
         kept = {"quarantined": attrs.asdict(self.quarantined)} if self.quarantined is not None else {}
-        return {"rows": self.rows, "checks": [attrs.asdict(result) for result in self.results], **kept}
+        return {"rows": self.rows, "checks": [result.to_json() for result in self.results], **kept}
 
     def table_lines(self) -> list[str]:
         """Return the results as the lines of a table, for a log: a head, and a line for each check."""
@@ -136,6 +144,19 @@ class Verdict:
             ).rstrip()
             for line in lines
         ]
+
+    def found_lines(self) -> list[str]:
+        """Return what was compared, as lines for a log, of the checks that are no conditions in SQL."""
+        return [f"{result.name}: {result.found}" for result in self.results if result.found is not None]
+
+    def joined(self, more: Mapping[str, CheckResult], order: Iterable[str]) -> Verdict:
+        """Return the verdict with the results of further checks.
+
+        :param more: by the check's name.
+        :param order: the names of all checks.
+        """
+        results = {result.name: result for result in self.results} | dict(more)
+        return attrs.evolve(self, results=tuple(results[name] for name in order))
 
     @classmethod
     def of(cls, checks: Mapping[str, str], told: Mapping[str, Any] | None) -> Verdict | None:

@@ -117,7 +117,7 @@ class Written:
             }
             if self.buffer.verdict is not None:
                 result["checks"] = [
-                    {**attrs.asdict(check), "passed": check.passed} for check in self.buffer.verdict.results
+                    {**check.to_json(), "passed": check.passed} for check in self.buffer.verdict.results
                 ]
                 if self.buffer.verdict.quarantined is not None:
                     result["quarantine"] = attrs.asdict(self.buffer.verdict.quarantined)

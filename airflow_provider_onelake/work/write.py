@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from airflow_provider_onelake.checks import in_sql
 from airflow_provider_onelake.choices import OnFailedCheck, PublishMode
 from airflow_provider_onelake.commit.definition import add_columns, create_table, with_generated
 from airflow_provider_onelake.commit.words import of_writer
@@ -31,6 +32,7 @@ from airflow_provider_onelake.staging.buffers import (
     set_aside,
     write_checksum,
 )
+from airflow_provider_onelake.staging.last_loads import judged_by_loads
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.prepare import Skip, Stage, check_not_set_aside, complete, prepare
 from airflow_provider_onelake.staging.scan import checks_told
@@ -194,7 +196,7 @@ class _Writing:
         if not checks:
             return buffer
         if buffer.unchecked:
-            verdict = Verdict.of(checks, told) or self._check(buffer)
+            verdict = self._judged(buffer, told)
             self._spark.check_not_stopped()
             if self._quarantine is not None and not buffer.reads_target:
                 # Before the verdict, without which nobody publishes or divides the rows.
@@ -204,7 +206,7 @@ class _Writing:
         if buffer.divides:
             buffer = self._divided(buffer)
         assert buffer.verdict is not None
-        for line in buffer.verdict.table_lines():
+        for line in (*buffer.verdict.table_lines(), *buffer.verdict.found_lines()):
             logger.info("%s", line)
         if buffer.refused:
             # The verdict alone keeps the rows out. The marker tells compactions and vacuums that nobody waits for them.
@@ -248,29 +250,40 @@ class _Writing:
                     owner=spec.identity.app_id,
                     fingerprint=spec.fingerprint,
                     preflight=False,
-                    checks=spec.checks,
+                    checks=in_sql(spec.checks),
                 )
             )
             self._spark.check_not_stopped()
             rest = complete(self._log, opened.path, whole.reads_target)
             check_divided(whole, rest, str(self._table))
-            verdict = Verdict.of(spec.checks, staged.checks.get("")) or self._check(rest)
+            verdict = self._judged(rest, staged.checks.get(""))
             rest = audited(self._log.store, rest, attrs.evolve(verdict, quarantined=whole.verdict.quarantined))
         set_aside(self._log.store, whole.path, f"its rows are divided: those that pass the checks are in {rest.path}")
         return rest
 
+    def _judged(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Verdict:
+        """Say what the checks say. Those that compare with the last loads need the number of rows, and no Spark."""
+        spec, rows = buffer.spec, buffer.rows
+        if in_sql(spec.checks) or rows is None:
+            verdict = Verdict.of(in_sql(spec.checks), told) or self._check(buffer)
+        else:
+            verdict = Verdict(rows, ())
+        by_loads = judged_by_loads(self._log, spec.identity, spec.checks, verdict.rows)
+        return verdict.joined(by_loads, spec.checks)
+
     def _check(self, buffer: Buffer) -> Verdict:
-        """Have Spark evaluate the checks over rows that another try, or a shared scan, has staged."""
+        """Have Spark evaluate the checks in SQL over rows that another try, or a shared scan, has staged."""
+        checks = in_sql(buffer.spec.checks)
         job = AuditJob(
             table_uri=self._table.address.spark_uri,
             buffer_uri=self._uri(buffer.path),
             metadata=buffer.metadata,
-            checks=buffer.spec.checks,
+            checks=checks,
             attempt=self._first.attempt,
             label=f"{self._first.task} {self._key}",
             owner=self._first.identity.app_id,
         )
-        verdict = Verdict.of(buffer.spec.checks, self._spark.engine().audit(job).checks.get(""))
+        verdict = Verdict.of(checks, self._spark.engine().audit(job).checks.get(""))
         if verdict is None:
             raise SparkJobError(
                 f"Spark did not say whether the rows of writer {self._key!r} for {self._table} pass their checks. "
@@ -414,7 +427,7 @@ class _Writing:
             owner=spec.identity.app_id,
             fingerprint=spec.fingerprint,
             preflight=terms.preflight,
-            checks=terms.checks,
+            checks=in_sql(terms.checks),
         )
 
 

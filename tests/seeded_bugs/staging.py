@@ -758,4 +758,36 @@ BUGS = [
         ("work/test_quarantine.py::test_whoever_is_killed_when_each_row_is_in_one_of_the_tables_once",),
         error="AirflowFailException",
     ),
+    # -- as many rows as in the last loads -----------------------------------------------------------------------------
+    Bug(
+        "a clear is compared with its own rows",
+        "staging.last_loads",
+        "return other.load.run != who.load.run and (other.load.group, other.key) == (who.load.group, who.key)",
+        "return (other.load.group, other.key) == (who.load.group, who.key)",
+        (
+            "staging/test_last_loads.py::test_only_the_same_writer_in_other_runs_counts",
+            "work/test_checks.py::test_a_clear_is_not_compared_with_itself",
+        ),
+    ),
+    Bug(
+        "a load that a RESTORE took back counts among the last ones",
+        "staging.last_loads",
+        "        if commit.version > until:\n            continue\n",
+        "",
+        ("staging/test_last_loads.py::test_a_load_that_a_restore_took_back_does_not_count",),
+    ),
+    Bug(
+        "a run that published again counts twice",
+        "staging.last_loads",
+        "                left.discard(app_id)\n",
+        "",
+        ("staging/test_last_loads.py::test_a_run_that_published_again_counts_once_by_what_it_published_last",),
+    ),
+    Bug(
+        "Spark is asked for the check that compares with the last loads",
+        "work.write",
+        "            checks=in_sql(terms.checks),\n",
+        "            checks=terms.checks,\n",
+        ("work/test_checks.py::test_spark_evaluates_the_conditions_beside_it",),
+    ),
 ]

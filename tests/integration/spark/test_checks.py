@@ -72,6 +72,15 @@ def test_checks_are_evaluated_over_the_staged_rows_by_one_query(
         )
     )
     assert again.checks == {"": staged}
+    # Checks of the number of rows need no more than that number.
+    counted = AuditJob(
+        table_uri=job.table_uri,
+        buffer_uri=str(target.buffer),
+        metadata=job.metadata or {},
+        checks={},
+        attempt="count-" + str(uuid.uuid4()),
+    )
+    assert engine.audit(counted).checks == {"": {"rows": 20, "results": {}}}
 
 
 def test_of_no_rows_each_row_passes_and_an_aggregate_is_what_spark_says(

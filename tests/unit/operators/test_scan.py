@@ -15,6 +15,7 @@ import pytest
 from airflow.sdk import DAG, Asset, Label, Param, chain
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralError, TaskDeferred
 
+from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.engines.base import StageJob, StageResult
 from airflow_provider_onelake.exceptions import (
     ConstraintViolatedError,
@@ -127,6 +128,18 @@ def test_the_scan_checks_the_rows_of_each_writer(log: DeltaLog, engine: FakeEngi
     with pytest.raises(AirflowFailException, match="not true of 1 row"):
         write(dag, "b", done, try_number=2)
     assert (len(engine.staged), engine.checked, ids(tmp_path / "Tables" / "trips")) == (1, [], [1])
+
+
+@pytest.mark.parametrize("in_sql", [CHECKS, {}], ids=["and-conditions", "alone"])
+def test_writers_behind_a_scan_compare_with_their_last_loads_without_spark(
+    log: DeltaLog, engine: FakeEngine, in_sql: dict[str, str]
+) -> None:
+    dag = build(both(), checks={**in_sql, "usual": rows_like_last()})
+    result = write(dag, "a", scan(dag))
+    assert [(check["name"], check["passed"]) for check in result["checks"]] == [
+        (name, True) for name in (*in_sql, "usual")
+    ]
+    assert ([job.checks for job in engine.staged], engine.checked) == ([in_sql], [])
 
 
 def test_rows_of_a_scan_are_divided(log: DeltaLog, engine: FakeEngine, tmp_path: Path) -> None:

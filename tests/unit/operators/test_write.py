@@ -11,6 +11,7 @@ from airflow.sdk import DAG, TaskGroup
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.commit.definition import with_generated
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -55,6 +56,9 @@ def write(**arguments: Any) -> OneLakeWriteOperator:
         pytest.param({"checks": {"x" * 101: "id > 0"}}, "at most 100 characters", id="check-of-a-long-name"),
         pytest.param({"checks": {"{{ ds }}": "id > 0"}}, "without templates", id="check-of-a-templated-name"),
         pytest.param({"checks": {"some": " "}}, "'some' is ' ', which is no condition", id="blank-check"),
+        pytest.param(
+            {"checks": {"usual": rows_like_last(0)}}, "is no check of the number of rows", id="check-of-no-load"
+        ),
         pytest.param({"checks": {"some": True}}, "'some' is True, which is no condition", id="check-of-no-text"),
         pytest.param(
             {"on_failed_check": "ignore"},

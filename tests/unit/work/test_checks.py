@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
@@ -209,6 +211,82 @@ def test_other_checks_are_other_work(engine: FakeEngine, log: DeltaLog) -> None:
         run(of_load=True, checks=BAD, writer="b", context={"clears": 1, "max_tries": 1, "try_number": 2})
     same = run(of_load=True, checks=GOOD, writer="b", context={"clears": 1, "max_tries": 1, "try_number": 2})
     assert same["status"] == "skipped"
+
+
+# -- as many rows as in the last loads -----------------------------------------------------------------------------
+
+
+LIKE = {"as many as usual": rows_like_last(3)}
+FEBRUARY = {"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}
+
+
+def test_a_first_load_passes_and_later_ones_are_compared_with_it_without_spark(
+    engine: FakeEngine, log: DeltaLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    engine.rows = {None: {"2019-01": [1, 2, 3, 4]}}
+    first = run(checks=LIKE)
+    assert (first["status"], first["checks"][0]["passed"]) == ("published", True)
+    assert any("as many as usual: no earlier load of this writer" in message for message in caplog.messages)
+    engine.rows = {None: {"2019-02": [5]}}
+    task = write(checks=LIKE)
+    context = context_of(task, **FEBRUARY)
+    with pytest.raises(AirflowFailException) as error:
+        task.execute(context)
+    said = "1 row, where 2 to 8 would be like its last load (4 rows)"
+    assert f"fail 1 of 1 checks: 'as many as usual' (rows_like_last(3, at_least=0.5, at_most=2.0)): {said}. " in str(
+        error.value
+    )
+    assert context["ti"].pushed["return_value"]["checks"] == [
+        {
+            "name": "as many as usual",
+            "sql": "rows_like_last(3, at_least=0.5, at_most=2.0)",
+            "each_row": False,
+            "met": False,
+            "failed": None,
+            "found": said,
+            "passed": False,
+        }
+    ]
+    assert (ids(Path(log.table)), [job.checks for job in engine.staged], engine.checked) == ([1, 2, 3, 4], [{}, {}], [])
+
+
+def test_spark_evaluates_the_conditions_beside_it(engine: FakeEngine, log: DeltaLog) -> None:
+    result = run(checks={"small ids": "id < 10", **LIKE, "some rows": "count(*) > 1"})
+    assert [check["name"] for check in result["checks"]] == ["small ids", "as many as usual", "some rows"]
+    assert engine.staged[0].checks == {"small ids": "id < 10", "some rows": "count(*) > 1"}
+    assert "write 2 rows (3 checks passed)" in versions(log)[0]
+
+
+def test_a_clear_is_not_compared_with_itself(engine: FakeEngine, log: DeltaLog) -> None:
+    engine.rows = {None: {"2019-01": [1, 2, 3, 4]}}
+    run(of_load=True, checks=LIKE, on_rerun="replace")
+    engine.rows = {None: {"2019-01": [1]}}
+    clear = {"clears": 1, "max_tries": 1, "try_number": 2}
+    assert run(of_load=True, checks=LIKE, on_rerun="replace", context=clear)["status"] == "published"
+    assert ids(Path(log.table)) == [1]
+
+
+def test_the_verdict_of_before_counts_when_loads_came_since(engine: FakeEngine, log: DeltaLog) -> None:
+    """A load that another run publishes between two tries must not make the second one decide otherwise."""
+    engine.rows = {None: {"2019-01": [1, 2, 3, 4]}}
+    run(checks=LIKE)
+    engine.rows = {None: {"2019-02": [5, 6]}}
+    task = before_reconcile(lambda: write(checks=LIKE, publish="together"))
+    assert task.execute(context_of(task, **FEBRUARY))["status"] == "staged"
+    engine.rows = {None: {"2019-03": list(range(10, 20))}}
+    march = {"logical_date": datetime(2019, 3, 1, tzinfo=UTC), "run_id": "manual__3"}
+    run(context=march)
+    again = task.execute(context_of(task, try_number=2, **FEBRUARY))
+    assert (again["status"], again["reused"], again["checks"][0]["passed"]) == ("staged", True, True)
+
+
+def test_rows_without_statistics_are_counted_by_spark(
+    engine: FakeEngine, log: DeltaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Buffer, "rows", None)
+    result = run(checks=LIKE)
+    assert (result["status"], [job.checks for job in engine.checked]) == ("published", [{}])
 
 
 # -- a task that is killed -----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.engines.base import ChangeJob, SparkResult
 from airflow_provider_onelake.exceptions import InvalidWriteError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
@@ -84,6 +86,21 @@ def test_the_result_says_what_was_merged_and_a_clear_merges_again(engine: Mergin
     assert (retried["status"], newest(log).version, len(engine.staged)) == ("skipped", 2, 1)
     cleared = task.execute(context_of(task, clears=1, try_number=3, max_tries=2))
     assert (cleared["status"], cleared["version"], cleared["rows_updated"]) == ("published", 3, 2)
+
+
+def test_a_source_is_compared_with_those_of_the_last_merges(engine: Merging, log: DeltaLog) -> None:
+    usual = {"usual": rows_like_last()}
+    merge(checks=usual).execute(context_of(merge()))
+    engine.rows = {None: {"x": [1]}}
+    february = {"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}
+    assert merge(checks=usual).execute(context_of(merge(), **february))["checks"][0]["passed"]
+    engine.rows = {None: {"x": list(range(50))}}
+    march = {"logical_date": datetime(2019, 3, 1, tzinfo=UTC), "run_id": "manual__3"}
+    with pytest.raises(
+        AirflowFailException, match=r"50 rows, where 1 to 3 would be like its last 2 loads \(1, 2 rows\)"
+    ):
+        merge(checks=usual).execute(context_of(merge(), **march))
+    assert ids(Path(log.table)) == [1, 2, 3]
 
 
 def test_a_retry_merges_what_an_earlier_try_has_staged(engine: Merging, log: DeltaLog) -> None:

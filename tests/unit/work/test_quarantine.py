@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from deltalake import DeltaTable
 
+from airflow_provider_onelake.checks import rows_like_last
 from airflow_provider_onelake.choices import PublishMode
 from airflow_provider_onelake.commit.publish import Committer
 from airflow_provider_onelake.commit.reconcile import Report, reconcile
@@ -100,6 +102,17 @@ def test_rows_that_fail_go_to_a_table_of_their_own_and_the_others_are_published(
     assert f"those that pass the checks are in {result['buffer']}" in marker["reason"]
     with pytest.raises(ChecksFailedError):
         Committer(local_log(Path(log.table))).publish([whole])
+
+
+def test_the_rows_that_are_published_are_compared_with_the_last_loads(engine: FakeEngine, log: DeltaLog) -> None:
+    """As many rows as last time are staged, but two of them are bad."""
+    usual = {**CHECKS, "usual": rows_like_last(1, at_least=0.8)}
+    engine.rows = {None: {"2019-01": [1, 2, 2, 1, 1]}}
+    assert run(checks=usual)["checks"][-1]["passed"]
+    engine.rows = {None: {"2019-02": [1, 2, 5, 2, 0]}}
+    with pytest.raises(AirflowFailException, match=r"'usual' .*: 3 rows, where 4 to 10 would be like its last load"):
+        run({"logical_date": datetime(2019, 2, 1, tzinfo=UTC), "run_id": "manual__2"}, checks=usual)
+    assert (ids(Path(log.table)), apart(log)) == ([1, 1, 1, 2, 2], BAD)
 
 
 def test_without_bad_rows_there_is_no_quarantine(engine: FakeEngine, log: DeltaLog) -> None:
