@@ -7,7 +7,7 @@ https://learn.microsoft.com/rest/api/fabric/sqlendpoint/items/refresh-sql-endpoi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -141,14 +141,15 @@ class SemanticModel:
         """Return the newest refreshes, the newest first."""
         return self._listed()[1]
 
-    def covering(self, mark: Mark, tables: Collection[str] | None) -> Refresh | None:
+    def covering(self, known: Iterable[Refresh], mark: Mark, tables: Collection[str] | None) -> Refresh | None:
         """Return a refresh that has shown, or will show, a version; one that has ended before one at work.
 
+        :param known: the refreshes among which it is looked for.
         :param mark: of the version.
         :param tables: of the model that it must be of; ``None`` for all of them. Then an enhanced one does not count,
             because Power BI does not say whether it was of all tables.
         """
-        counted = [each for each in self.history() if mark.counts(each)]
+        counted = [each for each in known if mark.counts(each)]
         for state in (State.COMPLETED, State.RUNNING):
             for each in counted:
                 if each.state is state and self._is_of(each, tables):

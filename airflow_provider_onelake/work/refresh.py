@@ -8,7 +8,7 @@ because a refresh counts only if it began after the version was in the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -155,11 +155,12 @@ def _find_or_begin(
 ) -> Refresh | Waiting:
     mark, lost = Mark.from_json(note.get("mark")), None
     for _ in range(_TRIES):
-        found = model.covering(mark, tables)
+        known = model.history()
+        found = model.covering(known, mark, tables)
         if found is not None:
             logger.info("The refresh %s shows version %d", found.id, note.version)
             return found if found.state is State.COMPLETED else Waiting(found.id, own=False)
-        if (other := _at_work(model)) is not None:
+        if (other := _at_work(known)) is not None:
             logger.info("%s is at work on the refresh %s, which began too early", model, other.id)
             return Waiting(other.id, own=False)
         try:
@@ -169,7 +170,7 @@ def _find_or_begin(
             continue
         except (ObjectExistsError, StoreRefusedError):
             # Two ask at once, and Power BI takes one.
-            if (other := _at_work(model)) is None:
+            if (other := _at_work(model.history())) is None:
                 raise
             return Waiting(other.id, own=False)
         note.keep(own=own)
@@ -179,8 +180,8 @@ def _find_or_begin(
     raise lost
 
 
-def _at_work(model: SemanticModel) -> Refresh | None:
-    return next((each for each in model.history() if each.state is State.RUNNING), None)
+def _at_work(known: Iterable[Refresh]) -> Refresh | None:
+    return next((each for each in known if each.state is State.RUNNING), None)
 
 
 def _spend(note: Note, refresh: str) -> None:

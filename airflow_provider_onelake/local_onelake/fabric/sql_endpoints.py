@@ -59,29 +59,30 @@ def get_operation(call: Call, guid: str) -> Response:
 def get_result(call: Call, guid: str) -> Response:
     """Answer with what a refresh did to each table, if it has succeeded."""
     check_query(call)
-    _, found = _operation(call, guid)
+    item, found = _operation(call, guid)
     if found["status"] != COMPLETED:
         raise wrong(f"The operation {guid} has not succeeded.", "OperationHasNoResult")
-    return JSONResponse({"value": _said(found)})
+    return JSONResponse({"value": _said(look(call, item), guid)})
 
 
 def _refresh(call: Call, workspace: Workspace, item: Item, anew: bool) -> Response:
     # What comes in between is seen as well, or by the next refresh: what is recorded here is only ever too old.
     versions = {name: newest_version(call.lake, spot) for name, spot in tables_of(call.lake, workspace, item)}
-    before = next((each for each in look(call, item) if each["status"] == COMPLETED), None)
-    made = begin(call, item, versions=versions, before=None if before is None or anew else before["versions"])
+    made = begin(call, item, versions=versions, anew=anew)
     if made is None:
         raise RefusalError(409, "OperationInProgress", "A refresh of this SQL endpoint is at work: ask again later.")
-    found = _found(look(call, item), made["id"])
-    if not is_running(found):
-        return JSONResponse({"value": _said(found)})
+    known = look(call, item)
+    if not is_running(_found(known, made["id"])):
+        return JSONResponse({"value": _said(known, made["id"])})
     location = f"{str(call.request.url).partition('/v1/')[0]}/v1/operations/{made['id']}"
     return Response(None, 202, {"Location": location, "x-ms-operation-id": made["id"], "Retry-After": "5"})
 
 
-def _said(found: Refresh) -> list[dict[str, Any]]:
+def _said(known: list[Refresh], guid: str) -> list[dict[str, Any]]:
     """Return what a refresh did to each table: those without a new version are left as they are."""
-    before = found["before"] or {}
+    found = _found(known, guid)
+    earlier = (each for each in known[known.index(found) + 1 :] if each["status"] == COMPLETED)
+    before = {} if found["anew"] else next(earlier, {"versions": {}})["versions"]
     rows = []
     for name, version in found["versions"].items():
         row = {"tableName": name.replace("/", "."), "startDateTime": found["started"], "endDateTime": found["ended"]}
