@@ -235,8 +235,9 @@ class OneLakeHook(BaseHook):
         """Return the SQL endpoint of the lakehouse that a table is in. Fabric's REST is asked which it is.
 
         :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse. No shortcut is followed.
-        :raises ObjectNotFoundError: there is no such lakehouse, or its endpoint is not made yet.
-        :raises OneLakeError: the table is not in OneLake, or Fabric refuses or does not answer.
+        :raises ObjectNotFoundError: there is no such lakehouse.
+        :raises StoreUnavailableError: its endpoint is not made yet, or Fabric does not answer.
+        :raises OneLakeError: the table is not in OneLake, or Fabric refuses.
         """
         from airflow_provider_onelake.storage.refreshes import SqlEndpoint
 

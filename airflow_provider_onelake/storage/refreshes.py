@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import ObjectNotFoundError
+from airflow_provider_onelake.exceptions import ObjectNotFoundError, StoreUnavailableError
 
 if TYPE_CHECKING:
     import httpx
@@ -266,12 +266,16 @@ class SqlEndpoint:
     def of(cls, rest: Fabric, lakehouse: Folder) -> SqlEndpoint:
         """Return the endpoint of the lakehouse that a folder is in.
 
-        :raises ObjectNotFoundError: there is no such lakehouse, or its endpoint is not made yet.
+        :raises ObjectNotFoundError: there is no such lakehouse.
+        :raises StoreUnavailableError: its endpoint is not made yet.
         """
         path = f"/workspaces/{lakehouse.workspace}/lakehouses/{lakehouse.item}"
         said = rest.ask("GET", path, lakehouse).json().get("properties", {}).get("sqlEndpointProperties") or {}
         if not said.get("id"):
-            raise ObjectNotFoundError(f"The lakehouse of {lakehouse} has no SQL endpoint yet: Fabric is making it.")
+            raise StoreUnavailableError(
+                f"The lakehouse of {lakehouse} has no SQL endpoint yet, as Fabric makes it after the lakehouse. Nothing "
+                "was refreshed: try again later."
+            )
         return cls(rest, lakehouse.workspace, str(said["id"]))
 
     def begin(self, longest: timedelta) -> Synced | str:

@@ -364,6 +364,7 @@ def test_manifests_after_a_load(lakehouse: Path) -> None:
     assert all(Path(line.removeprefix("file:")).is_file() for line in lines)
 
 
+@pytest.mark.usefixtures("airflow_home")
 def test_a_shortcut_from_the_trigger_form(monkeypatch: pytest.MonkeyPatch) -> None:
     with OneLake() as server:
         server.served.tree.make_directory("taxi/raw.Lakehouse/Files/trips")
@@ -375,6 +376,7 @@ def test_a_shortcut_from_the_trigger_form(monkeypatch: pytest.MonkeyPatch) -> No
         assert found == {"shortcut": f"{BY_GUIDS}/Tables/trips", "target": f"{BY_GUIDS}/Files/trips"}
 
 
+@pytest.mark.usefixtures("airflow_home")
 def test_a_load_is_shown_to_sql_and_to_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     with OneLake(lists_by_names=True) as server:
         server.add_model()
