@@ -51,6 +51,7 @@ class _RefreshOperator(TableTaskOperator):
     template_fields: Collection[str] = ("table", "version")
     ui_color = "#e3ecf4"
     _own: tuple[SemanticModel | SqlEndpoint, str] | None = None
+    _waited: str | None = None
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class _RefreshOperator(TableTaskOperator):
                     return {"table": str(table), "version": note.version, **found}
                 self._own = (client, found.refresh) if found.own and found.refresh is not None else None
                 self._wait(client, found)
+                self._waited = found.refresh
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """Look again after the triggerer.
@@ -111,6 +113,7 @@ class _RefreshOperator(TableTaskOperator):
         :returns: what ``execute`` returns.
         """
         self.log.info("Back from the triggerer: %s", event.get("reason"))
+        self._waited = event.get("refresh")
         # Unwrap execute(): Airflow's guard against calling execute() directly would warn of this call.
         return inspect.unwrap(type(self).execute)(self, context)
 
@@ -139,7 +142,7 @@ class _RefreshOperator(TableTaskOperator):
                     poll_interval=self.poll_interval,
                 ),
                 method_name="resume",
-                # Airflow starts execution_timeout again when a task comes back from the triggerer.
+                # Airflow itself applies it to the time in the worker only.
                 timeout=self.execution_timeout,
             )
         time.sleep(self.poll_interval)
@@ -214,8 +217,10 @@ class OneLakeRefreshSqlEndpointOperator(_RefreshOperator):
     def _refresh(self, client: SqlEndpoint, table: Table, note: Note) -> dict[str, Any] | Waiting:
         from airflow_provider_onelake.work.refresh import Waiting, sync
 
-        *schema, name = self.hook.address(self.table).path.split("/")[2:]
-        found = sync(client, note, schema[0] if schema else None, name, self.refresh_timeout)
+        *above, name = self.hook.address(self.table).path.split("/")
+        # item/Tables/trips, or item/Tables/schema/trips
+        schema = above[2] if len(above) > 2 else None
+        found = sync(client, note, schema, name, self.refresh_timeout, self._waited)
         if isinstance(found, Waiting):
             return found
         if found.status is None:
@@ -292,6 +297,8 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         self.capacity = capacity
         self.on_guardrail = on_guardrail
         check_choice("on_guardrail", on_guardrail, _ON_GUARDRAIL)
+        if capacity is not None and is_final(capacity):
+            self._size()
         if is_final(semantic_model) and not (isinstance(semantic_model, str) and semantic_model.strip()):
             raise InvalidWriteError(f"{self.task_id}: semantic_model={semantic_model!r}: the model's name or GUID.")
 
@@ -311,8 +318,17 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
             raise InvalidWriteError(f"model_tables={self.model_tables!r}: names of tables, or '*' for all of them.")
         return None if names == [WHOLE_MODEL] else names
 
+    def _size(self) -> str | None:
+        """Return the size of the capacity whose guardrails are checked; ``None`` for none."""
+        from airflow_provider_onelake.maintenance.direct_lake import check_capacity
+
+        if (capacity := given(self.capacity)) is None:
+            return None
+        check_capacity(capacity)
+        return str(capacity)
+
     def _prepare(self, context: Context, table: Table, note: Note) -> None:
-        capacity = given(self.capacity)
+        capacity = self._size()
         if capacity is None or note.get("guardrails") is not None:
             return
         from airflow_provider_onelake.maintenance.direct_lake import examine
@@ -333,7 +349,7 @@ class OneLakeRefreshSemanticModelOperator(_RefreshOperator):
         from airflow_provider_onelake.work.refresh import Waiting, committed_at, reframe
 
         committed = partial(committed_at, table.log, note.version)
-        found = reframe(client, note, committed, self._tables(), self.refresh_timeout)
+        found = reframe(client, note, committed, self._tables(), self.refresh_timeout, self._waited)
         if isinstance(found, Waiting):
             return found
         return {

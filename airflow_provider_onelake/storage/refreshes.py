@@ -85,7 +85,7 @@ class Mark:
     yet when somebody who had seen the version in the log looked.
 
     :param at: by Power BI's clock. No refresh counts that began before.
-    :param seen: ids of refreshes that were there already, or are spent.
+    :param seen: ids of refreshes that were there already.
     """
 
     at: datetime
@@ -273,8 +273,8 @@ class SqlEndpoint:
         said = rest.ask("GET", path, lakehouse).json().get("properties", {}).get("sqlEndpointProperties") or {}
         if not said.get("id"):
             raise StoreUnavailableError(
-                f"The lakehouse of {lakehouse} has no SQL endpoint yet, as Fabric makes it after the lakehouse. Nothing "
-                "was refreshed: try again later."
+                f"The lakehouse of {lakehouse} has no SQL endpoint yet, as Fabric makes it after the lakehouse. "
+                "Nothing was refreshed: try again later."
             )
         return cls(rest, lakehouse.workspace, str(said["id"]))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,6 @@ from airflow_provider_onelake.triggers._fields import FieldsTrigger
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
-
-LONGEST_WAIT = 600.0
-"""Seconds after which the trigger wakes the task in any case, which then looks by itself."""
 
 
 @attrs.define(slots=False, eq=False, repr=False)
@@ -33,7 +29,6 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
     :param own: whether the task has asked for it. Then a user who ends the task ends the refresh of a model too.
     :param onelake_conn_id: the connection of the lakehouse.
     :param poll_interval: seconds between two looks. Default: 15.
-    :param seconds: after which the task is woken in any case. Default: 600.
     """
 
     kind: str
@@ -43,22 +38,20 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
     own: bool
     onelake_conn_id: str
     poll_interval: float = 15.0
-    seconds: float = LONGEST_WAIT
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait for the end.
 
-        :returns: one event, ``{"reason": …}``.
+        :returns: one event, ``{"reason": …, "refresh": …}``.
         """
-        yield TriggerEvent({"reason": await self._wait()})  # type: ignore[no-untyped-call]
+        yield TriggerEvent({"reason": await self._wait(), "refresh": self.refresh})  # type: ignore[no-untyped-call]
 
     async def _wait(self) -> str:
         if self.refresh is None:
             await asyncio.sleep(self.poll_interval)
             return "another refresh may have ended"
         client = await self._client()
-        deadline = time.monotonic() + self.seconds
-        while time.monotonic() < deadline:
+        while True:
             try:
                 if await asyncio.to_thread(client.has_ended, self.refresh):
                     return "the refresh has ended"
@@ -68,7 +61,6 @@ class RefreshTrigger(FieldsTrigger, BaseTrigger):
                 # The task will meet the same error, and fail with it.
                 return str(error)
             await asyncio.sleep(self.poll_interval)
-        return f"the refresh has not ended for {self.seconds:.0f} s"
 
     async def on_kill(self) -> None:
         """Cancel the task's own refresh of a model for a user who ended the deferred task."""

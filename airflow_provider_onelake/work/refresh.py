@@ -121,6 +121,7 @@ def reframe(
     committed: Callable[[], datetime | None],
     tables: Collection[str] | None,
     longest: timedelta,
+    waited: str | None = None,
 ) -> Refresh | Waiting:
     """See to it that a semantic model shows a version, which the caller has seen in its table's log.
 
@@ -129,8 +130,10 @@ def reframe(
     :param committed: returns the time of the version's commit, by the store's clock.
     :param tables: of the model; ``None`` for all of them.
     :param longest: after which Power BI ends a refresh.
+    :param waited: the refresh that this try has waited for. If it has failed, the try fails; in the place of one that
+        an earlier try left behind, another one is asked for. Default: none.
     :returns: the refresh that shows the version; or one at work. When that has ended, call this again.
-    :raises RefreshFailedError: the task's refresh failed. A retry asks for another one.
+    :raises RefreshFailedError: the refresh that was waited for failed. A retry asks for another one.
     :raises RefreshRefusedError: Power BI refuses it.
     :raises StoreUnavailableError: Power BI does not answer. A retry looks first whether a refresh has begun.
     """
@@ -139,10 +142,11 @@ def reframe(
             found = model.look(own)
             if found is not None and found.state in (State.COMPLETED, State.RUNNING):
                 return found if found.state is State.COMPLETED else Waiting(own, own=True)
-            _spend(note, own)
-            if found is not None:
+            note.keep(own=None)
+            if found is not None and own == waited:
                 raise _failed(model, note, found)
-            logger.warning("%s knows nothing of the refresh %s, so another one is asked for", model, own)
+            ended = "is not known" if found is None else f"ended so: {found.words}"
+            logger.warning("The refresh %s of %s %s. Another one is asked for", own, model, ended)
         if note.get("mark") is None:
             note.keep(mark=model.mark(committed()).to_json())
         return _find_or_begin(model, note, tables, longest)
@@ -184,12 +188,6 @@ def _at_work(known: Iterable[Refresh]) -> Refresh | None:
     return next((each for each in known if each.state is State.RUNNING), None)
 
 
-def _spend(note: Note, refresh: str) -> None:
-    """Let a refresh that failed count no more."""
-    mark = Mark.from_json(note.get("mark"))
-    note.keep(own=None, mark=attrs.evolve(mark, seen=(*mark.seen, refresh)).to_json())
-
-
 def _failed(model: SemanticModel, note: Note, found: Refresh) -> Exception:
     kind = RefreshRefusedError if found.state is State.DISABLED else RefreshFailedError
     return kind(
@@ -210,7 +208,14 @@ class Shown:
     status: str | None
 
 
-def sync(endpoint: SqlEndpoint, note: Note, schema: str | None, table: str, longest: timedelta) -> Shown | Waiting:
+def sync(
+    endpoint: SqlEndpoint,
+    note: Note,
+    schema: str | None,
+    table: str,
+    longest: timedelta,
+    waited: str | None = None,
+) -> Shown | Waiting:
     """See to it that a SQL endpoint shows a version, which the caller has seen in its table's log.
 
     :param endpoint: the endpoint.
@@ -218,6 +223,7 @@ def sync(endpoint: SqlEndpoint, note: Note, schema: str | None, table: str, long
     :param schema: of the table; ``None`` in a lakehouse without schemas.
     :param table: the name of its directory.
     :param longest: after which Fabric ends a refresh.
+    :param waited: the operation that this try has waited for. Default: none.
     :returns: what the refresh did; or the operation at work. When that has ended, call this again.
     :raises RefreshFailedError: the refresh failed. A retry asks for another one.
     :raises RefreshRefusedError: Fabric refuses it.
@@ -226,7 +232,7 @@ def sync(endpoint: SqlEndpoint, note: Note, schema: str | None, table: str, long
     try:
         if done := note.get("done"):
             return Shown(**done)
-        said = _result(endpoint, note, note.get("own")) if note.get("own") else None
+        said = _result(endpoint, note, note.get("own"), waited) if note.get("own") else None
         if said is None:
             said = endpoint.begin(longest)
         if isinstance(said, str):
@@ -246,14 +252,16 @@ def sync(endpoint: SqlEndpoint, note: Note, schema: str | None, table: str, long
     return shown
 
 
-def _result(endpoint: SqlEndpoint, note: Note, operation: str) -> Synced | str | None:
-    """Return what an operation did; its id if it is at work; ``None`` if Fabric has forgotten it."""
+def _result(endpoint: SqlEndpoint, note: Note, operation: str, waited: str | None) -> Synced | str | None:
+    """Return what an operation did; its id if it is at work; ``None`` if it is to be asked for again."""
     try:
         state, said = endpoint.look(operation)
     except ObjectNotFoundError:
         return None
     if state is State.FAILED:
         note.keep(own=None)
+        if operation != waited:
+            return None
         raise _not_shown(endpoint, note, f"its refresh {operation} failed: {said}")
     return said if isinstance(said, Synced) else operation
 

@@ -46,10 +46,17 @@ BUGS = [
         ("operators/test_refresh.py::test_a_refresh_of_other_tables_or_of_no_rows_does_not_count",),
     ),
     Bug(
-        "a retry fails by the refresh that has failed before",
+        "a try fails by a refresh that was cancelled before it began",
         "work.refresh",
-        "            _spend(note, own)\n",
-        "            pass\n",
+        "            if found is not None and own == waited:\n",
+        "            if found is not None:\n",
+        ("operators/test_refresh.py::test_what_became_of_a_refresh_while_nobody_waited_does_not_fail_the_next_try",),
+    ),
+    Bug(
+        "a refresh that failed is taken for a reason to ask for another one at once",
+        "work.refresh",
+        "            if found is not None and own == waited:\n",
+        "            if False:\n",
         ("operators/test_refresh.py::test_a_failed_refresh_is_repeated_by_a_retry",),
     ),
     Bug(

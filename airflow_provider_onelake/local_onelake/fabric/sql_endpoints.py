@@ -82,7 +82,7 @@ def _said(known: list[Refresh], guid: str) -> list[dict[str, Any]]:
     """Return what a refresh did to each table: those without a new version are left as they are."""
     found = _found(known, guid)
     earlier = (each for each in known[known.index(found) + 1 :] if each["status"] == COMPLETED)
-    before = {} if found["anew"] else next(earlier, {"versions": {}})["versions"]
+    before: dict[str, int] = {} if found["anew"] else next(earlier, {"versions": {}})["versions"]
     rows = []
     for name, version in found["versions"].items():
         row = {"tableName": name.replace("/", "."), "startDateTime": found["started"], "endDateTime": found["ended"]}

@@ -42,6 +42,7 @@ def trigger(refresh: str | None, **fields: Any) -> RefreshTrigger:
 
 async def fired(waiting: RefreshTrigger) -> str:
     (event,) = [event.payload async for event in waiting.run()]
+    assert event["refresh"] == waiting.refresh
     return str(event["reason"])
 
 
@@ -55,9 +56,7 @@ async def test_it_asks_again_while_power_bi_is_away_and_fires_at_the_end(server:
 
 
 async def test_what_the_task_must_see_by_itself_wakes_it(server: OneLake) -> None:
-    server.served.faults.set("refresh_hangs", Fault())
     begun = model().begin(None, timedelta(hours=1))
-    assert await fired(trigger(begun, seconds=0.05)) == "the refresh has not ended for 0 s"
     assert await fired(trigger("dropped")) == "the refresh has ended"
     assert await fired(trigger(None)) == "another refresh may have ended"
     server.served.faults.set("capacity_paused", Fault())
