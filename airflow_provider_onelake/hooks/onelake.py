@@ -6,6 +6,7 @@ import uuid
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import attrs
 from airflow.sdk import BaseHook
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
@@ -229,7 +230,8 @@ class OneLakeHook(BaseHook):
 
         root, fabric = self._root(), self.fabric()
         place = fabric.workspace_guid(workspace or root.authority, root)
-        return SemanticModel(self.power_bi(), place, fabric.item_guid(place, model, "SemanticModel", root))
+        named = SemanticModel(self.power_bi(), place, model)
+        return attrs.evolve(named, id=fabric.item_guid(place, model, "SemanticModel", named))
 
     def sql_endpoint(self, table: str) -> SqlEndpoint:
         """Return the SQL endpoint of the lakehouse that a table is in. Fabric's REST is asked which it is.

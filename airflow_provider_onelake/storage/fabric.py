@@ -252,8 +252,8 @@ class Fabric:
         if len(guids) != 1:
             many = f"{len(guids)} times {none.removeprefix('no ')}" if guids else none
             raise AddressError(
-                f"Fabric shows this identity {many}, so {address} is not found. Nothing was done: write the address "
-                "with GUIDs, which stand in the portal's address of the lakehouse."
+                f"Fabric shows this identity {many}, so {address} is not found. Nothing was done: write it with "
+                "GUIDs, which stand in its address in the portal."
             )
         return guids[0]
 
