@@ -254,6 +254,21 @@ class VacuumAtWorkError(TransientError):
     """A version cannot be kept yet, as a vacuum is deleting files of it."""
 
 
+# -- after a commit ------------------------------------------------------------------------------------------------
+
+
+class RefreshFailedError(TransientError):
+    """A refresh of a semantic model or of a SQL endpoint failed, was cancelled or took too long. It can be repeated."""
+
+
+class RefreshRefusedError(TerminalError):
+    """Fabric or Power BI does not refresh a semantic model or a SQL endpoint: it is not there, or it may not be."""
+
+
+class GuardrailError(TerminalError):
+    """A table is too large, or in too many files, for Direct Lake on the capacity. Nothing was refreshed."""
+
+
 # -- Spark ---------------------------------------------------------------------------------------------------------
 
 

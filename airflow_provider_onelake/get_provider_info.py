@@ -33,10 +33,10 @@ def get_provider_info() -> dict[str, Any]:
         "operators": _modules(
             "operators",
             *("write", "scan", "staged", "reconcile", "statements", "plan"),
-            *("optimize", "vacuum", "restore", "alter", "versions", "manifests", "health", "shortcuts"),
+            *("optimize", "vacuum", "restore", "alter", "versions", "manifests", "health", "shortcuts", "refresh"),
         ),
         "sensors": _modules("sensors", "delta_log"),
-        "triggers": _modules("triggers", "delta_log", "wait", "driver"),
+        "triggers": _modules("triggers", "delta_log", "wait", "driver", "refresh"),
         "asset-uris": [
             {
                 "schemes": [scheme],
@@ -102,7 +102,11 @@ def _form() -> dict[str, Any]:
         ),
         "fabric_api": _field(
             "OneLake: address of Fabric's REST",
-            "Which the hook asks for shortcuts. Empty: https://api.fabric.microsoft.com/v1",
+            "Which is asked for shortcuts and SQL endpoints. Empty: https://api.fabric.microsoft.com/v1",
+        ),
+        "powerbi_api": _field(
+            "OneLake: address of Power BI's REST",
+            "Which is asked for refreshes of semantic models. Empty: https://api.powerbi.com/v1.0/myorg",
         ),
         "follow_shortcuts": _field(
             "OneLake: follow shortcuts",

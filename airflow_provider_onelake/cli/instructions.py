@@ -17,6 +17,7 @@ HOST = "127.0.0.1"
 _DFS = "onelake.dfs.fabric.microsoft.com"
 _ENDPOINTS = (_DFS, "onelake.blob.fabric.microsoft.com")
 _FABRIC = "api.fabric.microsoft.com"
+_POWER_BI = "api.powerbi.com"
 _AZURE = "spark.hadoop.fs.azure"
 
 
@@ -62,6 +63,7 @@ def connection(port: int, secret: str, workspace: Workspace, item: Item) -> str:
         "sign_in": "token",
         "endpoint": f"http://{HOST}:{port}",
         "fabric_api": f"http://{HOST}:{port}/{_FABRIC}/v1",
+        "powerbi_api": f"http://{HOST}:{port}/{_POWER_BI}/v1.0/myorg",
         "allow_http": "true",
     }
     return json.dumps({"conn_type": "onelake", "password": secret, "extra": extra})

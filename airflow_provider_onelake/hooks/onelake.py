@@ -6,6 +6,7 @@ import uuid
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import attrs
 from airflow.sdk import BaseHook
 
 from airflow_provider_onelake.exceptions import InvalidWriteError, OneLakeError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.addresses import TableAddress
     from airflow_provider_onelake.storage.credentials import Credentials
     from airflow_provider_onelake.storage.fabric import Fabric
+    from airflow_provider_onelake.storage.refreshes import SemanticModel, SqlEndpoint
     from airflow_provider_onelake.storage.shortcuts import Followed
     from airflow_provider_onelake.storage.stores import Store
 
@@ -200,13 +202,56 @@ class OneLakeHook(BaseHook):
 
         :raises OneLakeError: the connection has no lakehouse, or cannot sign in to Fabric's REST.
         """
-        from airflow_provider_onelake.storage.addresses import TableAddress
         from airflow_provider_onelake.storage.fabric import API, open_fabric
+
+        return open_fabric(self.credentials(self._root()), self._extra("fabric_api") or API, self.patience)
+
+    def power_bi(self) -> Fabric:
+        """Return what asks Power BI's REST, signed in as this connection is.
+
+        The field ``powerbi_api`` of the extra is the address of the REST. Default: Power BI's own.
+
+        :raises OneLakeError: the connection has no lakehouse, or cannot sign in to Power BI's REST.
+        """
+        from airflow_provider_onelake.storage.fabric import open_fabric
+        from airflow_provider_onelake.storage.refreshes import POWER_BI, POWER_BI_SCOPE
+
+        api = self._extra("powerbi_api") or POWER_BI
+        return open_fabric(self.credentials(self._root()), api, self.patience, POWER_BI_SCOPE)
+
+    def semantic_model(self, model: str, workspace: str | None = None) -> SemanticModel:
+        """Return a semantic model, to look at its refreshes and to ask for one.
+
+        :param model: its name or its GUID. A name is looked up by Fabric's REST.
+        :param workspace: that it is in, likewise. Default: that of the lakehouse.
+        :raises OneLakeError: the connection has no lakehouse, or there is no such model.
+        """
+        from airflow_provider_onelake.storage.refreshes import SemanticModel
+
+        root, fabric = self._root(), self.fabric()
+        place = fabric.workspace_guid(workspace or root.authority, root)
+        named = SemanticModel(self.power_bi(), place, model)
+        return attrs.evolve(named, id=fabric.item_guid(place, model, "SemanticModel", named))
+
+    def sql_endpoint(self, table: str) -> SqlEndpoint:
+        """Return the SQL endpoint of the lakehouse that a table is in. Fabric's REST is asked which it is.
+
+        :param table: an address, or a path such as ``Tables/trips`` inside the lakehouse. No shortcut is followed.
+        :raises ObjectNotFoundError: there is no such lakehouse.
+        :raises StoreUnavailableError: its endpoint is not made yet, or Fabric does not answer.
+        :raises OneLakeError: the table is not in OneLake, or Fabric refuses.
+        """
+        from airflow_provider_onelake.storage.refreshes import SqlEndpoint
+
+        fabric = self.fabric()
+        return SqlEndpoint.of(fabric, fabric.folder(self.address(table)))
+
+    def _root(self) -> TableAddress:
+        from airflow_provider_onelake.storage.addresses import TableAddress
 
         if self.lakehouse is None:
             raise self._no_lakehouse
-        signed_in = self.credentials(TableAddress.parse_root(self.lakehouse))
-        return open_fabric(signed_in, self._extra("fabric_api") or API, self.patience)
+        return TableAddress.parse_root(self.lakehouse)
 
     def preflight(self, table: str, spark_settings: Mapping[str, str] | None = None) -> list[str]:
         """Try the operations of a commit at a scratch path below a table: create-only put, read, list, delete.

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from airflow_provider_onelake.local_onelake import admin, blob, dfs, sign_in
+from airflow_provider_onelake.local_onelake import admin, blob, dfs, powerbi, sign_in
 from airflow_provider_onelake.local_onelake.calls import Call, query_of
 from airflow_provider_onelake.local_onelake.fabric import calls as fabric_calls
 from airflow_provider_onelake.local_onelake.fabric import routes as fabric
@@ -28,7 +28,7 @@ from airflow_provider_onelake.local_onelake.tree import TreeError
 
 _STORAGE_HOST = re.compile(r"(?:[a-z0-9]+-)?onelake\.(dfs|blob)(?:\.[a-z0-9.-]+)?(?::\d+)?", re.IGNORECASE)
 _SIGN_IN_HOST = "login.microsoftonline.com"
-_FABRIC_HOST = "api.fabric.microsoft.com"
+_REST_HOSTS = {"api.fabric.microsoft.com": "fabric", "api.powerbi.com": "powerbi"}
 _CHANGES = {"PUT", "PATCH", "POST", "DELETE"}
 _SUCCESS = 300
 
@@ -41,7 +41,7 @@ class LostAnswerError(Exception):
 class Asked:
     """A request, as who watches the server sees it.
 
-    :param face: ``blob``, ``dfs``, ``fabric``, ``sign_in`` or ``admin``.
+    :param face: ``blob``, ``dfs``, ``fabric``, ``powerbi``, ``sign_in`` or ``admin``.
     :param method: of HTTP.
     :param path: percent-decoded, with a slash at its beginning, below the host.
     :param query: by name.
@@ -115,6 +115,7 @@ class OneLakeApp:
             "dfs": dfs.answer,
             "blob": blob.answer,
             "fabric": fabric.answer,
+            "powerbi": powerbi.answer,
         }
         answer = await faces[asked.face](call)
         lost = asked.method in _CHANGES and answer.status_code < _SUCCESS
@@ -151,8 +152,8 @@ def _face(request: Request) -> tuple[str, str]:
     for host, below in ((request.headers.get("host", ""), path), (first, rest)):
         if host.lower() == _SIGN_IN_HOST:
             return "sign_in", below
-        if host.lower() == _FABRIC_HOST:
-            return "fabric", below
+        if host.lower() in _REST_HOSTS:
+            return _REST_HOSTS[host.lower()], below
         if found := _STORAGE_HOST.fullmatch(host):
             return found[1].lower(), below
     # The account of the emulators' form, which Azurite's clients write.

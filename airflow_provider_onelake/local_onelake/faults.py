@@ -18,6 +18,8 @@ FAULTS = {
     "error_503": "503 before anything is done",
     "lost_answer": "what was asked is done, and the connection is closed without an answer",
     "capacity_paused": "everything is refused as on a paused capacity",
+    "refresh_hangs": "a refresh does not end when somebody looks at it",
+    "refresh_fails": "a refresh ends, and has failed",
 }
 """Every fault, and what it does."""
 

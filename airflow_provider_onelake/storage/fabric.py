@@ -1,4 +1,4 @@
-"""Fabric's REST, as far as shortcuts need it: https://learn.microsoft.com/rest/api/fabric/core/onelake-shortcuts.
+"""Fabric's REST: how it is asked, and shortcuts: https://learn.microsoft.com/rest/api/fabric/core/onelake-shortcuts.
 
 A shortcut is a folder of an item that is a folder of another item, or of another store. Workspaces and items are named
 by GUIDs here, because Fabric's REST takes no names.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 import attrs
 import httpx
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from airflow_provider_onelake.exceptions import (
     AccessDeniedError,
@@ -59,6 +59,16 @@ class Folder:
         return f"onelake://{self.workspace}/{self.item}/{self.path}"
 
 
+class Asked(Protocol):
+    """What a request is about, as messages name it."""
+
+    @property
+    def path(self) -> str:
+        """Inside of its item."""
+
+    def __str__(self) -> str: ...
+
+
 @attrs.frozen
 class Shortcut:
     """A shortcut.
@@ -73,12 +83,13 @@ class Shortcut:
     target: Folder | None
 
 
-def open_fabric(credentials: Credentials | None, api: str, patience: float) -> Fabric:
+def open_fabric(credentials: Credentials | None, api: str, patience: float, scope: str = SCOPE) -> Fabric:
     """Return a client of Fabric's REST that signs in as the storage endpoints do.
 
     :param credentials: of a lakehouse in OneLake. Default: what the environment of this process offers.
     :param api: the address of Fabric's REST.
     :param patience: seconds for which a request is sent again.
+    :param scope: of its tokens. Default: that of Fabric's REST.
     :raises CredentialsError: the credentials are an account key or of another store, or cannot be used.
     """
     from airflow_provider_onelake.storage.azure import AzureCredentials, azure_provider
@@ -86,18 +97,20 @@ def open_fabric(credentials: Credentials | None, api: str, patience: float) -> F
     azure = AzureCredentials() if credentials is None else credentials
     if not isinstance(azure, AzureCredentials) or azure.sign_in == "account_key":
         raise CredentialsError("Fabric's REST takes tokens of Entra only: sign in as docs/stores.md says for OneLake.")
-    return Fabric(api, azure_provider(azure, SCOPE), patience, azure.allow_http)
+    return Fabric(api, azure_provider(azure, scope), patience, azure.allow_http)
 
 
 class _BusyError(Exception):
     """Fabric asks to be asked again later.
 
     :param after: seconds; ``None`` if Fabric does not say.
+    :param unknown: whether it may have done what was asked.
     """
 
-    def __init__(self, said: str, after: float | None = None) -> None:
+    def __init__(self, said: str, after: float | None = None, *, unknown: bool = True) -> None:
         super().__init__(said)
         self.after = after
+        self.unknown = unknown
 
 
 @attrs.define(slots=False, eq=False, repr=False)
@@ -136,9 +149,8 @@ class Fabric:
         if _is_guid(item):
             return Folder(address.authority, item, path)
         name, _, kind = item.rpartition(".")
-        workspace = self._guid("/workspaces", {}, address.authority, f"no workspace {address.authority!r}", address)
-        found = self._guid(f"/workspaces/{workspace}/items", {"type": kind}, name, f"no {kind} {name!r}", address)
-        return Folder(workspace, found, path)
+        workspace = self.workspace_guid(address.authority, address)
+        return Folder(workspace, self.item_guid(workspace, name, kind, address), path)
 
     def create_shortcut(self, at: Folder, target: Folder) -> Shortcut:
         """Make a shortcut to a folder in OneLake. It is no error if the very same shortcut is there.
@@ -212,18 +224,40 @@ class Fabric:
             return False
         return True
 
-    def _guid(self, path: str, query: dict[str, str], name: str, none: str, address: TableAddress) -> str:
+    def workspace_guid(self, workspace: str, at: Asked) -> str:
+        """Return the GUID of a workspace, which is asked for where it is given by its name.
+
+        :param at: what it is looked up for.
+        :raises AddressError: this identity sees no workspace of that name, or several.
+        """
+        if _is_guid(workspace):
+            return workspace.lower()
+        return self._guid("/workspaces", {}, workspace, f"no workspace {workspace!r}", at)
+
+    def item_guid(self, workspace: str, item: str, kind: str, at: Asked) -> str:
+        """Return the GUID of an item, which is asked for where it is given by its name.
+
+        :param workspace: the GUID of its workspace.
+        :param kind: the type of the item, such as ``Lakehouse``.
+        :param at: what it is looked up for.
+        :raises AddressError: this identity sees no item of that name and type, or several.
+        """
+        if _is_guid(item):
+            return item.lower()
+        return self._guid(f"/workspaces/{workspace}/items", {"type": kind}, item, f"no {kind} {item!r}", at)
+
+    def _guid(self, path: str, query: dict[str, str], name: str, none: str, address: Asked) -> str:
         """Return the GUID of the workspace or the item that has a name."""
         guids = [str(each["id"]).lower() for each in self._all(path, query, address) if each["displayName"] == name]
         if len(guids) != 1:
             many = f"{len(guids)} times {none.removeprefix('no ')}" if guids else none
             raise AddressError(
-                f"Fabric shows this identity {many}, so {address} is not found. Nothing was done: write the address "
-                "with GUIDs, which stand in the portal's address of the lakehouse."
+                f"Fabric shows this identity {many}, so {address} is not found. Nothing was done: write it with "
+                "GUIDs, which stand in its address in the portal."
             )
         return guids[0]
 
-    def _all(self, path: str, query: dict[str, str], at: Folder | TableAddress) -> Iterator[dict[str, Any]]:
+    def _all(self, path: str, query: dict[str, str], at: Asked) -> Iterator[dict[str, Any]]:
         while True:
             said = self._ask("GET", path, at, params=query)
             yield from said["value"]
@@ -237,9 +271,24 @@ class Fabric:
         except ObjectNotFoundError:
             return None
 
-    def _ask(self, method: str, path: str, at: Folder | TableAddress, **more: Any) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, at: Asked, **more: Any) -> dict[str, Any]:
+        answer = self.ask(method, path, at, **more)
+        found: dict[str, Any] = answer.json() if answer.content else {}
+        return found
+
+    def ask(self, method: str, path: str, at: Asked, *, once: bool = False, **more: Any) -> httpx.Response:
+        """Send a request, and return the answer.
+
+        :param method: of HTTP.
+        :param path: below the address of the REST.
+        :param at: what it is about, for messages.
+        :param once: whether the request must not be sent again where it may have been obeyed. Default: it may.
+        :param more: as :meth:`httpx.Client.request` takes it.
+        :raises StoreUnavailableError: there was no answer, so the outcome is unknown.
+        :raises OneLakeError: it is refused; the type says why.
+        """
         tries = Retrying(
-            retry=retry_if_exception_type(_BusyError),
+            retry=retry_if_exception(lambda error: isinstance(error, _BusyError) and not (once and error.unknown)),
             stop=stop_after_delay(self._patience),
             wait=_wait,
             reraise=True,
@@ -251,10 +300,9 @@ class Fabric:
                 f"Fabric's REST did not answer for {at}, and the outcome of {method} is unknown: {error}. Try again "
                 "later; nothing is done twice."
             ) from error
-        found: dict[str, Any] = answer.json() if answer.content else {}
-        return found
+        return answer
 
-    def _send(self, method: str, path: str, at: Folder | TableAddress, **more: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, at: Asked, **more: Any) -> httpx.Response:
         try:
             token = self._provider()["token"]
         except OneLakeError:
@@ -267,7 +315,8 @@ class Fabric:
             raise _BusyError(f"{type(error).__name__}: {error}") from error
         if answer.status_code == _TOO_MANY or answer.status_code >= _SERVERS_FAULT:
             after = answer.headers.get("retry-after", "")
-            raise _BusyError(_words(answer), float(after) if after.isdecimal() else None)
+            pause, unknown = float(after) if after.isdecimal() else None, answer.status_code != _TOO_MANY
+            raise _BusyError(_words(answer), pause, unknown=unknown)
         if not answer.is_success:
             raise _refused(answer, at)
         return answer
@@ -310,13 +359,16 @@ def _shortcut(at: Folder, said: dict[str, Any]) -> Shortcut:
 
 def _words(answer: httpx.Response) -> str:
     try:
+        # Power BI's REST says it one level deeper.
         said = answer.json()
+        if isinstance(said.get("error"), dict):
+            return f"{answer.status_code} {said['error']['code']}: {said['error'].get('message', '')}"
         return f"{answer.status_code} {said['errorCode']}: {said['message']} (request {said.get('requestId')})"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"{answer.status_code} {answer.reason_phrase}"
 
 
-def _refused(answer: httpx.Response, at: Folder | TableAddress) -> OneLakeError:
+def _refused(answer: httpx.Response, at: Asked) -> OneLakeError:
     kinds: dict[int, type[OneLakeError]] = {
         401: AccessDeniedError,
         403: AccessDeniedError,

@@ -19,6 +19,10 @@ from airflow_provider_onelake.operators._sharing import is_branch, sharing
 from airflow_provider_onelake.operators._terms import check_checks, check_choices, check_message, is_final
 from airflow_provider_onelake.operators.optimize import OneLakeOptimizeOperator
 from airflow_provider_onelake.operators.reconcile import OneLakeReconcileOperator
+from airflow_provider_onelake.operators.refresh import (
+    OneLakeRefreshSemanticModelOperator,
+    OneLakeRefreshSqlEndpointOperator,
+)
 from airflow_provider_onelake.operators.scan import OneLakeScanOperator
 from airflow_provider_onelake.operators.staged import OneLakeStagedOperator
 from airflow_provider_onelake.operators.vacuum import OneLakeVacuumOperator
@@ -55,7 +59,8 @@ _OWN_OF_SCAN: Mapping[str, Any] = {
     "multiple_outputs": False,
 }
 _ENDS = ("on_success_callback", "on_failure_callback")
-_FOR_UPKEEP = ("table", "onelake_conn_id", "spark_conn_id", "spark_timeout")
+_FOR_REFRESH = ("table", "onelake_conn_id")
+_FOR_UPKEEP = (*_FOR_REFRESH, "spark_conn_id", "spark_timeout")
 
 
 @attrs.define(repr=False, kw_only=True)
@@ -64,7 +69,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
 
     The parameters are the defaults of every ``OneLakeWriteOperator`` that is made inside the ``with`` block. At the end
     of the block, the group adds ``reconcile`` behind the writers. Behind it comes ``committed``, a sensor that succeeds
-    when the table shows the rows of the writers, then ``optimize`` and ``vacuum`` if you ask for them.
+    when the table shows the rows of the writers, then ``optimize``, ``refresh_sql_endpoint``,
+    ``refresh_semantic_model`` and ``vacuum`` if you ask for them.
 
     The group's id is part of the writers' identity in the table's log. If you change it, a rerun writes again.
 
@@ -96,7 +102,14 @@ class OneLakeWriteTaskGroup(TaskGroup):
     :param optimize: whether to compact at the end the partitions that the run touched, if that pays; or a dict of
         parameters for that :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`. After that,
         ``on_rerun="replace"`` can no longer take the run's appended rows back. Tasks behind the group wait for this
-        task and for ``vacuum``, and do not run if one of them fails, although all rows are committed. Default: no.
+        task and for those below, and do not run if one of them fails, although all rows are committed. Default: no.
+    :param refresh_sql_endpoint: whether to let the lakehouse's SQL endpoint see the table's newest version after that;
+        or a dict of parameters for that
+        :class:`~airflow_provider_onelake.operators.refresh.OneLakeRefreshSqlEndpointOperator`. Default: no.
+    :param refresh_semantic_model: a dict of parameters for a
+        :class:`~airflow_provider_onelake.operators.refresh.OneLakeRefreshSemanticModelOperator` after that, such as
+        ``{"semantic_model": "Trips"}``. Reports then show the table's newest version, before ``vacuum`` takes files of
+        older ones. Default: none.
     :param vacuum: whether to vacuum the table after that; or a dict of parameters for that
         :class:`~airflow_provider_onelake.operators.vacuum.OneLakeVacuumOperator`. Default: no.
     """
@@ -134,6 +147,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
     committed: bool = True
     committed_timeout: timedelta = timedelta(hours=1)
     optimize: bool | Mapping[str, Any] = False
+    refresh_sql_endpoint: bool | Mapping[str, Any] = False
+    refresh_semantic_model: Mapping[str, Any] | None = None
     vacuum: bool | Mapping[str, Any] = False
 
     def __attrs_post_init__(self) -> None:
@@ -149,6 +164,11 @@ class OneLakeWriteTaskGroup(TaskGroup):
         if callable(self.notifiers) or not all(callable(notifier) for notifier in self.notifiers):
             raise InvalidWriteError(
                 f"notifiers={self.notifiers!r}: a list of notifiers, or of functions that take the context."
+            )
+        model = self.refresh_semantic_model
+        if model is not None and not (isinstance(model, Mapping) and "semantic_model" in model):
+            raise InvalidWriteError(
+                f"refresh_semantic_model={model!r}: parameters, such as {{'semantic_model': 'Trips'}}."
             )
         super().__attrs_post_init__()  # type: ignore[no-untyped-call]
 
@@ -253,9 +273,13 @@ class OneLakeWriteTaskGroup(TaskGroup):
             )
         if self.optimize is not False:
             touched = XComArg(reconcile, key="partitions")
-            behind.append(OneLakeOptimizeOperator(**self._upkeep("optimize", partitions=touched)))
+            behind.append(OneLakeOptimizeOperator(**self._last("optimize", _FOR_UPKEEP, partitions=touched)))
+        if self.refresh_sql_endpoint is not False:
+            behind.append(OneLakeRefreshSqlEndpointOperator(**self._last("refresh_sql_endpoint", _FOR_REFRESH)))
+        if self.refresh_semantic_model is not None:
+            behind.append(OneLakeRefreshSemanticModelOperator(**self._last("refresh_semantic_model", _FOR_REFRESH)))
         if self.vacuum is not False:
-            behind.append(OneLakeVacuumOperator(**self._upkeep("vacuum")))
+            behind.append(OneLakeVacuumOperator(**self._last("vacuum", _FOR_UPKEEP)))
         chain(writers, *behind)
         self._add_audits(writers, reconcile)
 
@@ -324,7 +348,8 @@ class OneLakeWriteTaskGroup(TaskGroup):
                     before >> writer
         del self.children[task_id], self.dag.task_dict[task_id]
 
-    def _upkeep(self, task_id: str, **more: Any) -> dict[str, Any]:
-        own: dict[str, Any] = {name: getattr(self, name) for name in _FOR_UPKEEP}
+    def _last(self, task_id: str, names: Sequence[str], **more: Any) -> dict[str, Any]:
+        """Return the parameters of a task at the end of the group: what it shares with the group, and its own."""
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
         given: bool | Mapping[str, Any] = getattr(self, task_id)
         return {"task_id": task_id, "task_group": self, **own, **more, **({} if given is True else given or {})}

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from airflow_provider_onelake.engines.base import Engine
+from airflow_provider_onelake.local_onelake.faults import Fault
 from airflow_provider_onelake.log.schema import columns, constraints
 from airflow_provider_onelake.maintenance import vacuum
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
@@ -20,7 +21,7 @@ from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xco
 from tests.support.checks import ChecksByHand
 from tests.support.contexts import JANUARY
 from tests.support.engines import use_engine
-from tests.support.onelake import BY_GUIDS, BY_NAMES, TOKEN, OneLake
+from tests.support.onelake import BY_GUIDS, BY_NAMES, MODEL, OneLake
 from tests.support.spark import Server
 from tests.support.tables import foreign_append, foreign_commit, ids, landed_at, make_table
 
@@ -363,15 +364,30 @@ def test_manifests_after_a_load(lakehouse: Path) -> None:
     assert all(Path(line.removeprefix("file:")).is_file() for line in lines)
 
 
+@pytest.mark.usefixtures("airflow_home")
 def test_a_shortcut_from_the_trigger_form(monkeypatch: pytest.MonkeyPatch) -> None:
     with OneLake() as server:
         server.served.tree.make_directory("taxi/raw.Lakehouse/Files/trips")
-        extra = {"lakehouse": BY_GUIDS, "sign_in": "token", "allow_http": "true"}
-        extra["fabric_api"] = f"{server.url}/api.fabric.microsoft.com/v1"
-        connection = {"conn_type": "onelake", "password": TOKEN, "extra": extra}
-        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", json.dumps(connection))
+        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", server.connection())
         conf = {"shortcut": "Tables/trips", "target": f"{BY_NAMES}/Files/trips"}
         run = run_dag(load_dag(DAGS / "share_table.py", "share_table"), run_conf=conf)
         assert states(run) == {"share": "success"}
         found = xcom(run, "share")
         assert found == {"shortcut": f"{BY_GUIDS}/Tables/trips", "target": f"{BY_GUIDS}/Files/trips"}
+
+
+@pytest.mark.usefixtures("airflow_home")
+def test_a_load_is_shown_to_sql_and_to_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    with OneLake(lists_by_names=True) as server:
+        server.add_model()
+        version = foreign_append(server.lake().make_table("Tables/trips"), {"2019-01": [1]})
+        # So each of the two is waited for in the triggerer.
+        server.served.faults.set("refresh_hangs", Fault(count=2))
+        monkeypatch.setenv("AIRFLOW_CONN_ONELAKE_DEFAULT", server.connection())
+        run = run_dag(
+            load_dag(DAGS / "refresh_after_load.py", "refresh_after_load"), run_conf={"semantic_model": MODEL}
+        )
+        assert states(run) == {"endpoint": "success", "reports": "success"}
+        endpoint, reports = xcom(run, "endpoint"), xcom(run, "reports")
+        assert (endpoint["version"], endpoint["status"]) == (version, "Success")
+        assert (reports["version"], reports["own"], reports["guardrails"]["findings"]) == (version, True, [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.seeded_bugs import commit, local_onelake, log, maintenance, rows, staging, triggers
+from tests.seeded_bugs import commit, local_onelake, log, maintenance, refreshes, rows, staging, triggers
 
 ROOMS = {
     "commit": commit.BUGS,
@@ -11,6 +11,7 @@ ROOMS = {
     "maintenance": maintenance.BUGS,
     "rows": rows.BUGS,
     "triggers": triggers.BUGS,
+    "refreshes": refreshes.BUGS,
     "local_onelake": local_onelake.BUGS,
 }
 

@@ -5,6 +5,7 @@ What Azurite lets through and OneLake does not is refused here: docs/local-onela
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ BY_GUIDS = f"onelake://{WORKSPACE_GUID}/{LAKEHOUSE_GUID}"
 TOKEN = "a-token-of-entra"
 IDENTITY = "loader"
 OTHER_TOKEN, OTHER_IDENTITY = "another-token-of-entra", "ann"
+
+MODEL, MODEL_GUID = "reports", "c1b2c3d4-e5f6-4789-8abc-def012345678"
 
 _PAGE = 50
 
@@ -105,6 +108,23 @@ class OneLake:
         """The files, by their paths in the lakehouse."""
         files = [file for file in self._item.rglob("*") if file.is_file()]
         return {str(file.relative_to(self._item)): file.read_bytes() for file in files}
+
+    def add_model(self) -> None:
+        """Make a semantic model in the workspace."""
+        self.served.names.add_item(WORKSPACE, f"{MODEL}.SemanticModel", MODEL_GUID)
+
+    def connection(self, lakehouse: str = BY_GUIDS, **extra: str) -> str:
+        """Airflow's connection to the lakehouse, as an environment variable holds it."""
+        said = {
+            "lakehouse": lakehouse,
+            "sign_in": "token",
+            "endpoint": self.url,
+            "fabric_api": f"{self.url}/api.fabric.microsoft.com/v1",
+            "powerbi_api": f"{self.url}/api.powerbi.com/v1.0/myorg",
+            "allow_http": "true",
+            **extra,
+        }
+        return json.dumps({"conn_type": "onelake", "password": TOKEN, "extra": said})
 
     def credentials(self, token: str = TOKEN) -> AzureCredentials:
         return AzureCredentials(sign_in="token", token=token, endpoint=self.url, allow_http=True)

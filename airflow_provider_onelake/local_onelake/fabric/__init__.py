@@ -1,1 +1,1 @@
-"""Fabric's REST: workspaces, items, shortcuts, and who may do what."""
+"""Fabric's REST: workspaces, items, shortcuts, who may do what, and SQL endpoints."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from typing import Any
 from urllib.parse import quote
 
@@ -22,9 +23,10 @@ from airflow_provider_onelake.local_onelake.fabric.calls import (
 from airflow_provider_onelake.local_onelake.names import Item, Workspace
 from airflow_provider_onelake.local_onelake.refusals import RefusalError, wrong
 from airflow_provider_onelake.local_onelake.shortcuts import Spot
+from airflow_provider_onelake.local_onelake.tables import tables_of
 
 _ITEMS = "items"
-_LAKEHOUSE = "Lakehouse"
+LAKEHOUSE = "Lakehouse"
 _LAKEHOUSE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,122}")
 _DFS = "https://onelake.dfs.fabric.microsoft.com"
 
@@ -48,7 +50,7 @@ async def create_item(call: Call, workspace_guid: str, kind: str | None = None) 
     own = ("displayName", "description", "creationPayload")
     given = await body_of(call, own if kind else (*own, "type"))
     workspace = workspace_of(call, workspace_guid, "Contributor")
-    if (kind or text_of(given, "type")) != _LAKEHOUSE:
+    if (kind or text_of(given, "type")) != LAKEHOUSE:
         raise wrong("Only a Lakehouse is made here.", "UnsupportedItemType")
     name = text_of(given, "displayName")
     if not _LAKEHOUSE_NAME.fullmatch(name):
@@ -58,9 +60,9 @@ async def create_item(call: Call, workspace_guid: str, kind: str | None = None) 
     description = given.get("description") or ""
     kept = {"description": str(description), "schemas": payload.get("enableSchemas") is True}
     try:
-        item = call.lake.names.new_item(workspace.name, f"{name}.{_LAKEHOUSE}")
+        item = call.lake.names.new_item(workspace.name, f"{name}.{LAKEHOUSE}")
     except FileExistsError as error:
-        raise RefusalError(409, "ItemDisplayNameAlreadyInUse", f"There is an item {name}.{_LAKEHOUSE}.") from error
+        raise RefusalError(409, "ItemDisplayNameAlreadyInUse", f"There is an item {name}.{LAKEHOUSE}.") from error
     call.lake.kept.set(_ITEMS, item.guid, kept)
     if kept["schemas"]:
         call.lake.tree.make_directory(Spot(workspace, item, "Tables/dbo").key)
@@ -86,6 +88,7 @@ def get_lakehouse(call: Call, workspace_guid: str, guid: str) -> Response:
     workspace, item = _lakehouse(call, workspace_guid, guid)
     base = f"{_DFS}/{workspace.guid}/{item.guid}"
     properties: dict[str, Any] = {"oneLakeTablesPath": f"{base}/Tables", "oneLakeFilesPath": f"{base}/Files"}
+    properties["sqlEndpointProperties"] = {"id": endpoint_id(item), "provisioningStatus": "Success"}
     if has_schemas(call, item):
         properties["defaultSchema"] = "dbo"
     return JSONResponse({**_said(call, workspace, item), "properties": properties})
@@ -98,17 +101,16 @@ def list_tables(call: Call, workspace_guid: str, guid: str) -> Response:
     if has_schemas(call, item):
         raise wrong(f"{item.name} has schemas.", "UnsupportedOperationForSchemasEnabledLakehouse")
     rows = []
-    for child in call.lake.tree.children(Spot(workspace, item, "Tables").key):
-        name = child.path.rpartition("/")[2]
-        try:
-            real = call.lake.shortcuts.resolve(Spot(workspace, item, f"Tables/{name}"))[-1]
-        except RefusalError:
-            # A shortcut that leads nowhere, or out of OneLake, is no table here.
-            continue
-        if call.lake.tree.stat(f"{real.key}/_delta_log") is not None:
+    for name, _ in tables_of(call.lake, workspace, item):
+        if "/" not in name:
             location = f"abfss://{workspace.guid}@onelake.dfs.fabric.microsoft.com/{item.guid}/Tables/{quote(name)}"
             rows.append((name, {"type": "Managed", "name": name, "location": location, "format": "delta"}))
     return paged(call, rows, "data")
+
+
+def endpoint_id(item: Item) -> str:
+    """Return the GUID of a lakehouse's SQL endpoint: always the same one for a lakehouse."""
+    return str(uuid.uuid5(uuid.UUID(item.guid), "SQLEndpoint"))
 
 
 def has_schemas(call: Call, item: Item) -> bool:
@@ -118,7 +120,7 @@ def has_schemas(call: Call, item: Item) -> bool:
 
 def _lakehouse(call: Call, workspace_guid: str, guid: str) -> tuple[Workspace, Item]:
     workspace, item = item_of(call, workspace_guid, guid)
-    if item.type != _LAKEHOUSE:
+    if item.type != LAKEHOUSE:
         raise not_found(f"lakehouse {guid}")
     return workspace, item
 

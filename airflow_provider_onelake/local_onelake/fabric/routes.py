@@ -6,7 +6,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from airflow_provider_onelake.local_onelake.calls import Call
-from airflow_provider_onelake.local_onelake.fabric import data_access, items, shortcuts, workspaces
+from airflow_provider_onelake.local_onelake.fabric import data_access, items, shortcuts, sql_endpoints, workspaces
 from airflow_provider_onelake.local_onelake.refusals import RefusalError
 
 
@@ -43,6 +43,12 @@ async def answer(call: Call) -> Response:
                     return await run_in_threadpool(items.delete_item, call, workspace, item)
         case "GET", ["v1", "workspaces", workspace, "lakehouses", item, "tables"]:
             return await run_in_threadpool(items.list_tables, call, workspace, item)
+        case "POST", ["v1", "workspaces", workspace, "sqlEndpoints", endpoint, "refreshMetadata"]:
+            return await sql_endpoints.refresh(call, workspace, endpoint)
+        case "GET", ["v1", "operations", operation]:
+            return await run_in_threadpool(sql_endpoints.get_operation, call, operation)
+        case "GET", ["v1", "operations", operation, "result"]:
+            return await run_in_threadpool(sql_endpoints.get_result, call, operation)
         case "GET", ["v1", "workspaces", workspace, "items", item, "dataAccessRoles"]:
             return data_access.list_roles(call, workspace, item)
         case "PUT", ["v1", "workspaces", workspace, "items", item, "dataAccessRoles"]:

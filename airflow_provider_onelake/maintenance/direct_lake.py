@@ -1,0 +1,188 @@
+"""Whether a table is within the guardrails of Direct Lake on a capacity; and what to compact if it is not.
+
+Beyond them, a refresh of a Direct Lake model over OneLake fails, and one over SQL falls back to DirectQuery.
+"""
+
+from __future__ import annotations
+
+import logging
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from airflow_provider_onelake.exceptions import InvalidWriteError, ObjectNotFoundError
+from airflow_provider_onelake.log.actions import Add, is_absolute, object_path, total_rows
+from airflow_provider_onelake.maintenance import compaction
+from airflow_provider_onelake.maintenance.health import Finding, Severity
+from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
+from airflow_provider_onelake.staging.footers import read_footer
+from airflow_provider_onelake.storage.at_once import few
+
+if TYPE_CHECKING:
+    from airflow_provider_onelake.log.delta_log import DeltaLog
+
+logger = logging.getLogger(__name__)
+
+_MILLION = 1_000_000
+_GB = 1 << 30
+_MOST_FOOTERS = 1000
+_AT_ONCE = 32
+# XCom is stored in Airflow's database.
+_MOST_LISTED = 50
+
+
+@attrs.frozen
+class Guardrails:
+    """What Direct Lake takes.
+
+    :param files: Parquet files of a table.
+    :param row_groups: of a table.
+    :param rows: of a table.
+    :param bytes: of a model, so of all its tables together; ``None`` for no limit.
+    """
+
+    files: int
+    row_groups: int
+    rows: int
+    bytes: int | None
+
+
+def _guardrails(files: int, millions: int, gigabytes: int | None = None) -> Guardrails:
+    return Guardrails(files, files, millions * _MILLION, None if gigabytes is None else gigabytes * _GB)
+
+
+# https://learn.microsoft.com/fabric/fundamentals/direct-lake-overview, as it was in November 2026.
+GUARDRAILS = {
+    **dict.fromkeys(("F2", "F4", "F8"), _guardrails(1000, 300, 10)),
+    "F16": _guardrails(1000, 300, 20),
+    "F32": _guardrails(1000, 300, 40),
+    **dict.fromkeys(("F64", "FT1", "P1"), _guardrails(5000, 1500)),
+    **dict.fromkeys(("F128", "P2"), _guardrails(5000, 3000)),
+    **dict.fromkeys(("F256", "P3"), _guardrails(5000, 6000)),
+    **dict.fromkeys(("F512", "P4"), _guardrails(10_000, 12_000)),
+    **dict.fromkeys(("F1024", "P5", "F2048"), _guardrails(10_000, 24_000)),
+}
+"""The guardrails by the name of the capacity's size."""
+
+
+@attrs.frozen
+class Fit:
+    """How a table fits.
+
+    :param table: what messages call it.
+    :param version: that was looked at.
+    :param capacity: the name of its size.
+    :param files: live data files.
+    :param row_groups: of these; ``None`` where there are surely few enough, so that nobody counted.
+    :param row_groups_exact: whether all were counted; else there are as many at least.
+    :param rows: of the table; ``None`` where statistics do not say.
+    :param bytes: of the live data files.
+    :param findings: what is beyond a guardrail, and what to do.
+    :param to_compact: partitions with files that a compaction would rewrite, those with the most files first.
+    """
+
+    table: str
+    version: int
+    capacity: str
+    files: int
+    row_groups: int | None
+    row_groups_exact: bool
+    rows: int | None
+    bytes: int
+    findings: tuple[Finding, ...]
+    to_compact: tuple[dict[str, Any], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        said = attrs.asdict(self, recurse=False)
+        findings = [finding.to_json() for finding in self.findings]
+        return {**said, "findings": findings, "to_compact": list(self.to_compact[:_MOST_LISTED])}
+
+
+def check_capacity(capacity: object) -> None:
+    """Refuse what is no capacity's size.
+
+    :raises InvalidWriteError: there is no such size.
+    """
+    if capacity not in GUARDRAILS:
+        raise InvalidWriteError(f"capacity={capacity!r} is unknown; it is one of {', '.join(GUARDRAILS)}.")
+
+
+def examine(log: DeltaLog, capacity: str) -> Fit:
+    """Look whether the newest version of a table is within the guardrails of a capacity. Nothing is changed.
+
+    Row groups are counted in the footers of the largest 1,000 files, and only if there may be too many. Every other
+    file has at least one.
+
+    :raises InvalidWriteError: there is no such capacity.
+    :raises TableNotFoundError: there is no table.
+    :raises StoreUnavailableError: the store did not answer.
+    """
+    check_capacity(capacity)
+    limits, snapshot = GUARDRAILS[capacity], log.snapshot()
+    files = list(log.live_files(lambda _: True, snapshot.version))
+    rows, size = total_rows(files), sum(int(file["size"]) for file in files)
+    groups, exact = None, True
+    if len(files) <= limits.row_groups and (rows is None or rows > limits.row_groups):
+        groups, exact = _count_row_groups(log, files)
+    findings = [
+        *_beyond("files", len(files), limits.files),
+        *_beyond("row groups", groups, limits.row_groups),
+        *_beyond("rows", rows, limits.rows),
+        *_beyond("bytes, and a model all of whose tables may have as many", size, limits.bytes),
+    ]
+    to_compact: list[dict[str, Any]] = []
+    if findings:
+        plan = compaction.plan(files, snapshot, compaction.Terms(), writers_in_flight(log, snapshot).why_needed)
+        to_compact = [
+            {"partition": group.name, "files": len(group.inputs), "bytes": group.bytes, "reason": group.reason}
+            for group in sorted(plan.groups, key=lambda group: -len(group.inputs))
+        ]
+    todo = _todo(to_compact)
+    return Fit(
+        table=log.table,
+        version=snapshot.version,
+        capacity=capacity,
+        files=len(files),
+        row_groups=groups,
+        row_groups_exact=exact,
+        rows=rows,
+        bytes=size,
+        findings=tuple(Finding(Severity.ERROR, f"{what} on {capacity}", todo) for what in findings),
+        to_compact=tuple(to_compact),
+    )
+
+
+def _todo(to_compact: list[dict[str, Any]]) -> str:
+    if not to_compact:
+        return "A compaction would not help: use larger files, fewer partitions or fewer rows, or a larger capacity"
+    small, most = sum(each["files"] for each in to_compact), to_compact[0]
+    return (
+        f"Compact the table by OneLakeOptimizeOperator: {small:,} files in {len(to_compact):,} partitions are worth "
+        f"rewriting, such as {most['files']:,} of {most['partition']}"
+    )
+
+
+def _beyond(what: str, found: int | None, limit: int | None) -> list[str]:
+    if found is None or limit is None or found <= limit:
+        return []
+    return [f"{found:,} {what}; Direct Lake takes {limit:,}"]
+
+
+def _count_row_groups(log: DeltaLog, files: list[Add]) -> tuple[int, bool]:
+    # Import it before threads do, as half imported modules have failed in threads.
+    import pyarrow.parquet  # noqa: F401
+
+    def count(add: Add) -> int | None:
+        try:
+            return int(read_footer(log.store, object_path(add), int(add["size"])).num_row_groups)
+        except (ObjectNotFoundError, OSError, ValueError) as error:
+            logger.warning("%s: the row groups of %s are not counted: %s", log.table, add["path"], error)
+            return None
+
+    ours = [add for add in files if not is_absolute(add["path"])]
+    looked_at = nlargest(_MOST_FOOTERS, ours, key=lambda add: int(add["size"]))
+    counts = list(few(log.store, count, looked_at, _AT_ONCE))
+    unknown = len(files) - len(counts) + counts.count(None)
+    return sum(each for each in counts if each is not None) + unknown, not unknown

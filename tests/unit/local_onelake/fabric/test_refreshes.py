@@ -1,0 +1,231 @@
+"""Refreshes by Fabric's and Power BI's REST: recorded, one at a time, with states; who may ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from airflow_provider_onelake.local_onelake.faults import Fault
+from airflow_provider_onelake.local_onelake.kept import Kept
+from airflow_provider_onelake.local_onelake.refreshes import REFRESHES
+from tests.support.onelake import LAKEHOUSE_GUID, MODEL_GUID, OTHER_TOKEN, TOKEN, WORKSPACE_GUID
+from tests.unit.local_onelake.fabric.conftest import WORKSPACE, Fabric, error
+
+REFRESHES_OF_MODEL = f"/groups/{WORKSPACE_GUID}/datasets/{MODEL_GUID}/refreshes"
+FULL = {"type": "full"}
+NOBODY = "11111111-2222-4333-8444-555555555555"
+
+
+@pytest.fixture
+def power_bi(fabric: Fabric) -> Iterator[httpx.Client]:
+    fabric.server.add_model()
+    base = f"{fabric.server.url}/api.powerbi.com/v1.0/myorg"
+    with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        yield client
+
+
+def commit(fabric: Fabric, table: str, version: int) -> None:
+    assert fabric.put(f"Tables/{table}/_delta_log/{version:020}.json").status_code == 201
+
+
+def refresh_of_endpoint(fabric: Fabric, **body: Any) -> httpx.Response:
+    said = fabric.rest.get(f"{WORKSPACE}/lakehouses/{LAKEHOUSE_GUID}").json()
+    endpoint = said["properties"]["sqlEndpointProperties"]["id"]
+    return fabric.rest.post(f"{WORKSPACE}/sqlEndpoints/{endpoint}/refreshMetadata", json=body)
+
+
+def statuses(answer: httpx.Response) -> dict[str, str]:
+    return {each["tableName"]: each["status"] for each in answer.raise_for_status().json()["value"]}
+
+
+def code(answer: httpx.Response) -> tuple[int, str]:
+    """Status and error code of an answer, in Power BI's form."""
+    assert set(answer.json()) == {"error"}
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_an_endpoint_is_refreshed_at_once_and_says_which_tables_have_something_new(fabric: Fabric) -> None:
+    commit(fabric, "trips", 0)
+    commit(fabric, "other", 0)
+    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Success", "other": "Success"}
+    commit(fabric, "trips", 1)
+    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Success", "other": "NotRun"}
+    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "NotRun", "other": "NotRun"}
+    assert statuses(refresh_of_endpoint(fabric, recreateTables=True)) == {"trips": "Success", "other": "Success"}
+
+
+def test_tables_of_schemas_are_refreshed_too_and_other_files_are_none(fabric: Fabric) -> None:
+    commit(fabric, "dbo/trips", 0)
+    fabric.put("Tables/notes/a.txt")
+    assert statuses(refresh_of_endpoint(fabric)) == {"dbo.trips": "Success"}
+
+
+def test_an_endpoint_may_need_longer_and_is_refreshed_once_at_a_time(fabric: Fabric) -> None:
+    commit(fabric, "trips", 0)
+    faults = fabric.server.served.faults
+    faults.set("refresh_hangs", Fault())
+    begun = refresh_of_endpoint(fabric, timeout={"timeUnit": "Minutes", "value": 5})
+    assert begun.status_code == 202
+    operation = f"/operations/{begun.headers['x-ms-operation-id']}"
+    assert begun.headers["location"].endswith(f"/v1{operation}")
+    assert fabric.rest.get(operation).json()["status"] == "Running"
+    assert error(fabric.rest.get(f"{operation}/result")) == (400, "OperationHasNoResult")
+    assert error(refresh_of_endpoint(fabric)) == (409, "OperationInProgress")
+    faults.clear("refresh_hangs")
+    assert fabric.rest.get(operation).json()["status"] == "Succeeded"
+    assert statuses(fabric.rest.get(f"{operation}/result")) == {"trips": "Success"}
+
+
+def test_an_endpoints_refresh_fails_if_it_is_told_to(fabric: Fabric) -> None:
+    commit(fabric, "trips", 0)
+    faults = fabric.server.served.faults
+    faults.set("refresh_fails", Fault(count=2))
+    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Failure"}
+    faults.set("refresh_hangs", Fault(count=1))
+    operation = f"/operations/{refresh_of_endpoint(fabric).headers['x-ms-operation-id']}"
+    said = fabric.rest.get(operation).json()
+    assert (said["status"], said["error"]["errorCode"]) == ("Failed", "RefreshFailed")
+    assert statuses(refresh_of_endpoint(fabric)) == {"trips": "Success"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"timeout": 5}, (400, "InvalidRequest")),
+        ({"timeout": {"timeUnit": "Weeks", "value": 5}}, (400, "InvalidRequest")),
+        ({"recreateTables": "yes"}, (400, "InvalidRequest")),
+        ({"tables": ["trips"]}, (400, "InvalidRequest")),
+    ],
+)
+def test_what_is_not_known_of_an_endpoints_refresh_is_refused(
+    fabric: Fabric, body: dict[str, Any], expected: tuple[int, str]
+) -> None:
+    assert error(refresh_of_endpoint(fabric, **body)) == expected
+
+
+def test_a_contributor_refreshes_an_endpoint_and_a_viewer_does_not(fabric: Fabric) -> None:
+    said = fabric.rest.get(f"{WORKSPACE}/lakehouses/{LAKEHOUSE_GUID}").json()
+    endpoint = said["properties"]["sqlEndpointProperties"]["id"]
+    asked = f"{WORKSPACE}/sqlEndpoints/{endpoint}/refreshMetadata"
+    fabric.give("Viewer")
+    assert error(fabric.ann.post(asked, json={})) == (403, "InsufficientPrivileges")
+    fabric.server.served.faults.set("refresh_hangs", Fault(count=1))
+    operation = refresh_of_endpoint(fabric).headers["x-ms-operation-id"]
+    assert error(fabric.ann.get(f"/operations/{operation}")) == (404, "OperationNotFound")
+    fabric.give("Contributor")
+    assert fabric.ann.get(f"/operations/{operation}").json()["status"] == "Succeeded"
+    assert fabric.ann.post(asked, json={}).status_code == 200
+    assert error(fabric.rest.post(f"{WORKSPACE}/sqlEndpoints/{NOBODY}/refreshMetadata", json={})) == (
+        404,
+        "ItemNotFound",
+    )
+
+
+def test_a_model_is_refreshed_once_at_a_time_and_shows_what_was_there_when_it_was_asked(
+    fabric: Fabric, power_bi: httpx.Client
+) -> None:
+    commit(fabric, "trips", 0)
+    commit(fabric, "dbo/zones", 4)
+    faults = fabric.server.served.faults
+    faults.set("refresh_hangs", Fault())
+    begun = power_bi.post(REFRESHES_OF_MODEL, json={**FULL, "objects": [{"table": "trips"}]})
+    assert begun.status_code == 202
+    refresh = begun.headers["location"].rpartition("/")[2]
+    assert begun.headers["requestid"] == refresh
+    commit(fabric, "trips", 1)
+    busy = power_bi.post(REFRESHES_OF_MODEL, json=FULL)
+    assert code(busy) == (400, "InvalidRequest")
+    assert "already executing" in busy.text
+    (listed,) = power_bi.get(REFRESHES_OF_MODEL).json()["value"]
+    assert (listed["status"], listed["extendedStatus"], "endTime" in listed) == ("Unknown", "InProgress", False)
+    looked = power_bi.get(f"{REFRESHES_OF_MODEL}/{refresh}")
+    assert (looked.status_code, looked.json()["extendedStatus"]) == (202, "InProgress")
+    faults.clear("refresh_hangs")
+    looked = power_bi.get(f"{REFRESHES_OF_MODEL}/{refresh}")
+    assert (looked.status_code, looked.json()["status"], looked.json()["type"]) == (200, "Completed", "full")
+    assert [each["table"] for each in looked.json()["objects"]] == ["trips"]
+    assert power_bi.post(REFRESHES_OF_MODEL, json=FULL).status_code == 202
+    newest, oldest = power_bi.get(REFRESHES_OF_MODEL).json()["value"]
+    assert (newest["status"], oldest["requestId"]) == ("Completed", refresh)
+    assert len(power_bi.get(REFRESHES_OF_MODEL, params={"$top": 1}).json()["value"]) == 1
+    recorded = fabric.server.served.kept.read(REFRESHES, MODEL_GUID)
+    assert [each["versions"] for each in recorded] == [{"trips": 0}, {"trips": 1, "zones": 4}]
+
+
+def test_what_was_recorded_outlives_the_server(fabric: Fabric, power_bi: httpx.Client) -> None:
+    power_bi.post(REFRESHES_OF_MODEL, json=FULL)
+    again = Kept(fabric.server.directory / ".onelake" / "fabric.json")
+    assert again.read(REFRESHES, MODEL_GUID) == fabric.server.served.kept.read(REFRESHES, MODEL_GUID)
+    assert len(again.read(REFRESHES, MODEL_GUID)) == 1
+
+
+def test_a_model_has_no_other_tables_and_fails_if_it_is_told_to(fabric: Fabric, power_bi: httpx.Client) -> None:
+    commit(fabric, "trips", 0)
+    power_bi.post(REFRESHES_OF_MODEL, json={**FULL, "objects": [{"table": "taxis"}]})
+    fabric.server.served.faults.set("refresh_fails", Fault(only="GET"))
+    power_bi.get(REFRESHES_OF_MODEL)
+    power_bi.post(REFRESHES_OF_MODEL, json=FULL)
+    words = []
+    for listed in power_bi.get(REFRESHES_OF_MODEL).json()["value"]:
+        said = power_bi.get(f"{REFRESHES_OF_MODEL}/{listed['requestId']}").json()
+        words.append((said["status"], said["messages"][0]["message"]))
+    assert words == [
+        ("Failed", "The refresh failed, as the fault asks for."),
+        ("Failed", "The model has no table 'taxis'."),
+    ]
+
+
+def test_an_enhanced_refresh_is_cancelled_and_a_plain_one_is_not(fabric: Fabric, power_bi: httpx.Client) -> None:
+    fabric.server.served.faults.set("refresh_hangs", Fault())
+    refresh = power_bi.post(REFRESHES_OF_MODEL, json=FULL).headers["requestid"]
+    assert power_bi.delete(f"{REFRESHES_OF_MODEL}/{refresh}").status_code == 200
+    assert power_bi.get(f"{REFRESHES_OF_MODEL}/{refresh}").json()["status"] == "Cancelled"
+    assert code(power_bi.delete(f"{REFRESHES_OF_MODEL}/{refresh}")) == (400, "InvalidRequest")
+    plain = power_bi.post(REFRESHES_OF_MODEL).headers["requestid"]
+    assert power_bi.get(REFRESHES_OF_MODEL).json()["value"][0]["refreshType"] == "ViaApi"
+    for asked in (power_bi.get, power_bi.delete):
+        assert code(asked(f"{REFRESHES_OF_MODEL}/{plain}")) == (404, "PowerBIEntityNotFound")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        (REFRESHES_OF_MODEL, [], (400, "InvalidRequest")),
+        (REFRESHES_OF_MODEL, {"type": "half"}, (400, "InvalidRequest")),
+        (REFRESHES_OF_MODEL, {"objects": ["trips"]}, (400, "InvalidRequest")),
+        (REFRESHES_OF_MODEL, {"timeout": "an hour"}, (400, "InvalidRequest")),
+        (REFRESHES_OF_MODEL, {"notifyOption": "MailOnFailure"}, (400, "InvalidRequest")),
+        (REFRESHES_OF_MODEL, {"effectiveDate": "2026-01-01"}, (400, "InvalidRequest")),
+        ("/groups/taxi/datasets/reports/refreshes", FULL, (400, "InvalidRequest")),
+        (REFRESHES_OF_MODEL.replace(MODEL_GUID, LAKEHOUSE_GUID), FULL, (404, "PowerBIEntityNotFound")),
+        (REFRESHES_OF_MODEL.replace(MODEL_GUID, NOBODY), FULL, (404, "ItemNotFound")),
+        (f"/datasets/{MODEL_GUID}/refreshes", FULL, (404, "UnsupportedOperation")),
+    ],
+)
+def test_what_is_not_known_of_a_models_refresh_is_refused(
+    power_bi: httpx.Client, path: str, body: Any, expected: tuple[int, str]
+) -> None:
+    assert code(power_bi.post(path, json=body)) == expected
+
+
+def test_who_is_no_contributor_sees_no_refreshes(fabric: Fabric, power_bi: httpx.Client) -> None:
+    ann = {"Authorization": f"Bearer {OTHER_TOKEN}"}
+    fabric.give("Viewer")
+    assert code(power_bi.get(REFRESHES_OF_MODEL, headers=ann)) == (403, "InsufficientPrivileges")
+    assert code(power_bi.post(REFRESHES_OF_MODEL, json=FULL, headers=ann)) == (403, "InsufficientPrivileges")
+    fabric.give("Contributor")
+    assert power_bi.post(REFRESHES_OF_MODEL, json=FULL, headers=ann).status_code == 202
+
+
+def test_faults_strike_here_too(fabric: Fabric, power_bi: httpx.Client) -> None:
+    fabric.server.served.faults.set("throttled", Fault(seconds=7, only="datasets"))
+    answer = power_bi.get(REFRESHES_OF_MODEL)
+    assert (code(answer), answer.headers["retry-after"]) == ((429, "TooManyRequests"), "7")
+    fabric.server.served.faults.set("lost_answer", Fault(count=1, only="POST"))
+    fabric.server.served.faults.clear("throttled")
+    with pytest.raises(httpx.TransportError):
+        power_bi.post(REFRESHES_OF_MODEL, json=FULL)
+    assert len(power_bi.get(REFRESHES_OF_MODEL).json()["value"]) == 1
