@@ -147,14 +147,7 @@ def mapped(rows: list[int], operation: str = "DELETE") -> list[int]:
 def rows_of(file: Any) -> tuple[list[int], set[int]]:
     """The ids in a file of a shadow, and the positions of those that a vector hides."""
     found = pq.ParquetFile(unquote(file["path"].removeprefix("file:"))).read().column("id").to_pylist()
-    vector = file.get("deletionVector")
-    if vector is None:
-        return found, set()
-    if vector["storageType"] == "i":
-        return found, positions(vector)
-    data = Path(unquote(vector["pathOrInlineDv"].removeprefix("file:"))).read_bytes()
-    at = vector["offset"] + 4 + struct.calcsize("<Iqi") + struct.calcsize("<IIHHI")
-    return found, set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
+    return found, positions(file["deletionVector"]) if file.get("deletionVector") else set()
 
 
 def hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:

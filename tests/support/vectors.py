@@ -9,8 +9,10 @@ import json
 import struct
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from airflow_provider_onelake.log.delta_log import DeltaLog
 
@@ -32,12 +34,15 @@ def deletion_vector(positions: list[int]) -> dict[str, Any]:
 
 
 def positions(vector: dict[str, Any]) -> set[int]:
-    """The positions that an inline descriptor of ours marks."""
-    text = vector["pathOrInlineDv"]
-    words = [text[start : start + 5] for start in range(0, len(text), 5)]
-    data = b"".join(struct.pack(">I", sum(_Z85.index(c) * 85 ** (4 - at) for at, c in enumerate(w))) for w in words)
-    at = struct.calcsize("<Iqi") + struct.calcsize("<IIHHI")
-    return set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
+    """The positions that a descriptor marks: one inline, or one of a shadow, whose file it names by an absolute path."""
+    text, size = vector["pathOrInlineDv"], vector["sizeInBytes"]
+    if vector["storageType"] == "p":
+        at = vector["offset"] + 4
+        data = Path(unquote(text.removeprefix("file:"))).read_bytes()[at : at + size]
+    else:
+        words = [text[start : start + 5] for start in range(0, len(text), 5)]
+        data = b"".join(struct.pack(">I", sum(_Z85.index(c) * 85 ** (4 - at) for at, c in enumerate(w))) for w in words)
+    return set(BitMap64.deserialize(data[4:size]))
 
 
 def delete_rows(log: DeltaLog, add: dict[str, Any], positions: list[int]) -> dict[str, Any]:
