@@ -367,8 +367,8 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._seen = carried.seen
         self._lost = True
         logger.info(
-            "%s: others gave deletion vectors to %d files that Spark had read for %s. Of %d of them nothing has to be "
-            "read again; what Spark has hidden there is united with what they have.",
+            "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
+            "vectors, and Spark need not read them again.",
             self.table,
             carried.overtaken,
             self.name,

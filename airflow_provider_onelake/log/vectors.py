@@ -68,7 +68,7 @@ def hidden_rows(vector: DeletionVector, read: ReadPart, file: str) -> BitMap64:
         if data[:4] != _MAGIC:
             raise ValueError(f"it begins with {data[:4].hex() or 'nothing'}")
         rows = BitMap64.deserialize(data[4:])
-    except (struct.error, ValueError) as error:
+    except (struct.error, IndexError, ValueError) as error:
         raise CorruptLogError(f"The deletion vector of {file} is damaged: {error}. Nothing was changed.") from error
     said = vector.get("cardinality")
     if said is not None and said != len(rows):

@@ -140,6 +140,7 @@ GOOD = serialized((0, listed(1, 2)))
         pytest.param(inline(GOOD[:16] + b"\0\0\0\0" + GOOD[20:]), "damaged", id="another cookie"),
         pytest.param(inline(GOOD[:-4]), "damaged", id="cut short"),
         pytest.param(inline(GOOD[:8]), "damaged", id="cut very short"),
+        pytest.param(inline(GOOD[:4]), "damaged", id="cut behind the magic number"),
         pytest.param(inline(b""), "begins with nothing", id="nothing"),
         pytest.param(inline(serialized((0, listed(3, 1)))), "damaged", id="not in order"),
         pytest.param(inline(serialized(bitmaps=[(0, bitmap([(0, listed(1))]))] * 2)), "damaged", id="twice the same"),
