@@ -3,8 +3,9 @@
 A vector only hides rows. So all rows that such a file still has are rows that a round has read, and the statement maps
 each of them by itself (protocol: union of vectors). Say d0 is the vector under which a round has read the file, d1 the
 one that the round gave it, and d2 the one that others gave it meanwhile. Then ``d1 - d0`` are our rows, ``d2 - d0`` are
-theirs, and ``d1 | d2`` is what the statement makes of what they left. A row that is both ours and theirs does not matter to
-a DELETE that has only hidden rows. Else Spark has written it to a new file, or for the change feed, as if it were ours.
+theirs, and ``d1 | d2`` is what the statement makes of what they left. A row that is both ours and theirs does not
+matter to a DELETE that has only hidden rows. Any other statement has written such a row to a new file, or for the
+change feed, as one of its own.
 
 Rows that others have written to new files are no part of this: a round has to read them.
 """
