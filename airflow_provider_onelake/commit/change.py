@@ -3,7 +3,7 @@
 ::
 
     the newest snapshot ─► drop the pieces whose files others have changed
-                           │
+                           │                        (where they have only hidden rows of theirs, the union stays)
                            ├─ live files that no round has read? ─► a round over these alone, and again from the top
                            │
                            └─ none: put what all rounds did, at the next version
@@ -28,9 +28,10 @@ from airflow_provider_onelake.commit.checks import check_paths_relative
 from airflow_provider_onelake.commit.earlier import Asker, Earlier, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.fit import unfit
-from airflow_provider_onelake.commit.statement import UPDATE, Statement, Status
+from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
+from airflow_provider_onelake.commit.union import carry_over
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.exceptions import (
     BufferLostError,
@@ -41,7 +42,7 @@ from airflow_provider_onelake.exceptions import (
     StatementRefusedError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.log.actions import Action, Add, FileKey, Remove, file_key
+from airflow_provider_onelake.log.actions import Action, Add, DeletionVector, FileKey, Remove, file_key
 from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED, Commit
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.snapshot import Snapshot
@@ -70,6 +71,7 @@ class Changed:
     :param rows: how many rows were deleted or updated; ``None`` where that is not known.
     :param files_removed: how many files are no longer in the table.
     :param files_added: how many new files are.
+    :param files_united: to how many files others gave deletion vectors too, so that they got the union of both.
     :param rounds: how many times Spark ran, each time on files that it had not read before.
     :param lost_races: how many puts met another's commit.
     """
@@ -79,6 +81,7 @@ class Changed:
     rows: int | None = 0
     files_removed: int | None = 0
     files_added: int | None = 0
+    files_united: int = 0
     rounds: int = 0
     lost_races: int = 0
 
@@ -187,7 +190,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._statement, self._isolation = statement, isolation
         self._author = start
         self._ran: list[tuple[Ran, list[Piece]]] = []
-        self._seen: set[FileKey] = set()
+        self._seen: dict[FileKey, DeletionVector | None] = {}
         self._first: Snapshot | None = None
         self._lost = False
         self._stored: int | None = None
@@ -202,7 +205,7 @@ class Change(StatementProposal["Changed | Unseen"]):
         """
         self.rounds += 1
         self._ran.append((ran, list(ran.pieces)))
-        self._seen.update(map(file_key, unseen.files))
+        self._seen.update((file_key(file), file.get("deletionVector")) for file in unseen.files)
         self._lost = False
 
     def decide(self, view: View) -> Put | Changed | Unseen:
@@ -256,6 +259,9 @@ class Change(StatementProposal["Changed | Unseen"]):
             except OneLakeError as error:
                 logger.warning("%s: %s is left for a VACUUM: %s", self.table, path, error)
             self._brought.discard(path)
+
+    def _forget_unwanted_vectors(self) -> None:
+        self.forget_vectors(*(home for _, pieces in self._ran for piece in pieces for home in piece.vectors))
 
     # -- what was done before -----------------------------------------------------------------------------------------
 
@@ -333,14 +339,41 @@ class Change(StatementProposal["Changed | Unseen"]):
 
     def _drop_lost(self, present: dict[FileKey, Add]) -> None:
         """Drop what was done to files that others have changed since. What is left of these files is unseen again."""
+        self._carry_over(present)
         for _, pieces in self._ran:
             for piece in list(pieces):
                 keys = [file_key(file) for file in piece.removed]
                 if not all(key in present for key in keys):
                     pieces.remove(piece)
                     self._lost = True
-                    self._seen.difference_update(keys)
-        self.forget_vectors(*(home for _, pieces in self._ran for piece in pieces for home in piece.vectors))
+                    for key in keys:
+                        self._seen.pop(key, None)
+        self._forget_unwanted_vectors()
+
+    def _carry_over(self, present: dict[FileKey, Add]) -> None:
+        """Keep what was read of, and done to, files that have only got another deletion vector since."""
+        every = [piece for _, pieces in self._ran for piece in pieces]
+        store, random = self._log.store, self._transactions.random
+        deletes = self._statement.operation == DELETE
+        carried = carry_over(every, self._seen, present, store, random, deletes=deletes)
+        if carried is None:
+            return
+        if carried.file.has_vectors:
+            self._brought.add(carried.file.path)
+            store.create(carried.file.path, bytes(carried.file.content))
+        now = iter(carried.pieces)
+        for _, pieces in self._ran:
+            pieces[:] = [left for left in (next(now) for _ in pieces) if left is not None]
+        self._seen = carried.seen
+        self._lost = True
+        logger.info(
+            "%s: others gave deletion vectors to %d files that Spark had read for %s. %d of them get the union of both "
+            "vectors, and Spark need not read them again.",
+            self.table,
+            carried.overtaken,
+            self.name,
+            carried.kept,
+        )
 
     def _check_young(self, snapshot: Snapshot) -> None:
         oldest = min((ran.oldest for ran, pieces in self._ran if pieces and ran.oldest is not None), default=None)
@@ -410,7 +443,9 @@ class Change(StatementProposal["Changed | Unseen"]):
         # Copies, because a put that loses its race gives the files other row ids the next time.
         added: list[Add] = [{**file} for piece in pieces for file in piece.added]
         staying = {file["path"] for file in again}
-        self._put = self._counted(pieces, sum(file["path"] not in staying for file in removed), len(added))
+        united = sum(file["path"] in piece.united for piece in pieces for file in piece.removed)
+        counted = self._counted(pieces, sum(file["path"] not in staying for file in removed), len(added))
+        self._put = attrs.evolve(counted, files_united=united)
         info = commit_info(
             statement.operation,
             self._parameters(),
@@ -422,7 +457,7 @@ class Change(StatementProposal["Changed | Unseen"]):
             isolation="Serializable" if self._isolation is Isolation.SERIALIZABLE else "WriteSerializable",
             told=self._told(),
         )
-        info[STAGED] = {"format": FORMAT, CHANGE: self._record()}
+        info[STAGED] = {"format": FORMAT, CHANGE: {**self._record(), **({"filesUnited": united} if united else {})}}
         tags = [dict(ran.tags) for ran, kept in self._ran if kept]
         if tags[0] and all(each == tags[0] for each in tags):
             info["tags"] = tags[0]
@@ -516,5 +551,6 @@ def _already(earlier: Earlier) -> Changed:
         rows=whole_number(metrics.get(rows)),
         files_removed=whole_number(metrics.get("numRemovedFiles")),
         files_added=whole_number(metrics.get("numAddedFiles")),
+        files_united=whole_number(record.get("filesUnited")) or 0,
         rounds=whole_number(record.get("rounds")) or 0,
     )

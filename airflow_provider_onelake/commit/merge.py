@@ -179,14 +179,17 @@ class _Merging(Change):
         if not self._mode.inserts:
             super()._drop_lost(present)
             return
+        if self._mode.touches_matches:
+            # Rows that others have hidden beside ours matched nothing.
+            self._carry_over(present)
         touched = {file_key(file) for _, pieces in self._ran for piece in pieces for file in piece.removed}
-        gone = self._seen - present.keys()
+        gone = self._seen.keys() - present.keys()
         # A file that was left alone held no match, if every match is updated or deleted.
         lost = gone & touched if self._mode.touches_matches else gone
         if lost or present.keys() - self._seen:
             self._ran.clear()
             self._seen.clear()
-            self.forget_vectors()
+        self._forget_unwanted_vectors()
 
     def _needs_round(self, unseen: list[Add], view: View) -> bool:
         # Also where no file may hold a match: the rows are to be inserted then.

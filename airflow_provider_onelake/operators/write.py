@@ -99,6 +99,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     With the mode ``merge``, a ``status`` may also be ``nothing_to_do``, and there are in place of what follows:
 
     - ``rows_inserted``, ``rows_updated``, ``rows_deleted``, ``files_removed``, ``files_added`` (int or None).
+    - ``files_united`` (int): how many files have the union of a deletion vector of ours and one that others gave them
+      meanwhile.
     - ``rounds`` (int): how many times Spark ran the MERGE; ``lost_races`` (int); ``conflicts`` and ``decisions`` (empty
       lists).
 

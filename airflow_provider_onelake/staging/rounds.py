@@ -36,7 +36,7 @@ from airflow_provider_onelake.log.actions import (
 from airflow_provider_onelake.log.commits import CHANGE, Commit
 from airflow_provider_onelake.log.schema import columns
 from airflow_provider_onelake.log.values import FarTime, Unreadable
-from airflow_provider_onelake.log.vectors import deletion_vector_path, without_prefix
+from airflow_provider_onelake.log.vectors import deletion_vector_path, vector_home, without_prefix
 from airflow_provider_onelake.staging.buffers import check_files, record_in
 from airflow_provider_onelake.staging.shadow import encoded_uri, shadow_inputs, shadow_log, table_paths
 from airflow_provider_onelake.storage.clock import milliseconds, whole_number
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.storage.stores import Store
 
 _KINDS = {"commitInfo", "add", "remove", "cdc", "domainMetadata", "txn"}
-_IDS = ("baseRowId", "defaultRowCommitVersion")
+ROW_IDS = ("baseRowId", "defaultRowCommitVersion")
+"""What an ``add`` says of the ids of its rows; a file keeps it whatever vector it gets."""
 _AGAIN = "Nothing was published, and the table is unchanged: clear the task to run the statement again."
 
 
@@ -78,6 +79,7 @@ class Piece:
     :param cdc: the ``cdc`` actions for the change feed.
     :param vectors: the files of deletion vectors that must come to the table's root: where each lies, by where it is to
         lie.
+    :param united: paths of the files to which others have given vectors too since the round.
     """
 
     removed: tuple[Add, ...] = attrs.field(repr=False)
@@ -85,6 +87,7 @@ class Piece:
     added: tuple[Add, ...] = attrs.field(default=(), repr=False)
     cdc: tuple[DataFile, ...] = attrs.field(default=(), repr=False)
     vectors: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    united: frozenset[str] = frozenset()
 
     @property
     def rows_gone(self) -> int | None:
@@ -223,7 +226,7 @@ def _written(commit: Commit, cdc: list[DataFile], inputs: set[str]) -> list[Data
 
 def _again(ran: Round, add: Add, file: Add, vectors: dict[str, str]) -> Add:
     """Return the ``add`` by which a file of the table gets another deletion vector, in the table's own words."""
-    if any(add.get(name) != file.get(name) for name in _IDS):
+    if any(add.get(name) != file.get(name) for name in ROW_IDS):
         raise _invalid(ran, f"{file['path']} got other row ids")
     vector = add["deletionVector"]
     if vector["storageType"] == "u":
@@ -276,7 +279,7 @@ def _piece(
     removed: list[Add], again: list[Add], added: list[Add], cdc: list[DataFile], vectors: Mapping[str, str]
 ) -> Piece:
     named = [file["deletionVector"] for file in again if file.get("deletionVector")]
-    homes = {deletion_vector_path(v["pathOrInlineDv"]) for v in named if v["storageType"] == "u"}
+    homes = {home for vector in named if (home := vector_home(vector)) is not None}
     needed = {home: vectors[home] for home in sorted(homes)}
     return Piece(tuple(removed), tuple(again), tuple(added), tuple(cdc), needed)
 

@@ -124,7 +124,15 @@ class Written:
         if self.merged is not None:
             result |= {
                 name: getattr(self.merged, name)
-                for name in ("rows_inserted", "rows_updated", "rows_deleted", "rounds", "files_removed", "files_added")
+                for name in (
+                    "rows_inserted",
+                    "rows_updated",
+                    "rows_deleted",
+                    "rounds",
+                    "files_removed",
+                    "files_added",
+                    "files_united",
+                )
             }
             result |= {"lost_races": self.merged.lost_races, "conflicts": list(self.conflicts), "decisions": []}
         if self.publication is not None:

@@ -255,4 +255,26 @@ BUGS = [
         "False:",
         ("log/test_difference.py::test_columns_are_told_by_their_physical_names",),
     ),
+    # -- deletion vectors ----------------------------------------------------------------------------------------------
+    Bug(
+        "a file of vectors that we write has a name that Trino refuses",
+        "log.vectors",
+        "        self._text = to_z85(name.bytes)\n",
+        '        self._text = "staged/" + to_z85(name.bytes)\n',
+        ("commit/test_union.py::test_a_row_that_another_hides_beside_ours_costs_no_round",),
+    ),
+    Bug(
+        "all vectors in a file that we write begin where the first one does",
+        "log.vectors",
+        '"offset": len(self.content),',
+        '"offset": 1,',
+        ("log/test_vectors.py::test_a_file_has_several_vectors_under_a_name_without_a_prefix",),
+    ),
+    Bug(
+        "a damaged vector is read",
+        "log.vectors",
+        '    if zlib.crc32(data) != struct.unpack(">I", part[-4:])[0]:\n',
+        "    if False:\n",
+        ("rows/test_vectors.py::test_a_damaged_file_of_vectors_is_refused",),
+    ),
 ]

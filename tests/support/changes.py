@@ -82,18 +82,25 @@ def change_of(
     )
 
 
+def by_three(row: int) -> bool:
+    """Whether an id is divisible by 3."""
+    return row % 3 == 0
+
+
 @attrs.define
 class ChangeByHand(Engine):
-    """Does to the rows of a shadow what Spark would: ids that are divisible by 3 are deleted, or raised by 1,000.
+    """Does to the rows of a shadow what Spark would: ids that are hit are deleted, or raised by 1,000.
 
     :param vectors: whether deletion vectors hide rows, or files are rewritten.
     :param after: called when a round is done: lets others in, or raises.
+    :param hits: says which ids are hit, whatever the statement's predicate says.
     """
 
     vectors: bool = False
     after: Callable[[ChangeJob], object] = lambda job: None
     jobs: list[ChangeJob] = attrs.field(factory=list)
     files: list[int] = attrs.field(factory=list)
+    hits: Callable[[int], bool] = by_three
 
     def change(self, job: ChangeJob) -> SparkResult:
         self.jobs.append(job)
@@ -120,7 +127,7 @@ class ChangeByHand(Engine):
             new: list[int] = []
             for file in files:
                 found, gone = rows_of(file)
-                hit = [at for at, row in enumerate(found) if row % 3 == 0 and at not in gone]
+                hit = [at for at, row in enumerate(found) if self.hits(row) and at not in gone]
                 if not hit:
                     continue
                 updated += len(hit)
@@ -138,23 +145,16 @@ class ChangeByHand(Engine):
         return actions
 
 
-def mapped(rows: list[int], operation: str = "DELETE") -> list[int]:
+def mapped(rows: list[int], operation: str = "DELETE", hits: Callable[[int], bool] = by_three) -> list[int]:
     """What the statement of :class:`ChangeByHand` makes of rows."""
-    kept = [row for row in rows if row % 3]
-    return sorted(kept + [row + 1000 for row in rows if row % 3 == 0] * (operation == "UPDATE"))
+    kept = [row for row in rows if not hits(row)]
+    return sorted(kept + [row + 1000 for row in rows if hits(row)] * (operation == "UPDATE"))
 
 
 def rows_of(file: Any) -> tuple[list[int], set[int]]:
     """The ids in a file of a shadow, and the positions of those that a vector hides."""
     found = pq.ParquetFile(unquote(file["path"].removeprefix("file:"))).read().column("id").to_pylist()
-    vector = file.get("deletionVector")
-    if vector is None:
-        return found, set()
-    if vector["storageType"] == "i":
-        return found, positions(vector)
-    data = Path(unquote(vector["pathOrInlineDv"].removeprefix("file:"))).read_bytes()
-    at = vector["offset"] + 4 + struct.calcsize("<Iqi") + struct.calcsize("<IIHHI")
-    return found, set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
+    return found, positions(file["deletionVector"]) if file.get("deletionVector") else set()
 
 
 def hide(shadow: Path, hidden: list[tuple[Any, list[int]]]) -> list[Any]:

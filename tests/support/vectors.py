@@ -9,10 +9,13 @@ import json
 import struct
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.log.vectors import deletion_vector_path
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _MAGIC = 1681511377
@@ -31,13 +34,21 @@ def deletion_vector(positions: list[int]) -> dict[str, Any]:
     }
 
 
-def positions(vector: dict[str, Any]) -> set[int]:
-    """The positions that an inline descriptor of ours marks."""
-    text = vector["pathOrInlineDv"]
-    words = [text[start : start + 5] for start in range(0, len(text), 5)]
-    data = b"".join(struct.pack(">I", sum(_Z85.index(c) * 85 ** (4 - at) for at, c in enumerate(w))) for w in words)
-    at = struct.calcsize("<Iqi") + struct.calcsize("<IIHHI")
-    return set(struct.unpack_from(f"<{vector['cardinality']}H", data, at))
+def positions(vector: dict[str, Any], table: str = "") -> set[int]:
+    """The positions that a descriptor marks.
+
+    :param table: the directory of the table; a shadow names files by absolute paths.
+    """
+    text, size = vector["pathOrInlineDv"], vector["sizeInBytes"]
+    if vector["storageType"] in ("p", "u"):
+        is_absolute = vector["storageType"] == "p"
+        path = unquote(text.removeprefix("file:")) if is_absolute else f"{table}/{deletion_vector_path(text)}"
+        at = vector["offset"] + 4
+        data = Path(path).read_bytes()[at : at + size]
+    else:
+        words = [text[start : start + 5] for start in range(0, len(text), 5)]
+        data = b"".join(struct.pack(">I", sum(_Z85.index(c) * 85 ** (4 - at) for at, c in enumerate(w))) for w in words)
+    return set(BitMap64.deserialize(data[4:size]))
 
 
 def delete_rows(log: DeltaLog, add: dict[str, Any], positions: list[int]) -> dict[str, Any]:
@@ -51,6 +62,13 @@ def delete_rows(log: DeltaLog, add: dict[str, Any], positions: list[int]) -> dic
     remove = {**gone, "deletionTimestamp": 2, "dataChange": True, "extendedFileMetadata": True}
     foreign_commit(log, [{"commitInfo": info}, {"remove": remove}, {"add": left}])
     return left
+
+
+def hide_more(log: DeltaLog, add: dict[str, Any], position: int) -> None:
+    """Commit a DELETE of one more row of a file, by its position, unless the file has not so many or it is hidden."""
+    hidden = positions(add["deletionVector"], log.table) if add.get("deletionVector") else set()
+    if position < json.loads(add["stats"])["numRecords"] and position not in hidden:
+        delete_rows(log, add, sorted({*hidden, position}))
 
 
 def ids_without_deleted(path: Path) -> list[int]:

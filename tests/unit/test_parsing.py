@@ -17,6 +17,7 @@ HEAVY = (
     "deltalake",
     "obstore",
     "pyarrow",
+    "pyroaring",
     "grpc",
     "pandas",
     "numpy",

@@ -47,7 +47,7 @@ from tests.support.tables import (
     make_table,
     newest,
 )
-from tests.support.vectors import delete_rows, ids_without_deleted
+from tests.support.vectors import delete_rows, hide_more, ids_without_deleted
 
 UPDATE: dict[str, Any] = {"operation": "UPDATE", "assignments": {"id": "id + 1000"}}
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vectors"])
@@ -148,11 +148,10 @@ def test_what_others_add_or_change_meanwhile_is_read_in_a_round_of_its_own(log: 
 def test_a_piece_is_dropped_alone(log: DeltaLog, vectors: bool) -> None:
     engine = ChangeByHand(vectors)
 
-    def another_deletes_a_row() -> None:
-        first = next(file for file in live(log) if file["partitionValues"]["month"] == "2019 02")
-        delete_rows(log, first, [0])
+    def another_rewrites_a_file() -> None:
+        run(log, ChangeByHand(hits=lambda row: row == 7), task="other", covers="month = '2019 02'")
 
-    winners = [another_deletes_a_row]
+    winners = [another_rewrites_a_file]
     engine.after = lambda job: winners.pop(0)() if winners else None
     done = run(log, engine)
     assert (done.status, done.rounds, done.rows, engine.files) == ("done", 2, 3, [3, 1])
@@ -413,8 +412,8 @@ def test_the_version_is_the_statement_on_the_version_before(
             foreign_append(log, new)
         elif kind == "delete":
             delete(Transactions(log), f"month = 'm{which}'", app_id=f"step {number}", by="me")
-        elif kind == "vector" and files and not files[which % len(files)].get("deletionVector"):
-            delete_rows(log, files[which % len(files)], [0])
+        elif kind == "vector" and files:
+            hide_more(log, files[which % len(files)], number // 30 % 2)
         elif kind == "compact" and planned(log).groups:
             compact(log)
         elif kind == "back":

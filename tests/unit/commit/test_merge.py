@@ -34,7 +34,7 @@ from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import change_metadata, foreign_append, make_table, newest, writer_spec
-from tests.support.vectors import delete_rows
+from tests.support.vectors import delete_rows, hide_more
 
 BOTH = pytest.mark.parametrize("vectors", [False, True], ids=["rewriting", "vectors"])
 UPSERT = {"2019-01": [3, 40], "2019 02": [5]}
@@ -277,8 +277,8 @@ def test_the_version_is_the_merge_on_the_version_before(
             foreign_append(log, {f"m{which}": [missing[which % len(missing)]]})
         elif kind == "delete":
             delete(Transactions(log), f"month = 'm{which}'", app_id=f"step {next(fresh)}", by="me")
-        elif kind == "vector" and files and not files[which % len(files)].get("deletionVector"):
-            delete_rows(log, files[which % len(files)], [0])
+        elif kind == "vector" and files:
+            hide_more(log, files[which % len(files)], next(fresh) % 2)
         elif kind == "compact" and planned(log).groups:
             compact(log)
         elif kind == "merge":

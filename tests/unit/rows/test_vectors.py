@@ -93,9 +93,6 @@ MANY = list(range(0, 10_000, 2))
             [key * 65_536 + key for key in range(5)],
             id="runs with offsets",
         ),
-        pytest.param(
-            serialized(bitmaps=[(0, bitmap([(0, listed(1))])), (0, bitmap([(0, listed(2))]))]), 3, [1, 2], id="bitmaps"
-        ),
         pytest.param(serialized(bitmaps=[(0, bitmap([]))]), 3, [], id="nothing"),
     ],
 )
@@ -139,10 +136,14 @@ GOOD = serialized((0, listed(1, 2)))
     [
         pytest.param(inline(GOOD, 3), "marks 2 rows, and its log entry says 3", id="another count"),
         pytest.param(inline(serialized((0, listed(1, 9)))), "marks row 9 of 4", id="a row that the file has not"),
-        pytest.param(inline(b"\0" * 16), "its magic number is 0", id="another magic number"),
-        pytest.param(inline(GOOD[:16] + b"\0\0\0\0" + GOOD[20:]), "begins with 0", id="another cookie"),
+        pytest.param(inline(b"\0" * 16), "damaged: it begins with 00000000", id="another magic number"),
+        pytest.param(inline(GOOD[:16] + b"\0\0\0\0" + GOOD[20:]), "damaged", id="another cookie"),
         pytest.param(inline(GOOD[:-4]), "damaged", id="cut short"),
         pytest.param(inline(GOOD[:8]), "damaged", id="cut very short"),
+        pytest.param(inline(GOOD[:4]), "damaged", id="cut behind the magic number"),
+        pytest.param(inline(b""), "begins with nothing", id="nothing"),
+        pytest.param(inline(serialized((0, listed(3, 1)))), "damaged", id="not in order"),
+        pytest.param(inline(serialized(bitmaps=[(0, bitmap([(0, listed(1))]))] * 2)), "damaged", id="twice the same"),
         pytest.param({"storageType": "i", "pathOrInlineDv": "~~~~~"}, "no Z85|damaged", id="no Z85"),
     ],
 )
