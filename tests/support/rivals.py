@@ -94,26 +94,23 @@ class Rule:
 class Raced:
     """What became of a rule.
 
+    :param order: in which the tasks began.
     :param table: its path.
     :param version: before.
     :param results: of the tasks, in the order of the statements.
     """
 
     rule: Rule
+    order: Sequence[int]
     table: Path
     version: int
     results: Sequence[dict[str, Any]]
 
-    @property
-    def committed(self) -> list[tuple[int, Statement]]:
-        """The versions that the statements made, in order."""
-        both = zip(self.results, self.rule.statements, strict=True)
-        return sorted(((done["version"], what) for done, what in both if done["version"] is not None), key=_version)
-
     def check(self) -> None:
         """The rows are those of a serial order, and no statement ran twice that must not."""
         assert table_rows(self.table) in self.rule.outcomes()
-        versions = [version for version, _ in self.committed]
+        # Whoever began last committed first: the race took place.
+        versions = [made for number in reversed(self.order) if (made := self.results[number]["version"]) is not None]
         assert versions == [self.version + number for number in range(1, len(versions) + 1)]
         if self.rule.once:
             assert all(done.get("rounds", 1) <= 1 and not done.get("reruns") for done in self.results), self.results
@@ -122,11 +119,12 @@ class Raced:
 
     def _check_order_of_log(self) -> None:
         """Every version is one statement on the version before; one without a version had nothing to do in some."""
-        held = {number: table_rows(self.table, number) for number in range(self.version, newest_of(self.table) + 1)}
-        for version, statement in self.committed:
-            assert held[version] == statement.on(held[version - 1])
+        newest = max(int(entry.stem) for entry in (self.table / "_delta_log").glob("*.json"))
+        held = {number: table_rows(self.table, number) for number in range(self.version, newest + 1)}
         for done, statement in zip(self.results, self.rule.statements, strict=True):
-            if done["version"] is None:
+            if (version := done["version"]) is not None:
+                assert held[version] == statement.on(held[version - 1])
+            else:
                 assert done["status"] in ("nothing_to_do", "dropped"), done
                 assert any(statement.on(rows) == rows for rows in held.values())
 
@@ -142,16 +140,16 @@ def race(rule: Rule, order: Sequence[int], lakehouse: Path, monkeypatch: pytest.
     opened = stores.open_store
 
     def next_begins() -> None:
-        if waiting:
+        # More than one where a task has nothing to put.
+        while waiting:
             number = waiting.pop(0)
             task = rule.statements[number].task(f"task_{number}", log.table)
             results[number] = task.execute(context_of(task))
 
     with monkeypatch.context() as held:
         held.setattr(stores, "open_store", lambda *which: LoserHeld(opened(*which), next_begins))
-        while waiting:
-            next_begins()
-    return Raced(rule, Path(log.table), before, [results[number] for number in range(len(order))])
+        next_begins()
+    return Raced(rule, order, Path(log.table), before, [results[number] for number in range(len(order))])
 
 
 def _table(rule: Rule, path: Path) -> DeltaLog:
@@ -162,15 +160,6 @@ def _table(rule: Rule, path: Path) -> DeltaLog:
         info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
         foreign_commit(log, [{"commitInfo": info}, *({"add": add} for add in adds)])
     return log
-
-
-def newest_of(path: Path) -> int:
-    """The newest version of a table, by its log."""
-    return max(int(entry.stem) for entry in (path / "_delta_log").glob("*.json"))
-
-
-def _version(committed: tuple[int, Statement]) -> int:
-    return committed[0]
 
 
 # -- statements ------------------------------------------------------------------------------------------------------

@@ -162,7 +162,8 @@ def _merge(live: _Live, job: ChangeJob) -> tuple[_Touched, list[Row]]:
     inserted: list[Row] = []
     for clause in map(Clause.parse, job.when):
         assert clause.condition is None
-        sets = {"id": "target.id", "month": "target.month", **dict(_SETS.findall(clause.text))}
+        kept = "source" if clause.text.endswith("SET *") else "target"
+        sets = {"id": f"{kept}.id", "month": f"{kept}.month", **dict(_SETS.findall(clause.text))}
         if clause.action == INSERT:
             no_match = f"NOT EXISTS (SELECT 1 FROM target WHERE {job.where})"
             inserted += list(database.execute(f"SELECT id, month FROM source WHERE {no_match}"))
