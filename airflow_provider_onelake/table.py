@@ -193,7 +193,7 @@ class Table:
         )
 
     def last_told(self, pattern: str) -> re.Match[str] | None:
-        """Search what the table's commits say of themselves (``userMetadata``), from the newest backwards.
+        r"""Search what the table's commits say of themselves (``userMetadata``), from the newest backwards.
 
         So a task can remember in the table itself how far it has come: by a ``commit_message``, which is there exactly
         if the commit's rows are (docs/statements.md). Commits that a RESTORE took back do not count.

@@ -36,7 +36,9 @@ with DAG(
         task_id="merge",
         table="Tables/customer_history",
         schema="id BIGINT, name STRING, valid_from TIMESTAMP, valid_to TIMESTAMP",
-        source=FileSource("{{ params.changes }}", format="json", schema="id BIGINT, name STRING, op STRING, at TIMESTAMP"),
+        source=FileSource(
+            "{{ params.changes }}", format="json", schema="id BIGINT, name STRING, op STRING, at TIMESTAMP"
+        ),
         steps={"events": EVENTS, "moments": MOMENTS, "history": HISTORY},
         mode="merge",
         keys=["id", "valid_from"],
