@@ -1,8 +1,8 @@
 """What a table's own log says of how far a task has come: the newest message of a commit that stands in the table.
 
-A message (``commit_message``) is in the log exactly if the rows of its commit are. So a task that remembers something in
-it can neither forget what it has done, nor remember what it has not. A RESTORE takes rows back and leaves their commits in
-the log, so what came after the version that it names is passed over.
+A message (``commit_message``) is in the log exactly if the rows of its commit are. So a task that remembers something
+in it can neither forget what it has done, nor remember what it has not. A RESTORE takes rows back and leaves their
+commits in the log, so what came after the version that it names is passed over.
 """
 
 from __future__ import annotations

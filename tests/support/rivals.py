@@ -254,7 +254,9 @@ RULES: dict[str, Rule] = {
                 [[(0, "a")]],
                 [
                     attrs.evolve(
-                        select(f"SELECT CAST({row[0]} AS BIGINT) AS id, '{row[1]}' AS month FROM {{t}}", " VERSION AS OF 1"),
+                        select(
+                            f"SELECT CAST({row[0]} AS BIGINT) AS id, '{row[1]}' AS month FROM {{t}}", " VERSION AS OF 1"
+                        ),
                         sql=f"INSERT INTO t VALUES {row}",
                     )
                     for row in ((1, "b"), (2, "c"), (3, "d"))
@@ -291,11 +293,17 @@ RULES: dict[str, Rule] = {
     "delete pushdown": Rule(_FOUR, [delete(f"month = '{month}'") for month in ("10", "20", "30")], once=True),
     "delete pushdown from the same partition": Rule(_THREE, [delete("month = '10'")] * 3),
     "truncate": Rule(_THREE, [truncate()] * 3),
-    "delete pushdown and blind inserts": Rule(_TWO, [delete("month IS NOT NULL"), values((21, "30")), values((31, "40"))]),
+    "delete pushdown and blind inserts": Rule(
+        _TWO, [delete("month IS NOT NULL"), values((21, "30")), values((31, "40"))]
+    ),
     "truncate and blind inserts": Rule(_TWO, [truncate(), values((21, "30")), values((31, "40"))]),
     "delete pushdown and non-blind inserts": Rule(
         _MORE_IN_10,
-        [delete("month = '10'"), select("SELECT id + 1 AS id, month FROM {t} WHERE month = '20'"), delete("month = '30'")],
+        [
+            delete("month = '10'"),
+            select("SELECT id + 1 AS id, month FROM {t} WHERE month = '20'"),
+            delete("month = '30'"),
+        ],
     ),
     "serializable deletes pushdown": Rule(_SERIALIZABLE, [delete("month = '10'")] * 5),
     "serializable truncate": Rule(_SERIALIZABLE, [truncate()] * 5),
@@ -361,7 +369,9 @@ RULES: dict[str, Rule] = {
     ),
     "serializable optimize": Rule([*_SERIALIZABLE, [(1, "10")]], [optimize("month = '10'")] * 5),
     "optimize and blind inserts": Rule(
-        [[(1, "10"), (21, "30")], [(22, "30")]], [optimize("month > '20'"), values((8, "10")), values((11, "20"))], once=True
+        [[(1, "10"), (21, "30")], [(22, "30")]],
+        [optimize("month > '20'"), values((8, "10")), values((11, "20"))],
+        once=True,
     ),
     "optimize and non-blind inserts": Rule(
         _MORE_IN_10,

@@ -83,7 +83,9 @@ def ask(query: str) -> list[Row]:
     """The rows of a query, which may read tables by their paths, of their newest version or of another one."""
     database = sqlite3.connect(":memory:")
     for number, (path, version) in enumerate(_TABLE.findall(query)):
-        _fill(database, f"t{number}", "id INTEGER, month TEXT", table_rows(Path(path), int(version) if version else None))
+        _fill(
+            database, f"t{number}", "id INTEGER, month TEXT", table_rows(Path(path), int(version) if version else None)
+        )
         query = _TABLE.sub(f"t{number}", query, count=1)
     return list(database.execute(query))
 

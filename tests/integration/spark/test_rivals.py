@@ -22,9 +22,7 @@ SOME = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in SOME else [pytest.mark.long]) for name in ALL]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in SOME else [pytest.mark.long]) for name in ALL])
 def test_no_statement_fails_and_the_outcome_is_serial(
     engine: ConnectEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
