@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -190,6 +191,20 @@ class Table:
         return attrs.evolve(
             self, address=self.address.child(buffer), shortcut=None, read_only="a writer's staged rows are its own"
         )
+
+    def last_told(self, pattern: str) -> re.Match[str] | None:
+        r"""Search what the table's commits say of themselves (``userMetadata``), from the newest backwards.
+
+        So a task can remember in the table itself how far it has come: by a ``commit_message``, which is there exactly
+        if the commit's rows are (docs/statements.md). Commits that a RESTORE took back do not count.
+
+        :param pattern: a regular expression, as in ``r"customers up to version (\d+)"``.
+        :returns: the newest that matches; ``None`` if none does, or there is no table.
+        :raises LogGapError: none matches as far as the log reaches back, or a RESTORE does not say to which version.
+        """
+        from airflow_provider_onelake.commit.told import newest_told
+
+        return newest_told(self.log, pattern)
 
     def compare(
         self,

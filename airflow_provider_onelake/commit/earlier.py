@@ -83,7 +83,7 @@ def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
     undone_at = {ours.version: False}
     undone = False
     for commit in later:
-        target = _restored_to(commit)
+        target = restored_to(commit)
         if target is not None:
             undone = undone_at.get(target, True)
         else:
@@ -98,7 +98,7 @@ def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
     return undone
 
 
-def _restored_to(commit: Commit) -> int | None:
+def restored_to(commit: Commit) -> int | None:
     """Return the version that a RESTORE took the table back to, as far as the commit says."""
     return whole_number(commit.parameters.get("version")) if commit.operation == "RESTORE" else None
 

@@ -17,7 +17,7 @@ from airflow_provider_onelake.log.schema import columns, constraints
 from airflow_provider_onelake.maintenance import vacuum
 from airflow_provider_onelake.maintenance.pinned_versions import pinned_versions
 from tests.support.ages import grow_old
-from tests.support.airflow_dags import load_dag, run_dag, states, store_dag, xcom
+from tests.support.airflow_dags import load_dag, run_again, run_dag, states, store_dag, xcom
 from tests.support.checks import ChecksByHand
 from tests.support.contexts import JANUARY
 from tests.support.engines import use_engine
@@ -287,6 +287,93 @@ def test_customers_are_merged(lakehouse: Path, connect_server: Server, monkeypat
     assert [result[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 1]
     left = DeltaTable(customers).to_pyarrow_table().to_pylist()
     assert sorted((row["id"], row["name"]) for row in left) == [(1, "A"), (3, "c"), (4, "d")]
+
+
+@pytest.mark.spark
+def test_a_history_is_the_same_however_often_its_files_are_loaded(
+    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalake import DeltaTable
+
+    def load(number: int, *changes: tuple[int, str, str, str]) -> Any:
+        lines = [{"id": row, "name": name, "op": op, "at": f"{day}T00:00:00Z"} for row, name, op, day in changes]
+        (lakehouse / f"{number}.json").write_text("\n".join(map(json.dumps, lines)))
+        dag = load_dag(DAGS / "customer_history.py", "customer_history")
+        run = run_dag(dag, run_conf={"changes": str(lakehouse / f"{number}.json")})
+        assert states(run) == {"merge": "success"}
+        return dag, run
+
+    def history() -> list[tuple[int, str, str, str | None]]:
+        rows = DeltaTable(str(lakehouse / "Tables" / "customer_history")).to_pyarrow_table().to_pylist()
+        days = ("valid_from", "valid_to")
+        return sorted((row["id"], row["name"], *(row[at] and str(row[at].date()) for at in days)) for row in rows)
+
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    first = load(1, (1, "a", "update", "2021-01-01"), (2, "b", "update", "2021-01-01"))
+    load(2, (1, "A", "update", "2021-03-01"), (2, "", "delete", "2021-03-01"), (3, "c", "update", "2021-03-01"))
+    expected = [
+        (1, "a", "2021-01-01", "2021-03-01"),
+        (1, "A", "2021-03-01", None),
+        (2, "b", "2021-01-01", "2021-03-01"),
+        (3, "c", "2021-03-01", None),
+    ]
+    assert history() == sorted(expected)
+    assert run_again(*first, "merge") == "success"
+    assert history() == sorted(expected)
+    # A change that comes late is put between; what was deleted stays deleted.
+    load(3, (1, "x", "update", "2021-02-01"), (2, "y", "update", "2021-02-01"))
+    assert history() == [
+        (1, "A", "2021-03-01", None),
+        (1, "a", "2021-01-01", "2021-02-01"),
+        (1, "x", "2021-02-01", "2021-03-01"),
+        (2, "b", "2021-01-01", "2021-02-01"),
+        (2, "y", "2021-02-01", "2021-03-01"),
+        (3, "c", "2021-03-01", None),
+    ]
+
+
+@pytest.mark.spark
+def test_the_changes_of_a_table_are_merged_into_another_once(
+    lakehouse: Path, connect_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+    from deltalake import DeltaTable, write_deltalake
+
+    customers = str(lakehouse / "Tables" / "customers")
+
+    def write(rows: dict[int, str], **terms: Any) -> None:
+        columns = {"id": pa.array(rows, pa.int64()), "name": list(rows.values())}
+        write_deltalake(customers, pa.table(columns), mode="append", **terms)
+
+    def follow(hour: int) -> Any:
+        dag = load_dag(DAGS / "follow_customers.py", "follow_customers")
+        run = run_dag(dag, logical_date=JANUARY.replace(year=2021, hour=hour))
+        assert states(run) == {"keep": "success", "merge": "success", "release": "success"}
+        return dag, run
+
+    def names() -> list[tuple[int, str]]:
+        rows = DeltaTable(str(lakehouse / "Tables" / "customer_names")).to_pyarrow_table().to_pylist()
+        return sorted((row["id"], row["name"]) for row in rows)
+
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    write({1: "a", 2: "b"}, configuration={"delta.enableChangeDataFeed": "true"})
+    first = follow(0)
+    assert xcom(first[1], "merge")["rows"] == 2
+    DeltaTable(customers).update(updates={"name": "'A'"}, predicate="id = 1")
+    DeltaTable(customers).update(updates={"name": "'AA'"}, predicate="id = 1")
+    DeltaTable(customers).delete("id = 2")
+    write({3: "c"})
+    merged = xcom(follow(1)[1], "merge")
+    assert [merged[f"rows_{what}"] for what in ("inserted", "updated", "deleted")] == [1, 1, 1]
+    assert names() == [(1, "AA"), (3, "c")]
+    # Nothing came since, and a clear of the first run brings nothing back.
+    assert run_again(*first, "merge") == "success"
+    assert xcom(first[1], "merge")["status"] == "nothing_to_do"
+    assert names() == [(1, "AA"), (3, "c")]
+    told = [commit.get("userMetadata", "") for commit in DeltaTable(str(lakehouse / "Tables/customer_names")).history()]
+    assert [text.rpartition(". ")[2] for text in told][:2] == [f"Message: customers up to version {n}" for n in (4, 0)]
 
 
 def test_a_table_is_changed(lakehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -738,6 +738,30 @@ BUGS = [
         ("commit/test_change.py::test_a_retry_after_a_restore_does_it_again_also_if_the_rows_were_moved_since",),
     ),
     Bug(
+        "a commit that a restore took back still says how far a task has come",
+        "commit.told",
+        "        earlier = restored_to(commit) if commit.operation in UNDOING else version - 1\n",
+        "        earlier = version - 1\n",
+        (
+            "commit/test_told.py::test_what_a_restore_took_back_is_not_told",
+            "commit/test_told.py::test_a_restore_to_a_time_may_have_taken_it_back",
+        ),
+    ),
+    Bug(
+        "a log that was cleaned up is taken for one that says nothing",
+        "commit.told",
+        "        if commit is None:\n            raise LogGapError(",
+        "        if commit is None:\n            return None\n            raise LogGapError(",
+        ("commit/test_told.py::test_a_log_that_was_cleaned_up_is_no_answer",),
+    ),
+    Bug(
+        "a table that was replaced says how far a task had come in the one before",
+        "commit.told",
+        "        if commit.operation in REPLACING_TABLE:\n            return None\n",
+        "",
+        ("commit/test_told.py::test_a_table_that_was_replaced_has_forgotten_it",),
+    ),
+    Bug(
         "rows of an append-only table are deleted",
         "commit.delete",
         "        self.check_not_append_only(snapshot)\n",
