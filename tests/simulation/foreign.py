@@ -22,7 +22,7 @@ from tests.simulation.table import (
     altered,
     data_columns,
     high_water_mark,
-    new_vector,
+    new_vectors,
     partition_name,
     spelling_of,
     vector_id,
@@ -305,7 +305,7 @@ def _erase(lake: Lake, mine: list[dict[str, Any]]) -> _Draft | None:
     gone = random.choice([at for at in range(count) if at not in hidden])
     lake.vectors += 1
     before = [name for name, _ in lake.rows_of(add)]
-    vector = new_vector(store, lake.vectors, hidden | {gone}, random.choice(("", "ab")))
+    (vector,) = new_vectors(store, lake.vectors, [hidden | {gone}], random.choice(("", "ab")))
     left = {**add, "deletionVector": vector, "dataChange": True}
     drops = frozenset(before) - {name for name, _ in lake.rows_of(left)}
     return _Draft(ForeignWrite(Write(drops=drops)), "DELETE", [*_removes([add]), {"add": left}])
