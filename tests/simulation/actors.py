@@ -113,6 +113,11 @@ class Deployment(Lake):
         self.generations: dict[str, dict[int, tuple[str, int]]] = {}
         self._rounds = 0
 
+    @property
+    def plans(self) -> Sequence[object]:
+        scenario = self.scenario
+        return (scenario.table, *scenario.loads, *scenario.foreign, *scenario.compactions)
+
     # -- the run -------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:

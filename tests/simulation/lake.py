@@ -78,6 +78,11 @@ class Lake:
         self.busy = 0
         self._files = 0
 
+    @property
+    def plans(self) -> Sequence[object]:
+        """What a history tells of the table and of everybody at it, before its first step."""
+        raise NotImplementedError
+
     def log(self) -> DeltaLog:
         """A log as a new process opens it."""
         return _Log(self)
