@@ -145,9 +145,7 @@ class Judge:
             standing = self._versions[int(info["operationParameters"]["version"])].standing
         blind = _is_blind(info) and not removes
         rows: Rows = Counter(row for key, add in live.items() for row in self._rows(key, add))
-        return _Version(
-            info, actor, live, rows, of, standing, frozenset(appended if blind else ()), frozenset(touched)
-        )
+        return _Version(info, actor, live, rows, of, standing, frozenset(appended if blind else ()), frozenset(touched))
 
     def _task_of(self, number: int, txns: dict[str, int]) -> tuple[TaskPlan, int] | None:
         for app_id, version in txns.items():
@@ -268,7 +266,9 @@ class Judge:
             self._counters[f"told: {type(told.error).__name__}"] += 1
             mine = [number for number, version in enumerate(self._versions) if version.actor == told.actor]
             if mine and isinstance(told.error, (TerminalError, CommitContentionError)):
-                fail(f"{told.actor} fails with {type(told.error).__name__}, and has made version {mine[0]}: {told.error}")
+                fail(
+                    f"{told.actor} fails with {type(told.error).__name__}, and has made version {mine[0]}: {told.error}"
+                )
             return
         said = told.said
         if isinstance(said, Skip):
@@ -345,11 +345,13 @@ class Judge:
         """
         if told.error is not None:
             self._counters[f"settled: {type(told.error).__name__}"] += 1
-        elif isinstance(told.said, (Changed, Deleted)) and told.said.status is not Status.NOTHING_TO_DO:
-            if told.said.version is not None and not isinstance(told.plan, WriterPlan):
-                standing = self._versions[-1].standing
-                if not any(name == told.plan.name for name, _ in standing):
-                    fail(f"{told.actor} says {told.said}, and the table does not have it")
+        elif (
+            isinstance(told.said, (Changed, Deleted))
+            and not isinstance(told.plan, WriterPlan)
+            and told.said.version is not None
+            and not any(name == told.plan.name for name, _ in self._versions[-1].standing)
+        ):
+            fail(f"{told.actor} says {told.said}, and the table does not have it")
 
     def judge_end(self) -> None:
         """Judge the table as it stands.

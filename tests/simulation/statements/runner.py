@@ -42,7 +42,9 @@ def simulate_statements(seed: int) -> History:
                 judge.judge_told()
                 done = isinstance(last.said, (Changed, Deleted)) and last.said.status is not Status.NOTHING_TO_DO
                 if done and (again.error is not None or site.store.version() != settled):
-                    raise ViolationError(f"another try of {plan.name} made version {site.store.version()}: {again.error}")
+                    raise ViolationError(
+                        f"another try of {plan.name} made version {site.store.version()}: {again.error}"
+                    )
             judge.judge_end()
         except ViolationError as error:
             violation = str(error)

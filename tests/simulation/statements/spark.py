@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import attrs
@@ -107,7 +107,9 @@ class SimulatedSpark(Engine):
             hit = frozenset(at for at, row in placed.items() if after[at] != row)
             if not hit:
                 continue
-            gone = {key: file.add[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in file.add}
+            gone = {
+                key: file.add[key] for key in ("path", "partitionValues", "size", "deletionVector") if key in file.add
+            }
             actions.append({"remove": {**gone, "deletionTimestamp": 1, "dataChange": True}})
             for at, row in after.items():
                 had = tuple(column for column in file.rows[at][1] if column in columns)
@@ -134,9 +136,7 @@ class SimulatedSpark(Engine):
         }
         return actions, {name: str(count) for name, count in counts.items()}
 
-    def _write(
-        self, partition: int, rows: list[Row], metadata: dict[str, Any], shadow: str
-    ) -> list[dict[str, Any]]:
+    def _write(self, partition: int, rows: list[Row], metadata: dict[str, Any], shadow: str) -> list[dict[str, Any]]:
         lake, random = self.lake, self.lake.world.random
         ids = {"baseRowId": 0, "defaultRowCommitVersion": 1} if lake.table.row_tracking else {}
         spelling = lake.column.spell(partition, random)
