@@ -98,7 +98,7 @@ def _commit(lake: Lake, plan: ForeignPlan) -> None:
         metadata = State.of(store).metadata
         if not metadata:
             return
-        new = [_new_file(lake, plan, metadata)]
+        new = [_new_file(lake, partition, metadata) for partition in lake.spread(plan)]
         definition = metadata
     while True:
         epoch = lake.epoch
@@ -136,10 +136,10 @@ def _commit(lake: Lake, plan: ForeignPlan) -> None:
         return
 
 
-def _new_file(lake: Lake, plan: ForeignPlan, metadata: dict[str, Any]) -> dict[str, Any]:
-    spelling = lake.column.spell(plan.partition, lake.world.random)
+def _new_file(lake: Lake, partition: int, metadata: dict[str, Any]) -> dict[str, Any]:
+    spelling = lake.column.spell(partition, lake.world.random)
     rows = [(name, data_columns(metadata)) for name in lake.new_rows(2)]
-    return lake.file(plan.partition, rows, prefix="", spelling=spelling, metadata=metadata)
+    return lake.file(partition, rows, prefix="", spelling=spelling, metadata=metadata)
 
 
 def _hidden(plan: ForeignPlan, action: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tests.simulation.world import ViolationError, World
 if TYPE_CHECKING:
     from tests.simulation.compactor import Compacted
     from tests.simulation.foreign import ForeignWrite
-    from tests.simulation.scenario import Column
+    from tests.simulation.scenario import Column, ForeignPlan
 
 T = TypeVar("T")
 
@@ -131,6 +131,13 @@ class Lake:
             self.busy -= 1
 
     # -- what engines put ----------------------------------------------------------------------------------------------
+
+    def spread(self, plan: ForeignPlan) -> tuple[int, ...]:
+        """Return the partition of each file that another engine adds.
+
+        :param plan: what it does.
+        """
+        return (plan.partition,)
 
     def new_rows(self, count: int) -> list[str]:
         """Return the names of rows that another engine adds.

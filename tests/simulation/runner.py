@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import attrs
@@ -92,10 +92,11 @@ def silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], simulate: Callable[[int], History] = simulate) -> int:
     """Replay a seed, or run a range of them.
 
     :param arguments: of the command line.
+    :param simulate: runs one history.
     """
     first, last = int(arguments[0]), int(arguments[-1])
     counters: Counter[str] = Counter()

@@ -21,7 +21,19 @@ from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.delete import Deleted
 from airflow_provider_onelake.commit.merge import Merged
 from airflow_provider_onelake.commit.statement import Status
-from airflow_provider_onelake.exceptions import CommitContentionError, TerminalError
+from airflow_provider_onelake.exceptions import (
+    BufferDoesNotFitError,
+    BufferIncompleteError,
+    BufferLostError,
+    CommitContentionError,
+    ConflictError,
+    RerunRefusedError,
+    SparkJobError,
+    StatementRefusedError,
+    StoreUnavailableError,
+    TerminalError,
+    ZombieWriterError,
+)
 from airflow_provider_onelake.staging.prepare import Skip
 from tests.simulation.format import FormatJudge
 from tests.simulation.statements.records import Effect, Placed, Record
@@ -34,6 +46,19 @@ from tests.simulation.versions import fail
 Rows = Counter[Placed]
 # A file, and the deletion vector that it is live with.
 Key = tuple[str, str | None]
+# How a task may end where others are at work, and the store does not always answer.
+_MAY_BE = (
+    BufferDoesNotFitError,
+    BufferIncompleteError,
+    BufferLostError,
+    CommitContentionError,
+    ConflictError,
+    RerunRefusedError,
+    SparkJobError,
+    StatementRefusedError,
+    StoreUnavailableError,
+    ZombieWriterError,
+)
 # Of so many appends that came last it is asked which of them count as later.
 _MOST_APPENDS = 8
 
@@ -47,6 +72,7 @@ class _Version:
     :param standing: the starts whose statements are in the table: a RESTORE takes some of them back.
     :param appended: the files that it added, of an append that did not read the table; else none.
     :param touched: the partitions in which it changed rows.
+    :param definition: the table's id, its first columns and its constraints.
     """
 
     info: dict[str, Any]
@@ -57,6 +83,7 @@ class _Version:
     standing: frozenset[tuple[str, int]]
     appended: frozenset[Key]
     touched: frozenset[int]
+    definition: tuple[Any, ...]
 
 
 class Judge:
@@ -119,6 +146,7 @@ class Judge:
         touched: set[int] = set()
         info: dict[str, Any] = {}
         txns: dict[str, int] = {}
+        definition = before.definition if before is not None else ()
         removes, appended = [], set()
         for action in actions:
             if "remove" in action:
@@ -136,6 +164,8 @@ class Judge:
                     touched.add(self._site.column.read(spelling_of(add)))
             elif "commitInfo" in action:
                 info = action["commitInfo"]
+            elif "metaData" in action:
+                definition = _definition(action["metaData"])
             elif "txn" in action:
                 txns[action["txn"]["appId"]] = action["txn"]["version"]
         of = self._task_of(number, txns)
@@ -145,7 +175,9 @@ class Judge:
             standing = self._versions[int(info["operationParameters"]["version"])].standing
         blind = _is_blind(info) and not removes
         rows: Rows = Counter(row for key, add in live.items() for row in self._rows(key, add))
-        return _Version(info, actor, live, rows, of, standing, frozenset(appended if blind else ()), frozenset(touched))
+        return _Version(
+            info, actor, live, rows, of, standing, frozenset(appended if blind else ()), frozenset(touched), definition
+        )
 
     def _task_of(self, number: int, txns: dict[str, int]) -> tuple[TaskPlan, int] | None:
         for app_id, version in txns.items():
@@ -200,6 +232,9 @@ class Judge:
         if isinstance(plan, LoadPlan):
             self._judge_load(number, plan, deed, version, before)
             return
+        read = ((version.info.get("staged") or {}).get("change") or {}).get("readVersion")
+        if read is not None and self._versions[read].definition != before.definition:
+            fail(f"version {number} was made under the definition of version {read}, and the table has another")
         kind = "MERGE" if isinstance(plan, MergePlan) else version.info["operation"]
         self._counters[f"{kind} judged"] += 1
         effect = plan.effect(deed)
@@ -264,6 +299,8 @@ class Judge:
     def _judge_told(self, told: Told) -> None:
         if told.error is not None:
             self._counters[f"told: {type(told.error).__name__}"] += 1
+            if not isinstance(told.error, _MAY_BE):
+                fail(f"{told.actor} fails with {type(told.error).__name__}: {told.error}")
             mine = [number for number, version in enumerate(self._versions) if version.actor == told.actor]
             if mine and isinstance(told.error, (TerminalError, CommitContentionError)):
                 fail(
@@ -377,6 +414,12 @@ def _is_blind(info: dict[str, Any]) -> bool:
     said = info.get("isBlindAppend")
     mode = (info.get("operationParameters") or {}).get("mode")
     return bool(said) if said is not None else (info.get("operation"), mode) == ("WRITE", "Append")
+
+
+def _definition(metadata: dict[str, Any]) -> tuple[Any, ...]:
+    names = [field["name"] for field in json.loads(metadata["schemaString"])["fields"]][:3]
+    checks = [name for name in metadata["configuration"] if name.startswith("delta.constraints.")]
+    return metadata["id"], names, checks
 
 
 def _text(rows: Rows) -> str:

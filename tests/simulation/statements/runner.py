@@ -1,7 +1,11 @@
-"""One history of statements from one seed: run it, and judge it."""
+"""One history of statements from one seed: run it, and judge it.
+
+Replay a seed, with its whole history: ``python -m tests.simulation.statements.runner SEED``.
+"""
 
 from __future__ import annotations
 
+import sys
 import uuid
 from random import Random
 from unittest.mock import patch
@@ -9,7 +13,7 @@ from unittest.mock import patch
 from airflow_provider_onelake.commit.change import Changed
 from airflow_provider_onelake.commit.delete import Deleted
 from airflow_provider_onelake.commit.statement import Status
-from tests.simulation.runner import History, silence
+from tests.simulation.runner import History, main, silence
 from tests.simulation.statements.judge import Judge
 from tests.simulation.statements.tasks import Statements
 from tests.simulation.world import ViolationError
@@ -50,3 +54,7 @@ def simulate_statements(seed: int) -> History:
             violation = str(error)
             site.world.stop()
     return History(seed, violation, site.world.counters, site)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], simulate_statements))

@@ -131,6 +131,7 @@ class LoadPlan(WriterPlan):
 class Scenario:
     """Everything that a seed decides before the first step.
 
+    :param hot: the partitions that most of it is about.
     :param first: the partitions of the first appends.
     """
 
@@ -139,6 +140,7 @@ class Scenario:
     coarse: bool
     faults: Faults
     sticky: float
+    hot: tuple[int, ...]
     first: tuple[int, ...]
     tasks: tuple[TaskPlan, ...]
     foreign: tuple[ForeignPlan, ...]
@@ -153,9 +155,11 @@ class Scenario:
         :param random: seeded.
         """
         slow = random.random() < 0.1
+        # In a crowd, many change and append rows while a statement takes one round after the other.
+        crowd = not slow and random.random() < 0.3
         table = draw_table(random)
         hot = random.choice((PARTITIONS[:1], PARTITIONS[:2], PARTITIONS[:2], PARTITIONS[2:], PARTITIONS))
-        kinds = _kinds(random, table, slow)
+        kinds = ("append", "append", "trim", "trim", "update") if crowd else _kinds(random, table, slow)
         statements = [_statement(random, f"s{n}", hot, slow) for n in range(random.choice((1, 1, 2, 2, 3)))]
         loads = [_load(random, f"w{n}", hot, slow) for n in range(random.choice((0, 0, 0, 1, 2)))]
         return cls(
@@ -164,11 +168,14 @@ class Scenario:
             coarse=random.random() < 0.25,
             faults=draw_faults(random),
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
+            hot=hot,
             first=tuple(random.choice(hot) for _ in range(random.choice((1, 2, 3, 4)))),
             tasks=(*statements, *loads),
-            foreign=tuple(draw_foreign(random, kinds, hot, slow) for _ in range(random.choice((0, 1, 2, 3, 5)))),
+            foreign=tuple(
+                _other(random, kinds, hot, slow, crowd) for _ in range(random.choice((0, 1, 2, 3, 5)) + 4 * crowd)
+            ),
             compactions=tuple(draw_compaction(random, slow) for _ in range(random.choice((0, 0, 1, 2)))),
-            vacuums=tuple(random.uniform(6.9, 12) * _DAY for _ in range(random.randrange(1, 4))) if slow else (),
+            vacuums=tuple(random.uniform(6.9, 20) * _DAY for _ in range(random.randrange(1, 4))) if slow else (),
             checkpoints=tuple(random.uniform(0.5, 8) * _DAY for _ in range(random.randrange(3))) if slow else (),
         )
 
@@ -185,11 +192,18 @@ def _kinds(random: Random, table: TablePlan, slow: bool) -> tuple[str, ...]:
     return tuple(kinds)
 
 
+def _other(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow: bool, crowd: bool) -> ForeignPlan:
+    plan = draw_foreign(random, kinds, hot, slow)
+    if not crowd:
+        return plan
+    return attrs.evolve(plan, start=random.uniform(0, 12), thinks=10 ** random.uniform(-2, -1), silent=False)
+
+
 def _task(random: Random, name: str, slow: bool) -> dict[str, object]:
     return {
         "name": name,
         "start": random.uniform(0, 6 * _DAY) if slow else random.choice((0.0, random.uniform(0, 3))),
-        "works": random.choice((0.0, random.uniform(0, 5 * _DAY))) if slow else 10 ** random.uniform(-2, 0.9),
+        "works": random.choice((0.0, random.uniform(0, 9 * _DAY))) if slow else 10 ** random.uniform(-2, 0.9),
         "tries": random.choice((1, 2, 3)),
         "lost_heartbeat": random.choice((0.0, 0.15, 0.4)),
         "clears": tuple(random.choice((0.0, 1.0, 10.0)) * random.random() for _ in range(random.choice((0, 0, 1, 2)))),

@@ -302,6 +302,12 @@ class Statements(Lake):
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
+    def spread(self, plan: ForeignPlan) -> tuple[int, ...]:
+        random = self.world.random
+        if plan.kind != "append" or random.random() < 0.4:
+            return super().spread(plan)
+        return (plan.partition, *(random.choice(self.scenario.hot) for _ in range(random.choice((1, 2)))))
+
     def new_rows(self, count: int) -> list[str]:
         random = self.world.random
         found = []
