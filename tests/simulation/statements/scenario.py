@@ -160,7 +160,7 @@ class Scenario:
         table = draw_table(random)
         hot = random.choice((PARTITIONS[:1], PARTITIONS[:2], PARTITIONS[:2], PARTITIONS[2:], PARTITIONS))
         kinds = ("append", "append", "trim", "trim", "update") if crowd else _kinds(random, table, slow)
-        statements = [_statement(random, f"s{n}", hot, slow) for n in range(random.choice((1, 1, 2, 2, 3)))]
+        statements = [_statement(random, f"s{n}", hot, slow, crowd) for n in range(random.choice((1, 1, 2, 2, 3)))]
         loads = [_load(random, f"w{n}", hot, slow) for n in range(random.choice((0, 0, 0, 1, 2)))]
         return cls(
             column=Column(random.choice(("string", "string", "timestamp", "integer"))),
@@ -212,10 +212,12 @@ def _task(random: Random, name: str, slow: bool) -> dict[str, object]:
     }
 
 
-def _statement(random: Random, name: str, hot: tuple[int, ...], slow: bool) -> TaskPlan:
+def _statement(random: Random, name: str, hot: tuple[int, ...], slow: bool, crowd: bool) -> TaskPlan:
     task: dict[str, object] = _task(random, name, slow)
     covers = draw_some(random, hot) if random.random() < 0.4 else None
     kind = random.choice((*["delete"] * 2, *["update"] * 3, *["merge"] * 5, "wipe"))
+    if crowd and random.random() < 0.6:
+        kind = random.choice(("delete", "update"))
     if kind == "wipe":
         return WipePlan(**task, covers=covers)  # type: ignore[arg-type]
     if kind == "merge":
