@@ -73,7 +73,7 @@ class Effect:
 class Where:
     """A predicate on rows.
 
-    :param rest: of the key, divided by three.
+    :param rest: of the key, divided by two.
     :param open: what the row must be; ``None`` for either.
     """
 
@@ -81,12 +81,12 @@ class Where:
     open: bool | None
 
     def __call__(self, record: Record) -> bool:
-        return record.key % 3 == self.rest and self.open in (None, record.open)
+        return record.key % 2 == self.rest and self.open in (None, record.open)
 
     @property
     def sql(self) -> str:
         """As a DAG author writes it."""
-        return f"substr(id, 2) % 3 = {self.rest}" + (f" AND open = {self.open}" if self.open is not None else "")
+        return f"substr(id, 2) % 2 = {self.rest}" + (f" AND open = {self.open}" if self.open is not None else "")
 
 
 @attrs.frozen

@@ -225,7 +225,7 @@ def _statement(random: Random, name: str, hot: tuple[int, ...], slow: bool, crow
     return RowsPlan(
         **task,  # type: ignore[arg-type]
         updates=kind == "update",
-        where=Where(random.randrange(3), random.choice((None, True, True, False))),
+        where=Where(random.randrange(2), random.choice((None, True, True, False))),
         covers=covers,
         closes=random.random() < 0.4,
         into=random.choice(hot) if kind == "update" and random.random() < 0.25 else None,

@@ -311,7 +311,7 @@ class Statements(Lake):
     def new_rows(self, count: int) -> list[str]:
         random = self.world.random
         found = []
-        for key in random.sample(range(KEYS), random.choice((1, count, count, 4))):
+        for key in random.sample(range(KEYS), random.choice((1, 1, count, 4))):
             self._appended += 1
             found.append(Record(key, random.random() < 0.7, (f"a{self._appended}",)).name)
         return found
