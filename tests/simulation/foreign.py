@@ -226,7 +226,7 @@ def _rewrite(lake: Lake, plan: ForeignPlan, state: State, old: dict[str, Any]) -
         return _Draft(ForeignWrite(Write(renames=names)), "UPDATE", [*_removes([old]), {"add": add}])
     gone = lake.world.random.choice(rows)
     left: Actions = []
-    if len(rows) > 1:
+    if any(row != gone for row in rows):
         left = [{"add": _anew(lake, plan, state, [old], {row: row for row in rows if row != gone})}]
     return _Draft(ForeignWrite(Write(drops=frozenset({gone}))), "DELETE", [*_removes([old]), *left])
 

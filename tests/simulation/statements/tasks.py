@@ -32,7 +32,7 @@ from airflow_provider_onelake.work.statement import Deletion
 from tests.simulation.compactor import compact
 from tests.simulation.foreign import foreign, vacuum, write_checkpoint
 from tests.simulation.lake import Lake
-from tests.simulation.scenario import PARTITIONS, ForeignPlan
+from tests.simulation.scenario import ForeignPlan
 from tests.simulation.statements.records import Placed, Record
 from tests.simulation.statements.scenario import (
     KEYS,
@@ -330,6 +330,3 @@ class Statements(Lake):
 def identity_of(plan: WriterPlan) -> WriterIdentity:
     """Return who a writer is."""
     return Load("sim", "dag", plan.name, "2019-01-01T00:00:00+00:00").writer(plan.name)
-
-
-__all__ = ["PARTITIONS", "Statements", "Told", "identity_of"]
