@@ -114,7 +114,7 @@ class Deployment(Lake):
         self._rounds = 0
 
     @property
-    def plans(self) -> Sequence[object]:
+    def terms(self) -> Sequence[object]:
         scenario = self.scenario
         return (scenario.table, *scenario.loads, *scenario.foreign, *scenario.compactions)
 

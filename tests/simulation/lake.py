@@ -79,7 +79,7 @@ class Lake:
         self._files = 0
 
     @property
-    def plans(self) -> Sequence[object]:
+    def terms(self) -> Sequence[object]:
         """What a history tells of the table and of everybody at it, before its first step."""
         raise NotImplementedError
 

@@ -38,7 +38,7 @@ class History:
     def __str__(self) -> str:
         lake = self.deployment
         lines = [f"seed {self.seed}", f"  {lake.column}, {lake.world.faults}, coarse={lake.store.coarse}"]
-        lines += [f"  {plan}" for plan in lake.plans]
+        lines += [f"  {plan}" for plan in lake.terms]
         lines += [str(step) for step in lake.world.history]
         lines.append(f"seed {self.seed}: {self.violation or 'nothing is wrong'}")
         return "\n".join(lines)

@@ -105,7 +105,7 @@ class Statements(Lake):
         self._appended = 0
 
     @property
-    def plans(self) -> Sequence[object]:
+    def terms(self) -> Sequence[object]:
         scenario = self.scenario
         return (scenario.table, *scenario.tasks, *scenario.foreign, *scenario.compactions)
 
