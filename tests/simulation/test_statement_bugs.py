@@ -95,11 +95,6 @@ BUGS = [
         id="rows-that-come-into-another-partition-published-without-it",
     ),
     pytest.param(
-        [Changed(_Change, "_all_later", {" or self._lost": ""})],
-        NOT_IT,
-        id="append-counts-as-later-though-a-piece-was-lost",
-    ),
-    pytest.param(
         [
             Changed(
                 _Change,
@@ -166,13 +161,6 @@ BUGS = [
         [Changed(_Change, "_bring_vectors_home", {"in piece.vectors.items():": "in ():"})],
         "the deletion vector of .* is gone",
         id="vectors-not-brought-home",
-    ),
-    pytest.param(
-        [
-            Changed(_Change, "_check_young", {"if oldest is not None and": "if False and"}),
-        ],
-        "the live file .* is gone",
-        id="old-round-published",
     ),
     pytest.param(
         [Changed(_Change, "_check_fits", {"if reason is not None:": "if False:"})],
