@@ -1,6 +1,6 @@
 """Schedules of DELETE, UPDATE, MERGE and TRUNCATE beside everybody else, on every one of which the rules hold.
 
-More by ``--statements N``; they begin at ``--first-seed``. Seeds that ever failed are kept here.
+More by ``--statements N``; they begin at ``--first-seed``.
 """
 
 from __future__ import annotations
