@@ -61,8 +61,9 @@ test-ui: jars ## The tests of the web UI in the system's Chromium: a backfill fr
 test-unit: setup ## The unit tests: some minutes on two cores
 	@$(PYTEST) --numprocesses auto tests/unit
 
-simulate: setup ## SCHEDULES=N (10000) of writers, crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour)
+simulate: setup ## SCHEDULES=N (10000) of writers, and of statements, beside crashes and others at one simulated table, from new seeds (ARGS="--seconds 3600": an hour each)
 	$(BIN)/python -m tests.simulation --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
+	$(BIN)/python -m tests.simulation --statements --workers $(shell nproc) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
 
 seeded-bugs: setup ## Put small bugs into the code, one at a time: the tests named for each must fail (ARGS="--only vacuum")
 	$(BIN)/python -m tests.seeded_bugs $(ARGS)

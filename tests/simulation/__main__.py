@@ -1,6 +1,6 @@
 """Many schedules, on every core: ``python -m tests.simulation --schedules 100000``, or ``--seconds 3600``.
 
-A violation ends with status 1, and with the shortest history that shows one.
+With ``--statements`` they are schedules of DELETE, UPDATE, MERGE and TRUNCATE, else of loads. A violation ends with status 1, and with the shortest history that shows one.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count, islice
 
 import attrs
 
-from tests.simulation.runner import simulate
+from tests.simulation.runner import History, simulate
+from tests.simulation.statements.runner import simulate_statements
 
+SCENARIOS: dict[str, Callable[[int], History]] = {"loads": simulate, "statements": simulate_statements}
+REPLAY = {
+    "loads": "python -m tests.simulation.runner",
+    "statements": "python -m tests.simulation.statements.runner",
+}
 _BATCH = 50
 _PROGRESS_EVERY = 10.0
 
@@ -43,15 +49,16 @@ class Tally:
         self.failed.update(other.failed)
 
 
-def run_batch(first: int, schedules: int) -> Tally:
+def run_batch(kind: str, first: int, schedules: int) -> Tally:
     """Run some schedules.
 
+    :param kind: of them, in ``SCENARIOS``.
     :param first: seed of the first.
     :param schedules: how many.
     """
     tally = Tally(schedules)
     for seed in range(first, first + schedules):
-        history = simulate(seed)
+        history = SCENARIOS[kind](seed)
         steps = len(history.deployment.world.history)
         tally.counters.update({**history.counters, "steps": steps})
         if history.violation is not None:
@@ -69,9 +76,10 @@ def batches(first: int, schedules: int | None) -> Iterator[tuple[int, int]]:
         yield first + start, _BATCH if schedules is None else min(_BATCH, schedules - start)
 
 
-def run(first: int, schedules: int | None, seconds: float | None, workers: int) -> Tally:
+def run(kind: str, first: int, schedules: int | None, seconds: float | None, workers: int) -> Tally:
     """Run schedules on several processes, and tell how far they are.
 
+    :param kind: of them, in ``SCENARIOS``.
     :param first: seed of the first.
     :param schedules: how many; ``None`` for as many as there is time for.
     :param seconds: for how long; ``None`` for as long as it takes.
@@ -80,7 +88,7 @@ def run(first: int, schedules: int | None, seconds: float | None, workers: int) 
     began = told = time.monotonic()
     tally, left = Tally(), batches(first, schedules)
     with ProcessPoolExecutor(workers) as pool:
-        running: set[Future[Tally]] = {pool.submit(run_batch, *batch) for batch in islice(left, workers)}
+        running: set[Future[Tally]] = {pool.submit(run_batch, kind, *batch) for batch in islice(left, workers)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             now = time.monotonic()
@@ -91,7 +99,7 @@ def run(first: int, schedules: int | None, seconds: float | None, workers: int) 
                     print(f"seed {seed}: {violation}", flush=True)
                 following = next(left, None) if seconds is None or now - began < seconds else None
                 if following is not None:
-                    running.add(pool.submit(run_batch, *following))
+                    running.add(pool.submit(run_batch, kind, *following))
             if now - told >= _PROGRESS_EVERY:
                 told = now
                 print(_progress(tally, now - began), flush=True)
@@ -115,20 +123,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, help="for how long (default: as long as it takes)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--first-seed", type=int, help="default: drawn, so that no two runs are the same")
+    parser.add_argument("--statements", action="store_true", help="of statements (default: of loads)")
     parser.add_argument("--counters", action="store_true", help="tell at the end what happened, and how often")
     given = parser.parse_args(arguments)
     first = random.SystemRandom().randrange(10**9) if given.first_seed is None else given.first_seed
     schedules = 10_000 if given.schedules is None and given.seconds is None else given.schedules
     print(f"seeds from {first}", flush=True)
-    tally = run(first, schedules, given.seconds, given.workers)
+    kind = "statements" if given.statements else "loads"
+    tally = run(kind, first, schedules, given.seconds, given.workers)
     if given.counters:
         print("\n".join(f"{number:10,} {name}" for name, number in sorted(tally.counters.items())))
     if not tally.failed:
         return 0
     shortest = min(tally.failed, key=lambda seed: tally.failed[seed][0])
-    print(simulate(shortest))
+    print(SCENARIOS[kind](shortest))
     print(f"{len(tally.failed)} of {tally.schedules:,} schedules show a violation: seeds {sorted(tally.failed)}")
-    print(f"Replay one: python -m tests.simulation.runner {shortest}")
+    print(f"Replay one: {REPLAY[kind]} {shortest}")
     return 1
 
 

@@ -7,11 +7,10 @@ production code of ``staging`` and ``commit``; only Spark is played: it puts fil
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
-from urllib.parse import quote, unquote
 
 import attrs
 
@@ -24,8 +23,6 @@ from airflow_provider_onelake.exceptions import ObjectExistsError, OneLakeError,
 from airflow_provider_onelake.hooks.task_run import deed_of
 from airflow_provider_onelake.log.actions import dump_actions, version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
-from airflow_provider_onelake.log.replay import LiveFiles
-from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.staging.buffers import Buffer
 from airflow_provider_onelake.staging.claims import begin
 from airflow_provider_onelake.staging.modes import ReplaceWhere
@@ -33,19 +30,14 @@ from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_be
 from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.simulation.airflow import Airflow, TaskInstance
-from tests.simulation.compactor import Compacted, compact
-from tests.simulation.foreign import ForeignWrite, foreign, set_aside, vacuum, write_checkpoint
+from tests.simulation.compactor import compact
+from tests.simulation.foreign import foreign, set_aside, vacuum, write_checkpoint
+from tests.simulation.lake import Lake
 from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
-from tests.simulation.store import MemoryStore, parsed
 from tests.simulation.table import (
-    Row,
     data_columns,
-    dump_rows,
     fields_of,
-    hidden_rows,
     high_water_mark,
-    load_rows,
-    partition_key,
 )
 from tests.simulation.world import Actor, ViolationError, World
 
@@ -97,23 +89,7 @@ class Said:
     stale: bool = False
 
 
-class _Log(DeltaLog):
-    """A log that is not dropped between two entries of one reading: what came of that, nobody could tell."""
-
-    def __init__(self, deployment: Deployment) -> None:
-        super().__init__(deployment.store, "sim", deployment.world)
-        self._deployment = deployment
-
-    def snapshot_or_none(self) -> Snapshot | None:
-        with self._deployment.uninterrupted():
-            return super().snapshot_or_none()
-
-    def live_files(self, wanted: Callable[[dict[str, Any]], bool], until: int | None = None) -> LiveFiles:
-        with self._deployment.uninterrupted():
-            return super().live_files(wanted, until)
-
-
-class Deployment:
+class Deployment(Lake):
     """Everything that runs against one table.
 
     :param seed: decides everything.
@@ -123,28 +99,24 @@ class Deployment:
         self.seed = seed
         random = Random(seed)
         self.scenario = Scenario.of(random)
-        self.world = World(random, self.scenario.faults, self.scenario.sticky)
-        self.store = MemoryStore(self.world, coarse=self.scenario.coarse)
+        world = World(random, self.scenario.faults, self.scenario.sticky)
+        super().__init__(world, coarse=self.scenario.coarse, column=self.scenario.column, table=self.scenario.table)
         self.staged: dict[str, Staged] = {}
         self.said: list[Said] = []
-        self.compacted: list[Compacted] = []
         # The version at which the job of a buffer read the table itself.
         self.reads: dict[str, int] = {}
-        # What commits of others do to rows, by version, and how often the table was made again.
-        self.foreign_writes: dict[int, ForeignWrite] = {}
-        self.epoch = 0
-        self.before_remake: Callable[[], None] = lambda: None
         self.plans = {plan.load.id: plan for plan in self.scenario.loads}
         self.airflows = {plan.load.id: Airflow(self.world, plan) for plan in self.scenario.loads}
         # Which writer a buffer is of, whom a reconciliation expected, and the generations of a writer's deliberate runs.
         self.writer_of: dict[str, WriterPlan] = {}
         self.expected: dict[str, tuple[str, ...]] = {}
         self.generations: dict[str, dict[int, tuple[str, int]]] = {}
-        # Numbers that no other column, and no other deletion vector, ever had.
-        self.columns, self.vectors, self.changes = 100, 0, 0
-        # Processes that read the log, or are about to commit.
-        self.busy = 0
-        self._files = self._rounds = 0
+        self._rounds = 0
+
+    @property
+    def terms(self) -> Sequence[object]:
+        scenario = self.scenario
+        return (scenario.table, *scenario.loads, *scenario.foreign, *scenario.compactions)
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
@@ -181,10 +153,6 @@ class Deployment:
         self.world.spawn(f"{plan.load.dag}: final reconcile", lambda: self._by_hand(plan), faulty=False)
         self.world.run()
         return self.said[before]
-
-    def log(self) -> DeltaLog:
-        """A log as a new process opens it."""
-        return _Log(self)
 
     # -- Airflow -------------------------------------------------------------------------------------------------------
 
@@ -241,7 +209,7 @@ class Deployment:
             return airflow.is_stale(instance, number)
 
         name = f"{plan.load.dag}.{instance.label}.d{number} of {instance.writer.key}"
-        return lambda: self._tries(plan, name, work, is_over)
+        return lambda: self.retry(plan, name, work, is_over)
 
     def _by_hand(self, plan: LoadPlan) -> None:
         self._reconcile(plan)
@@ -259,29 +227,10 @@ class Deployment:
         name = f"{plan.load.dag}: reconcile {self._rounds}"
         tries = self.world.spawn(
             f"{name}: scheduler",
-            lambda: self._tries(plan, name, lambda: self._reconcile(plan), lambda: False),
+            lambda: self.retry(plan, name, lambda: self._reconcile(plan), lambda: False),
             faulty=False,
         )
         self._wait_for(plan, [tries])
-
-    def _tries(self, plan: LoadPlan, name: str, work: Callable[[], str], is_over: Callable[[], bool]) -> None:
-        """Run a task until it ends well, has no try left or is cleared; one whose heartbeat is lost runs on as a zombie."""
-        world, random = self.world, self.world.random
-        for number in range(1, plan.tries + 1):
-            if is_over():
-                return
-            ended: list[str] = []
-            actor = world.spawn(f"{name} try {number}", lambda e=ended: e.append(work()))  # type: ignore[misc]
-            if random.random() < plan.lost_heartbeat:
-                world.sleep(10 ** random.uniform(-2, 1))
-                if not actor.thread.dead:
-                    world.counters["zombies"] += 1
-                    world.note("zombie", name, f"try {number} runs on")
-                    continue
-            world.join([actor])
-            if ended and ended[0] != "retry":
-                return
-            world.sleep(random.uniform(0, 1))
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
@@ -401,24 +350,6 @@ class Deployment:
         world.note("task", ended, str(said.error or _short(said.said)))
         return ended
 
-    def committing(self, work: Callable[[], T]) -> T:
-        """Do what ends in a commit: nobody can tell a table that is made again between the last look at it and the put.
-
-        :param work: to do.
-        """
-        self.world.actor.began = self.world.steps
-        with self.uninterrupted():
-            return work()
-
-    @contextmanager
-    def uninterrupted(self) -> Iterator[None]:
-        """Keep the table from being made again meanwhile."""
-        self.busy += 1
-        try:
-            yield
-        finally:
-            self.busy -= 1
-
     def _create(self, log: DeltaLog) -> None:
         part, table = self.scenario.column.type, self.scenario.table
         if table.made_by_spark:
@@ -439,7 +370,7 @@ class Deployment:
         salt = f"{plan.load.dag}/{writer.name}/{source}"
         if plan.on_rerun == "append":
             salt += f"/g{spec.generation}"
-        twin = self._twin(spec.buffer)
+        twin = self.definition(spec.buffer)
         columns = data_columns(twin["metaData"])
         if writer.reads:
             # It reads the table at some moment after its buffer was opened, and computes for a while.
@@ -472,60 +403,6 @@ class Deployment:
         if self.scenario.table.row_tracking:
             actions.append({"domainMetadata": high_water_mark(given - 1)})
         self.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))
-
-    def _twin(self, path: str) -> dict[str, Any]:
-        stored = self.store.peek(f"{path}/{version_path(0)}")
-        assert stored is not None
-        return {kind: body for action in parsed(stored.data) for kind, body in action.items()}
-
-    def file(
-        self,
-        partition: int,
-        rows: Sequence[Row],
-        *,
-        prefix: str,
-        spelling: str | None,
-        metadata: dict[str, Any],
-        at_once: bool = False,
-    ) -> dict[str, Any]:
-        """Put a data file, and return its ``add``.
-
-        :param partition: that its rows are of.
-        :param rows: in it.
-        :param prefix: of its path, which the ``add`` leaves out.
-        :param spelling: of the partition's value.
-        :param metadata: of the table that it is written for.
-        :param at_once: whether nobody else moves meanwhile.
-        """
-        self._files += 1
-        name = f"part={partition}/part-{self._files:05d} of é.parquet"
-        data = dump_rows(rows)
-        (self.store.put_at_once if at_once else self.store.put)(f"{prefix}{name}", data)
-        return {
-            "path": quote(name, safe="/=-._"),
-            "partitionValues": {partition_key(metadata): spelling},
-            "size": len(data),
-            "modificationTime": 1,
-            "dataChange": True,
-            "stats": json.dumps({"numRecords": len(rows)}),
-            "tags": {"VORDER": "true"},
-        }
-
-    # -- what is in the table ---------------------------------------------------------------------------------------------
-
-    def hidden(self, add: dict[str, Any]) -> frozenset[int]:
-        """Return the positions of a file's rows that its deletion vector hides."""
-        return hidden_rows(self.store, add)
-
-    def rows_of(self, add: dict[str, Any]) -> list[Row]:
-        """Return the rows of a file, as a reader finds them.
-
-        :raises ViolationError: the file is gone.
-        """
-        stored = self.store.peek(unquote(add["path"]))
-        if stored is None:
-            raise ViolationError(f"the live file {add['path']} is gone")
-        return load_rows(stored.data, self.hidden(add))
 
 
 def _short(said: Publication | Skip | Report | None) -> str:

@@ -21,7 +21,7 @@ from tests.simulation.table import Row, data_columns, hidden_rows, load_rows
 from tests.simulation.world import ViolationError
 
 if TYPE_CHECKING:
-    from tests.simulation.actors import Deployment
+    from tests.simulation.lake import Lake
 
 _URI = "file:///lake/sim table"
 _BASE = "file:/lake/sim%20table"
@@ -42,12 +42,12 @@ class Compacted:
     error: OneLakeError | None = None
 
 
-def compact(deployment: Deployment, terms: CompactionPlan) -> None:
+def compact(lake: Lake, terms: CompactionPlan) -> None:
     """Compact once; nothing is retried."""
-    world = deployment.world
-    told = Compacted(world.actor.name, deployment.epoch)
+    world = lake.world
+    told = Compacted(world.actor.name, lake.epoch)
     try:
-        _compact(deployment, terms, told)
+        _compact(lake, terms, told)
     except (TransientError, TerminalError) as error:
         told.error = error
         world.counters[f"compaction failed: {type(error).__name__}"] += 1
@@ -57,8 +57,8 @@ def compact(deployment: Deployment, terms: CompactionPlan) -> None:
         if isinstance(error, ViolationError):
             raise
         raise ViolationError(f"a compaction ends with {type(error).__name__}: {error}") from error
-    told.epoch = told.epoch if told.epoch == deployment.epoch else -1
-    deployment.compacted.append(told)
+    told.epoch = told.epoch if told.epoch == lake.epoch else -1
+    lake.compacted.append(told)
     world.note("compaction", "ended", str(told.error or told.said or "nothing to do"))
     if told.said is not None:
         world.counters[f"compactions {told.said.status.value}"] += 1
@@ -68,9 +68,9 @@ def compact(deployment: Deployment, terms: CompactionPlan) -> None:
             world.counters[f"partitions dropped: {reason}"] += 1
 
 
-def _compact(deployment: Deployment, terms: CompactionPlan, told: Compacted) -> None:
-    world, random = deployment.world, deployment.world.random
-    log = deployment.log()
+def _compact(lake: Lake, terms: CompactionPlan, told: Compacted) -> None:
+    world, random = lake.world, lake.world.random
+    log = lake.log()
     snapshot = log.snapshot_or_none()
     if snapshot is None:
         return
@@ -83,18 +83,18 @@ def _compact(deployment: Deployment, terms: CompactionPlan, told: Compacted) -> 
     shadow = open_shadow(log, snapshot, found, _URI, "sim/upkeep/optimize", f"c-{random.getrandbits(64):016x}")
     told.shadow = shadow.path
     world.sleep(terms.works)
-    _optimize(deployment, shadow)
+    _optimize(lake, shadow)
     rewrite = read_rewrite(log.store, shadow)
     if rewrite is None or not rewrite.groups:
         write_marker(log.store, shadow.path, {"reason": "Spark found nothing to rewrite"})
         return
     world.sleep(terms.waits)
-    told.said = deployment.committing(lambda: publish_rewrite(Transactions(log, random), shadow, rewrite))
+    told.said = lake.committing(lambda: publish_rewrite(Transactions(log, random), shadow, rewrite))
 
 
-def _optimize(deployment: Deployment, shadow: Shadow) -> None:
+def _optimize(lake: Lake, shadow: Shadow) -> None:
     """OPTIMIZE of the shadow, by what stands in its version 0 alone: files first, then version 1."""
-    store, random = deployment.store, deployment.world.random
+    store, random = lake.store, lake.world.random
     entry = store.peek(f"{shadow.path}/{version_path(0)}")
     assert entry is not None
     actions = [json.loads(line) for line in entry.data.splitlines()]
@@ -102,7 +102,7 @@ def _optimize(deployment: Deployment, shadow: Shadow) -> None:
     groups: dict[int, list[dict[str, Any]]] = {}
     for add in (action["add"] for action in actions if "add" in action):
         (spelling,) = add["partitionValues"].values()
-        groups.setdefault(deployment.scenario.column.read(spelling), []).append(add)
+        groups.setdefault(lake.column.read(spelling), []).append(add)
     columns = set(data_columns(metadata))
     changes: list[dict[str, Any]] = []
     for partition, files in groups.items():
@@ -119,9 +119,9 @@ def _optimize(deployment: Deployment, shadow: Shadow) -> None:
             changes.append({"remove": {**gone, "deletionTimestamp": 1, "dataChange": False}})
         (spelling,) = files[0]["partitionValues"].values()
         for some in (rows,) if len(rows) < 2 or random.random() < 0.8 else (rows[:1], rows[1:]):
-            add = deployment.file(partition, some, prefix=f"{shadow.path}/", spelling=spelling, metadata=metadata)
+            add = lake.file(partition, some, prefix=f"{shadow.path}/", spelling=spelling, metadata=metadata)
             changes.append({"add": {**add, "dataChange": False, "baseRowId": 0, "defaultRowCommitVersion": 1}})
-    if not deployment.scenario.table.row_tracking:
+    if not lake.table.row_tracking:
         for change in changes:
             for name in ("baseRowId", "defaultRowCommitVersion"):
                 change.get("add", {}).pop(name, None)

@@ -22,7 +22,7 @@ from tests.simulation.table import (
     altered,
     data_columns,
     high_water_mark,
-    new_vector,
+    new_vectors,
     partition_name,
     spelling_of,
     vector_id,
@@ -30,6 +30,7 @@ from tests.simulation.table import (
 
 if TYPE_CHECKING:
     from tests.simulation.actors import Deployment
+    from tests.simulation.lake import Lake
 
 _WITH_ROWS = ("append", "overwrite", "overwrite dynamic", "overwrite all", "replace")
 _MAY_BE_SILENT = ("append", "overwrite", "delete")
@@ -65,47 +66,47 @@ class _Draft:
     parameters: dict[str, str] = attrs.field(factory=dict)
 
 
-def foreign(deployment: Deployment, plan: ForeignPlan) -> None:
+def foreign(lake: Lake, plan: ForeignPlan) -> None:
     """A commit of another engine: it decides on a snapshot, and again where it was overtaken.
 
-    :param deployment: whose table it is.
+    :param lake: whose table it is.
     :param plan: what it does.
     """
-    store, world = deployment.store, deployment.world
+    store, world = lake.store, lake.world
     for _ in range(100):
         if store.version() < 0:
             world.sleep(1)
     if store.version() < 0:
         return
     if plan.kind == "remake":
-        _make_again(deployment, plan)
+        _make_again(lake, plan)
         return
     if plan.kind == "swap column":
         # Two statements of a person, one after the other.
         for kind in ("drop column", "add again"):
-            _commit(deployment, attrs.evolve(plan, kind=kind))
+            _commit(lake, attrs.evolve(plan, kind=kind))
         return
-    _commit(deployment, plan)
+    _commit(lake, plan)
     if plan.compacts and plan.kind == "append":
-        _commit(deployment, attrs.evolve(plan, kind="compact"))
+        _commit(lake, attrs.evolve(plan, kind="compact"))
 
 
-def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
-    world, store = deployment.world, deployment.store
+def _commit(lake: Lake, plan: ForeignPlan) -> None:
+    world, store = lake.world, lake.store
     new: list[dict[str, Any]] = []
     if plan.kind in _WITH_ROWS:
         metadata = State.of(store).metadata
         if not metadata:
             return
-        new = [_new_file(deployment, plan, metadata)]
+        new = [_new_file(lake, partition, metadata) for partition in lake.spread(plan)]
         definition = metadata
     while True:
-        epoch = deployment.epoch
+        epoch = lake.epoch
         state = State.of(store)
         if not state.metadata or (new and state.metadata != definition):
             # The engine finds that the table is another by now, and gives up.
             return
-        draft = _decide(deployment, plan, state, new)
+        draft = _decide(lake, plan, state, new)
         if draft is None:
             return
         info: dict[str, Any] = {"operation": draft.operation, "operationParameters": draft.parameters}
@@ -120,25 +121,25 @@ def _commit(deployment: Deployment, plan: ForeignPlan) -> None:
             deed = attrs.evolve(deed, says=frozenset())
         state.stamp_foreign(actions, now + int(plan.ahead * 1000))
         world.sleep(plan.thinks)
-        if epoch != deployment.epoch:
+        if epoch != lake.epoch:
             # Others are no better than we are; what they do to another table is their own.
             continue
         # A drop waits for an entry that is on its way: else the log of no table would begin with it.
         try:
-            with deployment.uninterrupted():
+            with lake.uninterrupted():
                 store.create(version_path(state.version + 1), dump_actions(actions))
         except OneLakeError:
             plan = attrs.evolve(plan, thinks=plan.thinks / 2)
             continue
-        deployment.foreign_writes[state.version + 1] = deed
+        lake.foreign_writes[state.version + 1] = deed
         world.counters[f"foreign: {plan.kind}"] += 1
         return
 
 
-def _new_file(deployment: Deployment, plan: ForeignPlan, metadata: dict[str, Any]) -> dict[str, Any]:
-    spelling = deployment.scenario.column.spell(plan.partition, deployment.world.random)
-    rows = [(f"{deployment.world.actor.name}/{i}", data_columns(metadata)) for i in range(2)]
-    return deployment.file(plan.partition, rows, prefix="", spelling=spelling, metadata=metadata)
+def _new_file(lake: Lake, partition: int, metadata: dict[str, Any]) -> dict[str, Any]:
+    spelling = lake.column.spell(partition, lake.world.random)
+    rows = [(name, data_columns(metadata)) for name in lake.new_rows(2)]
+    return lake.file(partition, rows, prefix="", spelling=spelling, metadata=metadata)
 
 
 def _hidden(plan: ForeignPlan, action: dict[str, Any]) -> dict[str, Any]:
@@ -154,13 +155,13 @@ def _hidden(plan: ForeignPlan, action: dict[str, Any]) -> dict[str, Any]:
     return {"remove": {**remove, **told[plan.hides]}}
 
 
-def _decide(deployment: Deployment, plan: ForeignPlan, state: State, new: list[dict[str, Any]]) -> _Draft | None:
+def _decide(lake: Lake, plan: ForeignPlan, state: State, new: list[dict[str, Any]]) -> _Draft | None:
     """Return a commit; ``None`` for nothing to do."""
-    random, column = deployment.world.random, deployment.scenario.column
+    random, column = lake.world.random, lake.column
     everything = list(state.live.values())
     mine = [add for add in everything if column.read(spelling_of(add)) == plan.partition]
     adds: Actions = [{"add": dict(add)} for add in new]
-    rows = frozenset(name for add in new for name, _ in deployment.rows_of(add))
+    rows = frozenset(name for add in new for name, _ in lake.rows_of(add))
     puts = {plan.partition: rows} if new else {}
     whole, here = frozenset(PARTITIONS), frozenset({plan.partition})
     if plan.kind == "append":
@@ -193,21 +194,21 @@ def _decide(deployment: Deployment, plan: ForeignPlan, state: State, new: list[d
         # Its predicate is on the partition column, so that it would take whatever is there.
         return _Draft(ForeignWrite(Write(here)), "DELETE", _removes(mine)) if mine else None
     if plan.kind == "erase":
-        return _erase(deployment, mine)
+        return _erase(lake, mine)
     if plan.kind in ("update", "trim") and mine:
-        return _rewrite(deployment, plan, state, random.choice(mine))
+        return _rewrite(lake, plan, state, random.choice(mine))
     if plan.kind == "restore":
-        return _restore(deployment, state)
+        return _restore(lake, state)
     if plan.kind == "compact":
         if len(mine) < 2:
             return None
         chosen = mine if random.random() < 0.6 else random.sample(mine, 2)
-        merged = {**_anew(deployment, plan, state, chosen), "dataChange": False}
+        merged = {**_anew(lake, plan, state, chosen), "dataChange": False}
         return _Draft(ForeignWrite(Write()), "OPTIMIZE", [*_removes(chosen, change=False), {"add": merged}])
     if plan.kind in ("update", "trim"):
         return None
-    deployment.columns += 1
-    altered_to = altered(state.metadata, plan.kind, deployment.columns)
+    lake.columns += 1
+    altered_to = altered(state.metadata, plan.kind, lake.columns)
     return None if altered_to is None else _Draft(ForeignWrite(Write()), "ALTER TABLE", [{"metaData": altered_to}])
 
 
@@ -215,23 +216,23 @@ def _removes(files: Iterable[dict[str, Any]], *, change: bool = True) -> Actions
     return [{"remove": removed(add, change=change)} for add in files]
 
 
-def _rewrite(deployment: Deployment, plan: ForeignPlan, state: State, old: dict[str, Any]) -> _Draft:
+def _rewrite(lake: Lake, plan: ForeignPlan, state: State, old: dict[str, Any]) -> _Draft:
     """UPDATE the rows of a file, or DELETE one of them, by writing the file anew."""
-    rows = [name for name, _ in deployment.rows_of(old)]
+    rows = [name for name, _ in lake.rows_of(old)]
     if plan.kind == "update":
-        deployment.changes += 1
-        names = {row: f"{row.split('~')[0]}~{deployment.changes}" for row in rows}
-        add = _anew(deployment, plan, state, [old], names)
+        lake.changes += 1
+        names = {row: lake.changed_row(row) for row in rows}
+        add = _anew(lake, plan, state, [old], names)
         return _Draft(ForeignWrite(Write(renames=names)), "UPDATE", [*_removes([old]), {"add": add}])
-    gone = deployment.world.random.choice(rows)
+    gone = lake.world.random.choice(rows)
     left: Actions = []
-    if len(rows) > 1:
-        left = [{"add": _anew(deployment, plan, state, [old], {row: row for row in rows if row != gone})}]
+    if any(row != gone for row in rows):
+        left = [{"add": _anew(lake, plan, state, [old], {row: row for row in rows if row != gone})}]
     return _Draft(ForeignWrite(Write(drops=frozenset({gone}))), "DELETE", [*_removes([old]), *left])
 
 
 def _anew(
-    deployment: Deployment,
+    lake: Lake,
     plan: ForeignPlan,
     state: State,
     files: list[dict[str, Any]],
@@ -245,18 +246,18 @@ def _anew(
     rows = [
         (names[n] if names is not None else n, tuple(c for c in had if c in columns))
         for add in files
-        for n, had in deployment.rows_of(add)
+        for n, had in lake.rows_of(add)
         if names is None or n in names
     ]
-    return deployment.file(plan.partition, rows, prefix="", spelling=spelling_of(files[0]), metadata=state.metadata)
+    return lake.file(plan.partition, rows, prefix="", spelling=spelling_of(files[0]), metadata=state.metadata)
 
 
-def _make_again(deployment: Deployment, plan: ForeignPlan) -> None:
+def _make_again(lake: Lake, plan: ForeignPlan) -> None:
     """Drop the table, and make another in its place; sometimes somebody else is faster in making it."""
-    world, store = deployment.world, deployment.store
+    world, store = lake.world, lake.store
     world.sleep(plan.thinks)
     for _ in range(100):
-        if not deployment.busy and not store.in_the_net:
+        if not lake.busy and not store.in_the_net:
             break
         world.sleep(1)
     else:
@@ -265,54 +266,54 @@ def _make_again(deployment: Deployment, plan: ForeignPlan) -> None:
     if newest < 0:
         return
     world.note("drop", "", f"the table of {newest + 1} versions")
-    deployment.before_remake()
-    deployment.foreign_writes.clear()
+    lake.before_remake()
+    lake.foreign_writes.clear()
     store.forget_log()
     if not plan.silent:
-        _make(deployment, plan, world.random.choice((0, newest, newest + 1)))
+        _make(lake, plan, world.random.choice((0, newest, newest + 1)))
         world.counters["foreign: remake"] += 1
 
 
-def _make(deployment: Deployment, plan: ForeignPlan, appends: int) -> None:
+def _make(lake: Lake, plan: ForeignPlan, appends: int) -> None:
     """Make a table at once, with some versions."""
-    world, store = deployment.world, deployment.store
+    world, store = lake.world, lake.store
     now = int(world.now().timestamp() * 1000)
-    column, table = deployment.scenario.column, deployment.scenario.table
-    made = table.version_0(column.type, now, f"made-again-{deployment.epoch}")
+    column, table = lake.column, lake.table
+    made = table.version_0(column.type, now, f"made-again-{lake.epoch}")
     store.put_at_once(version_path(0), dump_actions(made))
     for version in range(1, appends + 1):
         state = State.of(store)
         spelling = column.spell(plan.partition, world.random)
         rows = [(f"{world.actor.name}/{version}", data_columns(state.metadata))]
-        add = deployment.file(plan.partition, rows, prefix="", spelling=spelling, metadata=state.metadata, at_once=True)
+        add = lake.file(plan.partition, rows, prefix="", spelling=spelling, metadata=state.metadata, at_once=True)
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "timestamp": now}
         actions: Actions = [{"commitInfo": info}, {"add": add}]
         state.stamp_foreign(actions, now)
         store.put_at_once(version_path(version), dump_actions(actions))
-        deployment.foreign_writes[version] = ForeignWrite(Write(puts={plan.partition: frozenset({rows[0][0]})}))
+        lake.foreign_writes[version] = ForeignWrite(Write(puts={plan.partition: frozenset({rows[0][0]})}))
 
 
-def _erase(deployment: Deployment, mine: list[dict[str, Any]]) -> _Draft | None:
+def _erase(lake: Lake, mine: list[dict[str, Any]]) -> _Draft | None:
     """DELETE one row of a file by a deletion vector."""
-    store, random = deployment.store, deployment.world.random
-    with_rows = [add for add in mine if len(deployment.rows_of(add)) > 1]
+    store, random = lake.store, lake.world.random
+    with_rows = [add for add in mine if len(lake.rows_of(add)) > 1]
     if not with_rows:
         return None
     add = random.choice(with_rows)
-    hidden = deployment.hidden(add)
+    hidden = lake.hidden(add)
     count = json.loads(add["stats"])["numRecords"]
     gone = random.choice([at for at in range(count) if at not in hidden])
-    deployment.vectors += 1
-    before = [name for name, _ in deployment.rows_of(add)]
-    vector = new_vector(store, deployment.vectors, hidden | {gone}, random.choice(("", "ab")))
+    lake.vectors += 1
+    before = [name for name, _ in lake.rows_of(add)]
+    (vector,) = new_vectors(store, lake.vectors, [hidden | {gone}], random.choice(("", "ab")))
     left = {**add, "deletionVector": vector, "dataChange": True}
-    drops = frozenset(before) - {name for name, _ in deployment.rows_of(left)}
+    drops = frozenset(before) - {name for name, _ in lake.rows_of(left)}
     return _Draft(ForeignWrite(Write(drops=drops)), "DELETE", [*_removes([add]), {"add": left}])
 
 
-def _restore(deployment: Deployment, state: State) -> _Draft | None:
+def _restore(lake: Lake, state: State) -> _Draft | None:
     """RESTORE TABLE to an earlier version: it takes back files and columns, but no txn."""
-    store, random = deployment.store, deployment.world.random
+    store, random = lake.store, lake.world.random
     if state.version < 2:
         return None
     to = random.randrange(max(1, state.version - 4), state.version)
@@ -323,12 +324,12 @@ def _restore(deployment: Deployment, state: State) -> _Draft | None:
     actions += [{"add": {**before.live[p], "dataChange": True}} for p, v in sorted(then - now, key=str)]
     if before.metadata != state.metadata:
         actions.insert(0, {"metaData": before.metadata})
-    return _Draft(ForeignWrite(Write(), restores=to), "RESTORE", actions) if actions else None
+    return _Draft(ForeignWrite(Write(), restores=to), "RESTORE", actions, {"version": str(to)}) if actions else None
 
 
-def vacuum(deployment: Deployment) -> None:
+def vacuum(lake: Lake) -> None:
     """VACUUM lists first, and deletes later."""
-    world, store = deployment.world, deployment.store
+    world, store = lake.world, lake.store
     spared = set(State.of(store).live)
     for entry in store.entries.values():
         for action in parsed(entry.data):
@@ -349,9 +350,9 @@ def vacuum(deployment: Deployment) -> None:
         world.counters["files deleted by VACUUM"] += 1
 
 
-def write_checkpoint(deployment: Deployment) -> None:
+def write_checkpoint(lake: Lake) -> None:
     """An engine writes a checkpoint, and cleans up the log behind it."""
-    world, store = deployment.world, deployment.store
+    world, store = lake.world, lake.store
     state = State.of(store)
     if not state.metadata:
         return

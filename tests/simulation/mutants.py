@@ -46,6 +46,9 @@ class Change:
         for old, new in self.texts.items():
             assert source.count(old) == 1, f"{self.name} has no {old!r} any more: seed this bug anew"
             source = source.replace(old, new)
+        if inspect.isclass(self.owner):
+            # A function that is compiled alone does not know its class.
+            source = source.replace("super()", f"super({self.owner.__name__}, self)")
         code = compile(f"from __future__ import annotations\n{source}", f"<changed {self.name}>", "exec")
         found: dict[str, Any] = {}
         exec(code, vars(sys.modules[function.__module__]), found)

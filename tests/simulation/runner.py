@@ -9,13 +9,14 @@ import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import attrs
 
 from airflow_provider_onelake.commit.reconcile import Report
 from tests.simulation.actors import Deployment
+from tests.simulation.lake import Lake
 from tests.simulation.oracle import Judge
 from tests.simulation.world import ViolationError
 
@@ -32,13 +33,13 @@ class History:
     seed: int
     violation: str | None
     counters: Counter[str]
-    deployment: Deployment = attrs.field(repr=False)
+    deployment: Lake = attrs.field(repr=False)
 
     def __str__(self) -> str:
-        scenario = self.deployment.scenario
-        lines = [f"seed {self.seed}", f"  {scenario.column}, {scenario.faults}, coarse={scenario.coarse}"]
-        lines += [f"  {plan}" for plan in (scenario.table, *scenario.loads, *scenario.foreign, *scenario.compactions)]
-        lines += [str(step) for step in self.deployment.world.history]
+        lake = self.deployment
+        lines = [f"seed {self.seed}", f"  {lake.column}, {lake.world.faults}, coarse={lake.store.coarse}"]
+        lines += [f"  {plan}" for plan in lake.terms]
+        lines += [str(step) for step in lake.world.history]
         lines.append(f"seed {self.seed}: {self.violation or 'nothing is wrong'}")
         return "\n".join(lines)
 
@@ -51,7 +52,7 @@ def simulate(seed: int) -> History:
     deployment = Deployment(seed)
     judge = Judge(deployment)
     violation: str | None = None
-    with _silence():
+    with silence():
         try:
             deployment.run()
             judge.judge_log()
@@ -81,7 +82,7 @@ def simulate(seed: int) -> History:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Production's logging costs more than all the rest, and the history says it better."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -91,10 +92,11 @@ def _silence() -> Iterator[None]:
         logging.disable(before)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], simulate: Callable[[int], History] = simulate) -> int:
     """Replay a seed, or run a range of them.
 
     :param arguments: of the command line.
+    :param simulate: runs one history.
     """
     first, last = int(arguments[0]), int(arguments[-1])
     counters: Counter[str] = Counter()

@@ -208,7 +208,7 @@ class Scenario:
         slow = random.random() < 0.12
         day = 86_400.0
         exists = random.random() < 0.8
-        table = _table(random)
+        table = draw_table(random)
         if table.made_by_spark and not exists:
             table = TablePlan("none", False, table.in_commit_timestamps, table.vectors)
         # The fewer the partitions, the more everybody is in everybody's way.
@@ -220,18 +220,18 @@ class Scenario:
             table=table,
             exists=exists,
             coarse=random.random() < 0.25,
-            faults=_faults(random),
+            faults=draw_faults(random),
             sticky=random.choice((0.0, 0.3, 0.7, 0.9)),
             loads=tuple(_load(random, number, hot, slow) for number in range(random.choice((1, 1, 2, 2, 3)))),
-            foreign=tuple(_foreign(random, kinds, hot, slow) for _ in range(random.choice((0, 1, 1, 2, 3, 4)))),
-            compactions=tuple(_compaction(random, slow) for _ in range(random.choice((1, 2, 3)) if upkept else 0)),
+            foreign=tuple(draw_foreign(random, kinds, hot, slow) for _ in range(random.choice((0, 1, 1, 2, 3, 4)))),
+            compactions=tuple(draw_compaction(random, slow) for _ in range(random.choice((1, 2, 3)) if upkept else 0)),
             vacuums=tuple(random.uniform(6.9, 8.3) * day for _ in range(random.randrange(1, 4))) if slow else (),
             checkpoints=tuple(random.uniform(0.5, 4) * day for _ in range(random.randrange(3))) if slow else (),
             hands=(random.uniform(0.5, 20),) if random.random() < 0.1 else (),
         )
 
 
-def _faults(random: Random) -> Faults:
+def draw_faults(random: Random) -> Faults:
     if random.random() < 0.1:
         return Faults()
 
@@ -254,7 +254,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
     publish = random.choice((PublishMode.EACH, PublishMode.TOGETHER))
     count = random.choice((1, 2, 2, 3))
     lone = count == 1 and publish is PublishMode.EACH and random.random() < 0.6
-    shared = _some(random, hot)
+    shared = draw_some(random, hot)
     keys = [f"w{i}" for i in range(count)]
     names = [f"writer {i}" for i in range(count)]
     twins = count > 1 and random.random() < 0.04
@@ -283,7 +283,7 @@ def _load(random: Random, number: int, hot: tuple[int, ...], slow: bool) -> Load
             more = WriterPlan(f"x{round_}", f"writer x{round_}", writers[0].sources, writers[0].into)
             listed = _changed(random, listed, more)
         kind = "again" if random.random() < 0.2 else "clear"
-        cleared = _some(random, tuple(w.key for w in listed))
+        cleared = draw_some(random, tuple(w.key for w in listed))
         rerun.append(Rerun(kind, cleared, listed, random.randrange(3), source, wait))
     hasty = random.random() < 0.2
     redeployed = (random.uniform(0, 3), random.randrange(3)) if random.random() < 0.2 else None
@@ -333,13 +333,13 @@ def _changed(random: Random, listed: tuple[WriterPlan, ...], more: WriterPlan) -
 def _rows(random: Random, into: tuple[int, ...] | None, hot: tuple[int, ...]) -> dict[int, int]:
     if random.random() < 0.08:
         return {}
-    rows = {p: random.randrange(1, 4) for p in _some(random, into or hot)}
+    rows = {p: random.randrange(1, 4) for p in draw_some(random, into or hot)}
     if into is not None and random.random() < 0.15:
         rows.setdefault(random.choice(PARTITIONS), 1)
     return rows
 
 
-def _table(random: Random) -> TablePlan:
+def draw_table(random: Random) -> TablePlan:
     plain = random.random() < 0.5
     mapping, ids, stamps, vectors = (
         random.choice(("none", "name", "name", "id")),
@@ -363,7 +363,7 @@ def _kinds(random: Random, table: TablePlan, slow: bool) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-def _foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow: bool) -> ForeignPlan:
+def draw_foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow: bool) -> ForeignPlan:
     return ForeignPlan(
         kind=random.choice(kinds),
         partition=random.choice(hot),
@@ -379,7 +379,7 @@ def _foreign(random: Random, kinds: tuple[str, ...], hot: tuple[int, ...], slow:
     )
 
 
-def _compaction(random: Random, slow: bool) -> CompactionPlan:
+def draw_compaction(random: Random, slow: bool) -> CompactionPlan:
     day = 86_400.0
     return CompactionPlan(
         start=random.uniform(0, 8 * day)
@@ -391,6 +391,6 @@ def _compaction(random: Random, slow: bool) -> CompactionPlan:
     )
 
 
-def _some(random: Random, of: tuple[Any, ...]) -> tuple[Any, ...]:
+def draw_some(random: Random, of: tuple[Any, ...]) -> tuple[Any, ...]:
     distinct = tuple(dict.fromkeys(of))
     return tuple(sorted(random.sample(distinct, random.randrange(1, len(distinct) + 1))))

@@ -278,27 +278,33 @@ def seen(rows: Iterable[Row], metadata: Mapping[str, Any]) -> list[tuple[str, ..
     return [(row, *sorted(names[column] for column in columns if column in names)) for row, columns in rows]
 
 
-def new_vector(store: MemoryStore, number: int, positions: Iterable[int], prefix: str = "") -> dict[str, Any]:
-    """Put a deletion vector, and return its descriptor.
+def new_vectors(
+    store: MemoryStore, number: int, hidden: Sequence[Iterable[int]], prefix: str = "", directory: str = ""
+) -> list[dict[str, Any]]:
+    """Put the deletion vectors of some files into one object, and return their descriptors.
 
     :param store: of the table.
-    :param number: that no other vector has.
-    :param positions: of the rows that it hides.
-    :param prefix: of its file's directory.
+    :param number: that no other object of vectors has.
+    :param hidden: for each file, the positions of the rows that it hides.
+    :param prefix: of the object's directory.
+    :param directory: of the table or shadow, in which the prefix is; empty for the table itself.
     """
     name = uuid.UUID(int=number << 64 | 7)
-    data = json.dumps(sorted(positions)).encode()
-    store.put(f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin", data)
+    path = f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
+    data = {str(offset): sorted(positions) for offset, positions in enumerate(hidden, 1)}
+    store.put(f"{directory}/{path}" if directory else path, json.dumps(data).encode())
     words = [int.from_bytes(name.bytes[at : at + 4]) for at in range(0, 16, 4)]
     text = "".join(_Z85[word // 85**power % 85] for word in words for power in range(4, -1, -1))
-    count = len(json.loads(data))
-    return {
-        "storageType": "u",
-        "pathOrInlineDv": prefix + text,
-        "offset": 1,
-        "sizeInBytes": len(data),
-        "cardinality": count,
-    }
+    return [
+        {
+            "storageType": "u",
+            "pathOrInlineDv": prefix + text,
+            "offset": int(offset),
+            "sizeInBytes": len(positions),
+            "cardinality": len(positions),
+        }
+        for offset, positions in data.items()
+    ]
 
 
 def vector_id(file: Mapping[str, Any]) -> str | None:
@@ -329,4 +335,4 @@ def hidden_rows(store: MemoryStore, file: Mapping[str, Any], base: str = "") -> 
                 word = word * 85 + _Z85.index(character)
             data += word.to_bytes(4)
         path = f"{prefix}/deletion_vector_{uuid.UUID(bytes=data)}.bin".lstrip("/")
-    return frozenset(json.loads(store.objects[path].data))
+    return frozenset(json.loads(store.objects[path].data)[str(vector["offset"])])

@@ -1,0 +1,332 @@
+"""The tasks of statements and writers, with the production code of ``work``, ``staging`` and ``commit``."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import attrs
+
+from airflow_provider_onelake.choices import OnRerun, OnStatementRerun, Policy
+from airflow_provider_onelake.commit.change import Changed
+from airflow_provider_onelake.commit.delete import Deleted
+from airflow_provider_onelake.commit.publish import Committer, Publication
+from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement
+from airflow_provider_onelake.commit.transaction import Backoff
+from airflow_provider_onelake.exceptions import OneLakeError, TerminalError, TransientError
+from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.log.actions import dump_actions, version_path
+from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.buffers import Buffer
+from airflow_provider_onelake.staging.claims import Deed, begin
+from airflow_provider_onelake.staging.identity import Load, WriterIdentity
+from airflow_provider_onelake.staging.modes import Append, Merge, Mode, OverwritePartitions
+from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
+from airflow_provider_onelake.staging.spec import WriteSpec
+from airflow_provider_onelake.work.change import RowChange
+from airflow_provider_onelake.work.merge import merge_buffer
+from airflow_provider_onelake.work.spark import SparkWork
+from airflow_provider_onelake.work.statement import Deletion
+from tests.simulation.compactor import compact
+from tests.simulation.foreign import foreign, vacuum, write_checkpoint
+from tests.simulation.lake import Lake
+from tests.simulation.scenario import ForeignPlan
+from tests.simulation.statements.records import Placed, Record
+from tests.simulation.statements.scenario import (
+    KEYS,
+    LoadPlan,
+    MergePlan,
+    RowsPlan,
+    Scenario,
+    TaskPlan,
+    WipePlan,
+    WriterPlan,
+)
+from tests.simulation.statements.spark import ADDRESS, SimulatedSpark
+from tests.simulation.table import KEY, Row, data_columns, high_water_mark, physical_names
+from tests.simulation.world import ViolationError, World
+
+Result = Changed | Deleted | Publication | Skip
+
+
+@attrs.define
+class Told:
+    """What a try said when it was done.
+
+    :param deed: the number of the start of the task that it belongs to.
+    :param oldest: the table's version when it began.
+    :param newest: the table's version when it ended.
+    """
+
+    actor: str
+    plan: TaskPlan
+    deed: int
+    oldest: int
+    newest: int = -1
+    said: Result | None = None
+    error: OneLakeError | None = None
+
+
+@attrs.frozen
+class _Table:
+    """The table, as ``work`` knows it."""
+
+    log: DeltaLog
+    random: Random
+    address = ADDRESS
+
+    def committer(self) -> Committer:
+        return Committer(self.log, self.random, Backoff(budget=120))
+
+    def __str__(self) -> str:
+        return self.log.table
+
+
+class Statements(Lake):
+    """Everything that runs against one table.
+
+    :param seed: decides everything.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        random = Random(seed)
+        self.scenario = scenario = Scenario.of(random)
+        world = World(random, scenario.faults, scenario.sticky)
+        super().__init__(world, coarse=scenario.coarse, column=scenario.column, table=scenario.table)
+        self.told: list[Told] = []
+        # The start of a task that a generation of a writer is of.
+        self.deeds: dict[tuple[str, int], tuple[WriterPlan, int]] = {}
+        self.newest_deed = {plan.name: 0 for plan in scenario.tasks}
+        # The table's version when a try began, by the name of its process.
+        self.began: dict[str, int] = {}
+        self._appended = 0
+
+    @property
+    def terms(self) -> Sequence[object]:
+        scenario = self.scenario
+        return (scenario.table, *scenario.tasks, *scenario.foreign, *scenario.compactions)
+
+    # -- the run -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Let everything happen."""
+        scenario, world = self.scenario, self.world
+        world.spawn("setup", self._set_up, faulty=False)
+        world.run()
+        for plan in scenario.tasks:
+            world.spawn(f"{plan.name}: scheduler", lambda p=plan: self._drive(p), faulty=False, after=plan.start)  # type: ignore[misc]
+        for number, other in enumerate(scenario.foreign):
+            name = f"foreign {number}: {other.kind}"
+            world.spawn(name, lambda f=other: foreign(self, f), faulty=False, after=other.start)  # type: ignore[misc]
+        for number, terms in enumerate(scenario.compactions):
+            world.spawn(f"optimize {number}", lambda c=terms: compact(self, c), after=terms.start)  # type: ignore[misc]
+        for at in scenario.vacuums:
+            world.spawn("VACUUM", lambda: vacuum(self), faulty=False, after=at)
+        for at in scenario.checkpoints:
+            world.spawn("checkpoint", lambda: write_checkpoint(self), faulty=False, after=at)
+        world.run()
+
+    def settle(self, plan: TaskPlan) -> Told:
+        """Let a task try once more, with nobody else and without faults.
+
+        :param plan: of the task.
+        """
+        before = len(self.told)
+        deed = self.newest_deed[plan.name]
+        self.world.spawn(f"{plan.name}: last try", lambda: self._try(plan, deed), faulty=False)
+        self.world.run()
+        return self.told[before]
+
+    def _set_up(self) -> None:
+        now = int(self.world.now().timestamp() * 1000)
+        self.store.create(version_path(0), dump_actions(self.table.version_0(self.column.type, now, "sim")))
+        for partition in self.scenario.first:
+            foreign(self, ForeignPlan("append", partition, 0.0, 0.01, True, False, None, 0.0, False))
+
+    def _drive(self, plan: TaskPlan) -> None:
+        for deed in range(1 + len(plan.clears)):
+            self.newest_deed[plan.name] = deed
+
+            def work(deed: int = deed) -> str:
+                return self._try(plan, deed)
+
+            def is_over(deed: int = deed) -> bool:
+                return self.newest_deed[plan.name] != deed
+
+            def tries(deed: int = deed, work: Any = work, is_over: Any = is_over) -> None:
+                self.retry(plan, f"{plan.name}.d{deed}", work, is_over)
+
+            running = self.world.spawn(f"{plan.name}.d{deed}: scheduler", tries, faulty=False)
+            if not plan.hasty:
+                self.world.join([running])
+            if deed < len(plan.clears):
+                self.world.sleep(plan.clears[deed])
+                self.world.counters["clears"] += 1
+                self.world.note("clear", plan.name, "")
+
+    # -- a try ---------------------------------------------------------------------------------------------------------
+
+    def _try(self, plan: TaskPlan, deed: int) -> str:
+        world = self.world
+        told = Told(world.actor.name, plan, deed, self.store.version())
+        self.began[world.actor.name] = told.oldest
+        try:
+            told.said = self._work(plan, deed)
+            ended = "done"
+        except TransientError as error:
+            told.error, ended = error, "retry"
+        except TerminalError as error:
+            told.error, ended = error, "failed"
+        except OneLakeError as error:
+            raise ViolationError(f"{type(error).__name__} leaves production code: {error}") from error
+        except Exception as error:
+            if isinstance(error, ViolationError):
+                raise
+            raise ViolationError(f"{type(error).__name__}: {error}") from error
+        told.newest = self.store.version()
+        self.told.append(told)
+        world.note("task", ended, str(told.error or told.said))
+        return ended
+
+    def _work(self, plan: TaskPlan, deed: int) -> Result:
+        table: Any = _Table(self.log(), self.world.random)
+        if isinstance(plan, WriterPlan):
+            return self._write(plan, deed, table)
+        start: dict[str, Any] = {
+            "run": TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1),
+            "deed": f"deed{deed}",
+            "namespace": "sim",
+        }
+        if isinstance(plan, WipePlan):
+            where = self.column.predicate(plan.covers) if plan.covers is not None else None
+            return Deletion(table=table, where=where, **start).carry_out()
+        assert isinstance(plan, RowsPlan)
+        statement = Statement(
+            operation=UPDATE if plan.updates else DELETE,
+            where=plan.where.sql,
+            covers=self.column.predicate(plan.covers) if plan.covers is not None else None,
+            assignments=self._assignments(plan) if plan.updates else {},
+        )
+        return RowChange(
+            table=table,
+            spark=self._spark(plan, deed),
+            statement=statement,
+            isolation=plan.isolation,
+            on_rerun=OnStatementRerun.AGAIN if plan.again else OnStatementRerun.SKIP,
+            max_rounds=plan.max_rounds,
+            **start,
+        ).carry_out()
+
+    @staticmethod
+    def _assignments(plan: RowsPlan) -> dict[str, str]:
+        moves = {"part": f"partition {plan.into}"} if plan.into is not None else {}
+        return {"marks": f"concat(marks, '.{plan.name}')", **({"open": "false"} if plan.closes else {}), **moves}
+
+    def _spark(self, plan: TaskPlan, deed: int) -> SparkWork:
+        def effect(source: dict[int, Placed]) -> Any:
+            found: Any = plan.effect(deed)
+            return attrs.evolve(found, source=source) if isinstance(plan, MergePlan) else found
+
+        return SparkWork(lambda: SimulatedSpark(self, effect, plan.works))
+
+    def _new_id(self) -> str:
+        return str(uuid.UUID(int=self.world.random.getrandbits(128), version=4))
+
+    # -- writers -------------------------------------------------------------------------------------------------------
+
+    def _write(self, plan: WriterPlan, deed: int, table: Any) -> Result:
+        identity = identity_of(plan)
+        generation = begin(
+            table.log,
+            identity,
+            Deed(id=f"{plan.name}.d{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=1 + 10 * deed),
+        )
+        known = self.deeds.setdefault((identity.app_id, generation), (plan, deed))
+        if known != (plan, deed):
+            raise ViolationError(f"{plan.name}: the starts {known[1]} and {deed} are of one generation, {generation}")
+        spec = WriteSpec(
+            identity=identity,
+            attempt=self._new_id(),
+            generation=generation,
+            task=plan.name,
+            mode=self._mode(plan),
+            on_rerun=OnRerun.REPLACE if plan.again else OnRerun.SKIP,
+            fingerprint=f"source {plan.turns[deed]} of {plan.name}",
+        )
+        decision = prepare(table.log, spec)
+        if isinstance(decision, Skip):
+            return decision
+        if isinstance(decision, Buffer):
+            self.world.counters["sources reused"] += 1
+            buffer = decision
+        else:
+            self._stage(plan, deed, spec)
+            buffer = complete(table.log, decision.path, reads_target=False)
+        if isinstance(plan, MergePlan):
+            return merge_buffer(table, self._spark(plan, deed), buffer)
+        return self.committing(lambda: table.committer().publish([buffer], Policy.LAST_WRITER_WINS))
+
+    @staticmethod
+    def _mode(plan: WriterPlan) -> Mode:
+        if isinstance(plan, LoadPlan):
+            return OverwritePartitions() if plan.overwrites else Append()
+        assert isinstance(plan, MergePlan)
+        keys: Any = ("part", KEY) if plan.clauses.by_partition else (KEY,)
+        on = None if plan.keyed else " AND ".join(f"target.{key} = source.{key}" for key in keys)
+        return Merge(keys=keys if plan.keyed else (), on=on, when=plan.clauses.texts)
+
+    def _stage(self, plan: WriterPlan, deed: int, spec: WriteSpec) -> None:
+        """An ordinary Spark append into the buffer: files first, then version 1."""
+        random, metadata = self.world.random, self.definition(spec.buffer)["metaData"]
+        self.world.sleep(plan.works)
+        by_partition: dict[int, list[Row]] = {}
+        for partition, record in plan.rows(deed).values():
+            by_partition.setdefault(partition, []).append((record.name, data_columns(metadata)))
+        given, adds = 0, []
+        for partition, rows in by_partition.items():
+            spelling = self.column.spell(partition, random)
+            add = self.file(partition, rows, prefix=f"{spec.buffer}/", spelling=spelling, metadata=metadata)
+            if self.table.row_tracking:
+                add |= {"baseRowId": given, "defaultRowCommitVersion": 1}
+            given += len(rows)
+            adds.append({"add": add})
+        info = {"timestamp": 1, "operation": "WRITE", "isBlindAppend": True}
+        info["userMetadata"] = f'{{"onelake": {{"attempt": "{spec.attempt}", "reads_target": false}}}}'
+        actions: list[dict[str, Any]] = [{"commitInfo": info}, *adds]
+        if self.table.row_tracking:
+            actions.append({"domainMetadata": high_water_mark(given - 1)})
+        self.store.create(f"{spec.buffer}/{version_path(1)}", dump_actions(actions))
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def spread(self, plan: ForeignPlan) -> tuple[int, ...]:
+        random = self.world.random
+        if plan.kind != "append" or random.random() < 0.4:
+            return super().spread(plan)
+        return (plan.partition, *(random.choice(self.scenario.hot) for _ in range(random.choice((1, 2)))))
+
+    def new_rows(self, count: int) -> list[str]:
+        random = self.world.random
+        found = []
+        for key in random.sample(range(KEYS), random.choice((1, 1, count, 4))):
+            self._appended += 1
+            found.append(Record(key, random.random() < 0.7, (f"a{self._appended}",)).name)
+        return found
+
+    def changed_row(self, row: str) -> str:
+        record = Record.parse(row)
+        # It may come into the predicate of a statement, or leave it.
+        return attrs.evolve(record.marked(f"f{self.changes}"), open=not record.open).name
+
+    def statistics(self, rows: Sequence[Row], metadata: dict[str, Any]) -> dict[str, Any]:
+        ids = [Record.parse(name).id for name, _ in rows]
+        key = physical_names(metadata)[KEY]
+        return {**super().statistics(rows, metadata), "minValues": {key: min(ids)}, "maxValues": {key: max(ids)}}
+
+
+def identity_of(plan: WriterPlan) -> WriterIdentity:
+    """Return who a writer is."""
+    return Load("sim", "dag", plan.name, "2019-01-01T00:00:00+00:00").writer(plan.name)

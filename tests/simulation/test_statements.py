@@ -1,0 +1,62 @@
+"""Schedules of DELETE, UPDATE, MERGE and TRUNCATE beside everybody else, on every one of which the rules hold.
+
+More by ``--statements N``; they begin at ``--first-seed``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.statements.runner import simulate_statements
+
+# What must have happened in the schedules, or they prove little.
+NOT_VACUOUS = (
+    "DELETE judged",
+    "MERGE judged",
+    "TRUNCATE judged",
+    "UPDATE judged",
+    "appends that count as later",
+    "checkpoints",
+    "clears",
+    "compactions published",
+    "crashes",
+    "files deleted by VACUUM",
+    "foreign: compact",
+    "foreign: erase",
+    "foreign: overwrite",
+    "foreign: restore",
+    "foreign: trim",
+    "foreign: update",
+    "lost answers to commits",
+    "lost races",
+    "more rounds than one",
+    "rows got ids",
+    "sources reused",
+    "starts skipped",
+    "told: ConflictError",
+    "told: RerunRefusedError",
+    "told: StatementRefusedError",
+    "told: ZombieWriterError",
+    "told: already_done",
+    "told: nothing_to_do",
+    "writers published",
+    "zombies",
+)
+
+
+def test_every_statement_is_done_once_to_the_version_before(pytestconfig: pytest.Config) -> None:
+    first, schedules = pytestconfig.getoption("--first-seed"), pytestconfig.getoption("--statements")
+    counters: Counter[str] = Counter()
+    for seed in range(first, first + schedules):
+        history = simulate_statements(seed)
+        assert history.violation is None, f"{history}\nReplay it: python -m tests.simulation.statements.runner {seed}"
+        counters.update(history.counters)
+    print("\n".join(f"{count:8} {name}" for name, count in sorted(counters.items())))
+    if first == 0 and schedules >= 200:
+        assert not [name for name in NOT_VACUOUS if not counters[name]]
+
+
+def test_a_seed_tells_the_same_history_again() -> None:
+    assert str(simulate_statements(7)) == str(simulate_statements(7))
