@@ -26,6 +26,14 @@ class OnSetAside(StrEnum):
     FAIL = "fail"
 
 
+class OnChanged(StrEnum):
+    """What a plan of new files does with a file that has changed since it was loaded."""
+
+    REFUSE = "refuse"
+    LOAD_AGAIN = "load_again"
+    IGNORE = "ignore"
+
+
 class OnFailedCheck(StrEnum):
     """What happens to the rows of a writer that fail one of its checks."""
 

@@ -193,6 +193,10 @@ class SourceGrewError(TerminalError):
     """A writer's source has grown beyond its ``max_bytes`` since it was planned."""
 
 
+class SourceChangedError(TerminalError):
+    """A writer's file has changed or is gone since a plan of new files gave it to the writer."""
+
+
 # -- commit --------------------------------------------------------------------------------------------------------
 
 

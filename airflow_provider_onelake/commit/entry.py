@@ -21,6 +21,7 @@ from airflow_provider_onelake.exceptions import CorruptLogError, UnsupportedFeat
 from airflow_provider_onelake.log.actions import Action, Add, CommitInfo, Remove, Txn, total_rows
 from airflow_provider_onelake.log.commits import FORMAT, STAGED, PublishedWriter
 from airflow_provider_onelake.log.snapshot import ROW_TRACKING_DOMAIN, Snapshot
+from airflow_provider_onelake.staging.identity import ledger_id
 from airflow_provider_onelake.storage.clock import milliseconds
 
 # The keys that a remove copies from the live add, unchanged (protocol: verbatim remove).
@@ -108,10 +109,25 @@ def build_entry(
     for spec in (buffer.spec for buffer in batch.buffers):
         txn: Txn = {"appId": spec.identity.app_id, "version": spec.generation, "lastUpdated": written}
         actions.append({"txn": txn})
+    actions += _ledgers(batch, snapshot, written)
     actions += stamped
     actions += [{"remove": remove} for remove in removes]
     actions += [{"add": add} for add in flat]
     return Entry(actions, writers, len(flat), rows, len(removes))
+
+
+def _ledgers(batch: Batch, snapshot: Snapshot, written: int) -> Iterable[Action]:
+    """Yield how many entries of a ledger the table has seen, so that one that is deleted is missed.
+
+    Protocol: one ledger.
+    """
+    entries: dict[str, int] = {}
+    for planned in (buffer.spec.planned for buffer in batch.buffers if buffer.spec.planned):
+        app_id = ledger_id(planned["ledger"])
+        entries[app_id] = max(int(planned["entry"]), entries.get(app_id, 0))
+    for app_id, entry in entries.items():
+        if entry > snapshot.txns.get(app_id, 0):
+            yield {"txn": {"appId": app_id, "version": entry, "lastUpdated": written}}
 
 
 def commit_info(
@@ -180,6 +196,7 @@ def _record(placed: Placed, adds: list[Add]) -> PublishedWriter:
         rows=total_rows(adds),
         fingerprint=buffer.spec.fingerprint,
         set_aside=bool(placed.inside) and not adds,
+        planned=buffer.spec.planned,
     )
 
 

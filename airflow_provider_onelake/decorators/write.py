@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SPARK = "spark"
 """The parameter in which a function gets its Spark session."""
 
+_PLANNED = "planned"
+
 
 class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
     """Write the rows of the data frame that a function returns; see :func:`onelake_write_task`.
@@ -56,6 +58,10 @@ class OneLakeWriteDecoratedOperator(DecoratedOperator, OneLakeWriteOperator):
         view: str = "source",
         **kwargs: Any,
     ) -> None:
+        if op_kwargs and _PLANNED in op_kwargs and _PLANNED not in inspect.signature(python_callable).parameters:
+            # A plan of new files gives it to the writer, not to the function.
+            kwargs[_PLANNED] = op_kwargs[_PLANNED]
+            op_kwargs = {name: value for name, value in op_kwargs.items() if name != _PLANNED}
         super().__init__(
             python_callable=python_callable,
             op_args=op_args,

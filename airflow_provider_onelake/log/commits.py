@@ -57,6 +57,8 @@ class PublishedWriter:
     :param rows: how many rows were published; ``None`` where statistics do not say.
     :param fingerprint: the fingerprint of the source and the code.
     :param set_aside: whether a policy left out all rows of the buffer.
+    :param planned: which files a plan of new files gave to the writer: ``ledger``, ``entry``, ``files`` (how many) and
+        ``digest``; ``None`` for a writer without such a plan.
     """
 
     app_id: str = attrs.field(validator=instance_of(str))
@@ -67,10 +69,16 @@ class PublishedWriter:
     rows: int | None = attrs.field(validator=optional(instance_of(int)))
     fingerprint: str = attrs.field(validator=instance_of(str))
     set_aside: bool = attrs.field(default=False, validator=instance_of(bool))
+    planned: Mapping[str, Any] | None = attrs.field(
+        default=None,
+        hash=False,
+        validator=optional(instance_of(Mapping)),  # type: ignore[type-abstract]
+    )
 
     def to_json(self) -> dict[str, object]:
         """Return the value as it stands in ``commitInfo``."""
-        return {**attrs.asdict(self), "finished": self.finished.isoformat()}
+        said = {**attrs.asdict(self, recurse=False), "finished": self.finished.isoformat()}
+        return said if self.planned is not None else {name: said[name] for name in said if name != "planned"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PublishedWriter:

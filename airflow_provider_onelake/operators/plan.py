@@ -7,13 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import attrs
+
+from airflow_provider_onelake.choices import OnChanged
 from airflow_provider_onelake.exceptions import InvalidWriteError, PlanError
 from airflow_provider_onelake.hooks.onelake import OneLakeHook
-from airflow_provider_onelake.hooks.task_run import TaskRun
+from airflow_provider_onelake.hooks.task_run import TaskRun, write_group
+from airflow_provider_onelake.operators._roll import is_writer
 from airflow_provider_onelake.operators._source_files import list_source
 from airflow_provider_onelake.operators._source_templates import SourceTemplates
 from airflow_provider_onelake.operators._terms import (
     check_all_rendered,
+    check_choice,
     group_defaults,
     is_final,
     terminal_errors_fail,
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_onelake.planning.balance import Share
+    from airflow_provider_onelake.planning.new_files import NewFiles
     from airflow_provider_onelake.planning.record import Division, Plan
 
 logger = logging.getLogger(__name__)
@@ -48,6 +54,11 @@ class OneLakePlanOperator(SourceTemplates):
     (list of str), and ``max_bytes`` (int) if it is given. Planned from ``sizes``, it has ``where`` (str). Files are
     spelled as Spark takes paths, with a backslash before each character that has a meaning in a glob.
 
+    With ``only_new``, the plan has the files that no run has loaded, and each dict has ``planned`` (dict) besides, by
+    which the writer and the table's log know the files. A second XCom, with the key ``new_files``, is a dict of counts
+    of files: ``planned`` for the run's writers, ``new`` of them since the try before, ``loaded`` before,
+    ``left_for_next_run``, ``left_to_others`` (by the name of their run), ``taken_over``, and ``changed``.
+
     Inside an :class:`~airflow_provider_onelake.task_groups.write.OneLakeWriteTaskGroup`, ``table``, ``allow_empty`` and
     ``onelake_conn_id`` take the group's value if they are not given here.
 
@@ -66,13 +77,26 @@ class OneLakePlanOperator(SourceTemplates):
     :param prefix: a prefix of the writers' keys, for two plans in one write group. Default: empty (templated).
     :param allow_empty: whether the source, or a path in it, may have no files. There are then fewer writers, or none.
         Default: the group's value, else no. Not templated.
+    :param only_new: whether the plan has only the files that no run has loaded, each once over all runs. A plan without
+        new files is no error: it has no writers. Not with ``sizes``. Default: no. Not templated.
+    :param on_changed: with ``only_new``, what becomes of a file that has changed since it was loaded. ``refuse`` plans
+        nothing and names it. ``load_again`` loads all of it again, and what was loaded before stays unless the writers
+        replace it. ``ignore`` keeps what was loaded, and never asks about this change again. Default: ``refuse``
+        (templated).
+    :param max_files: with ``only_new``, the most files that a run loads, the oldest first. The next run has the rest.
+        Default: no limit. Not templated.
+    :param take_over: with ``only_new``, the names of runs, as the plan says them, whose files this run is to load where
+        their writers have not published. Those writers never publish again. A list, or a text with commas. Default:
+        none (templated).
+    :param ledger: with ``only_new``, the name under which it is kept what was loaded. Plans with one ``ledger`` and one
+        table load each file once together. Default: a name made of the namespace, the DAG and the task. Not templated.
     :param table: the table that the writers write; see
         :class:`~airflow_provider_onelake.operators.write.OneLakeWriteOperator` (templated).
     :param onelake_conn_id: the connection of the lakehouse. Default: the group's, else ``onelake_default``. Not
         templated.
     """
 
-    template_fields: Collection[str] = ("source", "by", "sizes", "prefix", "table")
+    template_fields: Collection[str] = ("source", "by", "sizes", "prefix", "on_changed", "take_over", "table")
     template_fields_renderers: ClassVar[dict[str, str]] = {"source": "json", "sizes": "json"}
     ui_color = "#e3e8f0"
 
@@ -87,6 +111,11 @@ class OneLakePlanOperator(SourceTemplates):
         max_bytes: int | None = None,
         prefix: str = "",
         allow_empty: bool | None = None,
+        only_new: bool = False,
+        on_changed: str = OnChanged.REFUSE,
+        max_files: int | None = None,
+        take_over: str | Sequence[str] | None = None,
+        ledger: str | None = None,
         table: str | None = None,
         onelake_conn_id: str | None = None,
         **kwargs: Any,
@@ -100,6 +129,11 @@ class OneLakePlanOperator(SourceTemplates):
         self.writers = writers
         self.max_bytes = max_bytes
         self.prefix = prefix
+        self.only_new = only_new
+        self.on_changed = on_changed
+        self.max_files = max_files
+        self.take_over = take_over
+        self.ledger = ledger
         self.allow_empty = bool(group.get("allow_empty") if allow_empty is None else allow_empty)
         self.table: str = table or group.get("table") or ""
         self.onelake_conn_id: str = onelake_conn_id or group.get("onelake_conn_id") or OneLakeHook.default_conn_name
@@ -111,6 +145,20 @@ class OneLakePlanOperator(SourceTemplates):
             )
         if is_final(source) and not isinstance(source, FileSource | None):
             raise InvalidWriteError(f"{self.task_id}: source={source!r} is no FileSource; for a query give `sizes`.")
+        self._check_only_new()
+
+    def _check_only_new(self) -> None:
+        if is_final(self.on_changed):
+            check_choice("on_changed", self.on_changed, OnChanged)
+        given = self.on_changed != OnChanged.REFUSE or any((self.max_files, self.take_over, self.ledger))
+        if given and not self.only_new:
+            raise InvalidWriteError(
+                f"{self.task_id}: on_changed, max_files, take_over and ledger belong to a plan with only_new=True."
+            )
+        if self.only_new and self.source is None:
+            raise InvalidWriteError(f"{self.task_id}: only_new=True is about files: give `source`, not `sizes`.")
+        if self.max_files is not None and self.max_files < 1:
+            raise InvalidWriteError(f"{self.task_id}: max_files={self.max_files!r}: a number of files, above 0.")
 
     @cached_property
     def hook(self) -> OneLakeHook:
@@ -127,6 +175,8 @@ class OneLakePlanOperator(SourceTemplates):
         with terminal_errors_fail():
             self.check_partition_key()
             check_all_rendered(self)
+            if self.only_new:
+                return self._by_new_files(context)
             name = f"{TaskRun.of(context).load(self.hook.namespace).id}/{self.task_id}"
             return self._by_files(name) if self.sizes is None else self._by_value(name, _pairs(self.sizes))
 
@@ -146,6 +196,82 @@ class OneLakePlanOperator(SourceTemplates):
             | limit
             for share in self._shares(name, sizes, Division(self.by, paths=tuple(self.source.paths)))
         ]
+
+    def _by_new_files(self, context: Context) -> list[dict[str, Any]]:
+        from airflow_provider_onelake.planning.new_files import Asked, plan_new
+        from airflow_provider_onelake.storage.addresses import TableAddress
+
+        assert self.source is not None
+        self._check_only_new()
+        run = TaskRun.of(context)
+        load = attrs.evolve(run.load(self.hook.namespace), group=self._group_of_writers(run.group))
+        given = self.take_over.split(",") if isinstance(self.take_over, str) else self.take_over or ()
+        asked = Asked(
+            ledger=self.ledger or f"{self.hook.namespace}/{run.dag}/{self.task_id}",
+            named=self.ledger is not None,
+            load=load,
+            plan=f"{load.id}/{self.task_id}",
+            by=self.by,
+            writers=self.writers,
+            max_bytes=self.max_bytes,
+            prefix=self.prefix or "",
+            max_files=self.max_files,
+            on_changed=OnChanged(self.on_changed),
+            take_over=frozenset(name.strip() for name in given if name.strip()),
+        )
+        root = TableAddress.parse_root(self.hook.lakehouse).spark_uri if self.hook.lakehouse else ""
+        table = self.hook.table(self.table)
+        plan = plan_new(table.committer(), asked, self._files(self.source), root)
+        self._tell_new(plan)
+        context["ti"].xcom_push(key="new_files", value=plan.to_json())
+        limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
+        return [
+            {
+                "writer": given.writer,
+                "files": [literal(file.path) for file in given.files],
+                "planned": dict(given.planned),
+                **limit,
+            }
+            for given in plan.writers
+        ]
+
+    def _group_of_writers(self, own: str) -> str:
+        """Return the write group of the writers behind the plan: by their names, the table knows what is loaded."""
+        dag = self.get_dag()
+        if dag is None:
+            return own
+        behind = [dag.get_task(task_id) for task_id in self.downstream_task_ids]
+        groups = {write_group(task) for task in behind if is_writer(task)}
+        if len(groups) != 1:
+            raise InvalidWriteError(
+                f"{self.task_id}: with only_new=True, the writers of the plan stand directly behind it, in one write "
+                f"group, and here are {len(groups)}: expand the writers over the plan's output itself. Nothing was "
+                "planned."
+            )
+        return groups.pop()
+
+    def _tell_new(self, plan: NewFiles) -> None:
+        for given in plan.writers:
+            size = sum(file.size for file in given.files) / _MEBIBYTE
+            logger.info("%s: writer %s gets %d files: %.1f MiB", self.table, given.writer, len(given.files), size)
+        logger.info(
+            "%s: %d files are new, %d are left for the next run, %d were loaded before, %d have changed since",
+            self.table,
+            plan.new,
+            plan.left_for_next_run,
+            plan.loaded,
+            plan.changed,
+        )
+        for run, count in plan.left_to_others.items():
+            logger.warning(
+                "%s: %d files wait for writers of the run %s, which have not published them, or whose rows a RESTORE "
+                "took back. Clear that run; or, if it is never to load them, start a run with take_over=%r",
+                self.table,
+                count,
+                run,
+                run,
+            )
+        logger.info("%s: what was loaded is kept in %s", self.table, plan.path)
 
     def _by_value(self, name: str, given: Sequence[tuple[Any, int]]) -> list[dict[str, Any]]:
         from airflow_provider_onelake.planning.record import Division

@@ -79,7 +79,7 @@ class OneLakeReconcileOperator(LoadTaskOperator):
       :class:`~airflow_provider_onelake.operators.optimize.OneLakeOptimizeOperator`. ``None`` stands for all: there are
       too many to name, or the log no longer names them.
 
-    If no writer was to run, ``return_value`` has no ``load``, ``partitions`` is empty, and ``txns`` is missing.
+    If no writer was to run, ``return_value`` has no ``load``, and ``partitions`` and ``txns`` are empty.
 
     :param table: an address, or a path such as ``Tables/trips`` in the connection's lakehouse (templated).
     :param write_task_ids: ids of the writers' tasks. Default: all write tasks directly upstream. Not templated.
@@ -156,6 +156,8 @@ class OneLakeReconcileOperator(LoadTaskOperator):
             if not roll.named and not roll.unnamed:
                 self.log.info("%s: no writer was to run, so there is nothing to reconcile", self.table)
                 context["ti"].xcom_push(key="partitions", value=[])
+                # The sensor behind this task waits for these.
+                context["ti"].xcom_push(key="txns", value={})
                 return {
                     "table": self.table,
                     "version": None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_onelake.choices import OnFailedCheck, OnSetAside, Policy
@@ -123,6 +124,8 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     :param max_bytes: the most bytes that the source's files may have when the task starts. With more, the task fails
         before Spark is asked. Only files on this machine and in the connection's lakehouse count. Default: no limit.
         Not templated.
+    :param planned: what a plan of new files (``only_new``) says of ``files``: pass it on as it is. If the files are not
+        as they were planned when Spark has read them, nothing is published. Default: no such plan. Not templated.
     :param writer: the writer's key, unique among the writers of the group. A clear finds by this key what the writer
         wrote, so never change it. Default: the task's id without the group's prefix; for a mapped task the rendered
         ``map_index_template``, and without that template the key is required (templated).
@@ -226,6 +229,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
     source: Source
     steps: Mapping[str, str]
     files: Sequence[str] | None
+    planned: Mapping[str, Any] | None
     mode: str
     replace_where: str | None
     keys: Sequence[str] | None
@@ -250,6 +254,7 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
         where: str | None = None,
         files: Sequence[str] | None = None,
         max_bytes: int | None = None,
+        planned: Mapping[str, Any] | None = None,
         writer: str | None = None,
         mode: str | None = None,
         replace_where: str | None = None,
@@ -323,6 +328,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 f"{where} takes neither expected_partitions nor publish='together': it merges all rows of its source, "
                 "itself. Leave rows out by `where`. Nothing was staged."
             )
+        if self.planned is not None:
+            raise InvalidWriteError(
+                f"{where} takes no plan of new files: a MERGE that changes nothing makes no commit, so the table's log "
+                "would not say that the files are loaded. Nothing was staged."
+            )
         if self.checks and self.on_failed_check == OnFailedCheck.QUARANTINE:
             raise InvalidWriteError(
                 f"{where} takes no on_failed_check='quarantine', as its source may have columns that are not for a "
@@ -389,7 +399,9 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
             self.log.info("Writer %s of %s: generation %d, attempt %s", key, table, generation, run.attempt)
             policy = (terms.on_conflict or Policy.LAST_WRITER_WINS) if settler is None else None
             metrics = Metrics.of(context["ti"], table.address)
-            done = write(spec, terms, table, self.spark, metrics, policy, offered(context), self._quarantine)
+            check_files = partial(self._check_planned, terms) if terms.planned is not None else None
+            scan = offered(context)
+            done = write(spec, terms, table, self.spark, metrics, policy, scan, self._quarantine, check_files)
             result = {**identity, "table": str(table), "mode": spec.mode.name, **done.to_json()}
             if settler is None:
                 result["left_out"] = left_out_of(table.log, done.version)
@@ -419,6 +431,11 @@ class OneLakeWriteOperator(SourceTemplates, SparkTaskOperator):
                 setattr(self, name, (value.strip() if isinstance(value, str) else value) or default)
         self._check()
         return WriteTerms(**{name: getattr(self, name) for name in DEFAULTS}).restricted(self.task_id)
+
+    def _check_planned(self, terms: WriteTerms) -> None:
+        # The files of a function are not seen here.
+        if isinstance(terms.source, FileSource):
+            terms.check_planned(seen_files(terms.source, self.hook), self.task_id)
 
     def _quarantine(self) -> Quarantine:
         """Open the table for rows that fail a check."""

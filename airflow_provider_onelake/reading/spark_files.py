@@ -6,6 +6,8 @@ and ``PartitioningUtils``). Nothing here reads a disk or a store: callers pass i
 
 from __future__ import annotations
 
+import hashlib
+import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,6 +68,12 @@ class Reading:
     files: tuple[SourceFile, ...]
     base: str | None = None
     conflict: str | None = None
+
+
+def digest_of(files: Iterable[SourceFile]) -> str:
+    """Return a digest of files, as they were when they were listed: of their paths, sizes and times."""
+    seen = sorted([file.path, file.size, file.modified] for file in files)
+    return hashlib.sha256(json.dumps(seen).encode()).hexdigest()[:32]
 
 
 def is_glob(path: str) -> bool:

@@ -24,7 +24,7 @@ from airflow_provider_onelake.exceptions import (
     ObjectNotFoundError,
     ZombieWriterError,
 )
-from airflow_provider_onelake.staging.identity import WriterIdentity
+from airflow_provider_onelake.staging.identity import RETIRED, WriterIdentity
 from airflow_provider_onelake.staging.layout import WriterDirectory, claim_path, json_at
 from airflow_provider_onelake.storage.preflight import prove_create_only
 
@@ -113,11 +113,17 @@ def begin(
         cleared. Default: it still has the key.
     :raises UnsafeStoreError: the store's create-only put overwrites what is there.
     :raises DuplicateWriterError: another task of the run has the key.
-    :raises ZombieWriterError: a later deed has claimed the key.
+    :raises ZombieWriterError: a later deed has claimed the key, or another run has taken over the writer's files.
     """
     snapshot = log.snapshot_or_none()
     # A full VACUUM by deltalake may have deleted the claims. The txn in the table is still there.
     stored = snapshot.txns.get(identity.app_id, 0) if snapshot is not None else 0
+    if stored == RETIRED:
+        raise ZombieWriterError(
+            f"The files of writer {identity.key!r} were taken over by another run, which loads them into {log.table}. "
+            "Nothing was staged, and nothing of this writer will ever be published: clear the plan of this run, or "
+            "leave the run as it is."
+        )
     while True:
         found = claims(log.store, identity)
         newest = found[-1] if found else None

@@ -17,6 +17,12 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 _SAFE = re.compile(r"[a-z0-9][a-z0-9-]*")
 # What the txn ids of all our writers begin with; behind it stand namespace, DAG, group, run and key.
 _OURS = "onelake/"
+# What the txn ids of ledgers begin with (protocol: one ledger).
+_LEDGERS = "onelake-plan/"
+
+RETIRED = 2**53 - 1
+"""The generation of a writer of which nothing is published again (protocol: retired). Every reader of JSON can hold it,
+and no deed gets so far."""
 
 
 def _quoted(part: str) -> str:
@@ -113,6 +119,14 @@ class WriterIdentity:
         if not _SAFE.fullmatch(attempt):
             raise InvalidWriteError(f"The attempt id {attempt!r} must be of a-z, 0-9 and -. Nothing was staged.")
         return f"{self.directory}/{attempt}"
+
+
+def ledger_id(name: str) -> str:
+    """Return the ``txn`` application id that counts the entries of a ledger, which are about files that were loaded.
+
+    :param name: of the ledger.
+    """
+    return f"{_LEDGERS}{_quoted(name)}"
 
 
 def writers_among(app_ids: Iterable[str], prefix: str = _OURS) -> Iterator[WriterIdentity]:

@@ -15,7 +15,7 @@ import attrs
 from airflow_provider_onelake.exceptions import BufferIncompleteError, BufferInvalidError, OrphanWriterError
 from airflow_provider_onelake.staging.buffers import markers, read_open_buffer
 from airflow_provider_onelake.staging.claims import claims
-from airflow_provider_onelake.staging.identity import writers_among
+from airflow_provider_onelake.staging.identity import RETIRED, writers_among
 from airflow_provider_onelake.staging.layout import WriterDirectory
 from airflow_provider_onelake.staging.published import aftermath, find_published
 
@@ -149,7 +149,12 @@ def _told(found: Iterable[Orphan]) -> str:
 def _of_run(load: Load, snapshot: Snapshot) -> Iterator[WriterIdentity]:
     """Return the writers of a run, in all groups, whose ``txn`` is in the table."""
     writers = writers_among(snapshot.txns, load.dag_prefix)
-    return (identity for identity in writers if identity.load.run == load.run)
+    return (
+        identity
+        for identity in writers
+        # The files of a retired writer are another writer's by now.
+        if identity.load.run == load.run and snapshot.txns[identity.app_id] != RETIRED
+    )
 
 
 def _orphan(log: DeltaLog, identity: WriterIdentity, snapshot: Snapshot) -> Orphan | None:

@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 _OTHER_WORK = "its source, code or terms are others now"
 _RETENTION = "delta.deletedFileRetentionDuration"
-_TXN_RETENTION = "delta.setTransactionRetentionDuration"
+TXN_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @attrs.frozen
@@ -245,11 +245,11 @@ def _why_not_skipped(log: DeltaLog, spec: WriteSpec, found: Publishing | None, s
 
 
 def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> None:
-    text = snapshot.configuration.get(_TXN_RETENTION)
+    text = snapshot.configuration.get(TXN_RETENTION)
     if text is None:
         return
     expires = "an expired txn is unknown to every engine, so reruns may repeat rows."
-    logger.warning("%s sets %s=%s: %s", log.table, _TXN_RETENTION, text, expires)
+    logger.warning("%s sets %s=%s: %s", log.table, TXN_RETENTION, text, expires)
     if not spec.mode.repeats:
         return
     try:
@@ -259,7 +259,7 @@ def _check_txn_retention(log: DeltaLog, spec: WriteSpec, snapshot: Snapshot) -> 
     run = run if run.tzinfo else run.replace(tzinfo=UTC)
     if log.clock.now() - run > timedelta(days=interval_days(text, 0)):
         raise RerunRefusedError(
-            f"The run {spec.identity.load.run} is older than {_TXN_RETENTION}={text} of {log.table}, so nobody knows "
+            f"The run {spec.identity.load.run} is older than {TXN_RETENTION}={text} of {log.table}, so nobody knows "
             f"whether writer {spec.identity.key!r} was appended before. Nothing was staged: unset the property, or use "
             "a mode that replaces."
         )

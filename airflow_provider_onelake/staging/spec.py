@@ -14,7 +14,7 @@ from airflow_provider_onelake.staging.identity import Load, WriterIdentity
 from airflow_provider_onelake.staging.modes import Append, Mode, mode_of
 
 _NOT_TERMS = ("attempt", "task", "message")
-_NOT_ALWAYS = ("message", "checks", "on_failed_check")
+_NOT_ALWAYS = ("message", "checks", "on_failed_check", "planned")
 
 
 def _as_dict(checks: Mapping[str, str]) -> dict[str, str]:
@@ -38,6 +38,8 @@ class WriteSpec:
     :param publish: when the buffer becomes visible.
     :param fingerprint: of the rendered source, steps and code: equal fingerprints mean equal rows.
     :param message: what the author tells people who read the table's history. It is no part of the work.
+    :param planned: what a plan of new files says of the writer's files: ``ledger``, ``entry``, ``files`` (how many) and
+        ``digest``; ``None`` for a writer without such a plan.
     """
 
     identity: WriterIdentity
@@ -54,6 +56,7 @@ class WriteSpec:
     publish: PublishMode = attrs.field(default=PublishMode.EACH, converter=PublishMode)
     fingerprint: str = ""
     message: str | None = None
+    planned: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
 
     @on_rerun.default
     def _default_on_rerun(self) -> OnRerun:

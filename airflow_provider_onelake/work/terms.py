@@ -20,8 +20,8 @@ from airflow_provider_onelake.choices import (
     PublishMode,
     SchemaEvolution,
 )
-from airflow_provider_onelake.exceptions import InvalidWriteError, SourceGrewError
-from airflow_provider_onelake.reading.spark_files import SourceFile, base_of
+from airflow_provider_onelake.exceptions import InvalidWriteError, SourceChangedError, SourceGrewError
+from airflow_provider_onelake.reading.spark_files import SourceFile, base_of, digest_of
 from airflow_provider_onelake.sources import FileSource, Source
 from airflow_provider_onelake.staging.modes import MODES, Append, mode_of
 
@@ -51,6 +51,7 @@ class WriteTerms:
     where: str | None = None
     files: Sequence[str] | None = None
     max_bytes: int | None = None
+    planned: Mapping[str, Any] | None = None
     writer: str | None = None
     mode: str = Append.name
     replace_where: str | None = None
@@ -125,6 +126,22 @@ class WriteTerms:
                 "clear the plan, which then says what else there is, or raise max_bytes."
             )
 
+    def check_planned(self, files: Iterable[SourceFile], task_id: str) -> None:
+        """Refuse files that are not as a plan of new files has recorded them.
+
+        The record says which file is loaded, by its size and time. So rows of another file must not be published.
+
+        :param files: of the source, as they are now.
+        :param task_id: what messages call the task.
+        :raises SourceChangedError: a file has changed, or is gone.
+        """
+        if self.planned is not None and digest_of(files) != self.planned["digest"]:
+            raise SourceChangedError(
+                f"The {self.planned['files']} files of {task_id} are not as they were planned: one has changed, or is "
+                "gone. Nothing of this writer was published: clear the plan with its downstream tasks, which plans "
+                "what is there now."
+            )
+
     def spec(self, who: WriterIdentity, run: TaskRun, generation: int, files: Iterable[SourceFile]) -> WriteSpec:
         """Return what one attempt of a writer promises.
 
@@ -149,6 +166,7 @@ class WriteTerms:
             message=self.commit_message,
             checks=self.checks,
             on_failed_check=self.on_failed_check,
+            planned=self.planned,
             **on_rerun,
         )
 
@@ -157,6 +175,9 @@ class WriteTerms:
 
         :param files: of the source, as far as they can be listed.
         """
+        if self.planned is not None:
+            # The work is the files as they were planned, whatever has become of them since they were loaded.
+            files = ()
         return fingerprint(
             self.source,
             files,
@@ -167,6 +188,7 @@ class WriteTerms:
             # Rows that nobody checked so are not the rows that are asked for now. Without checks, the fingerprint is
             # that of a release without checks, as modes other than merge have that of a release without merge.
             **({"checks": dict(self.checks), "on_failed_check": self.on_failed_check} if self.checks else {}),
+            **({"planned": self.planned["digest"]} if self.planned is not None else {}),
             **({"merge": [self.keys, self.on, self.when]} if self.keys or self.on else {}),
         )
 
@@ -190,8 +212,8 @@ CHOICES: Mapping[str, Iterable[str]] = {
 }
 """The choices of each parameter."""
 
-_NOT_TEMPLATED = ("max_bytes", "allow_empty", "target_file_size", "preflight")
-_OF_ONE_WRITER = ("source", "steps", "where", "files", "max_bytes", "writer", "keys", "on", "when")
+_NOT_TEMPLATED = ("max_bytes", "planned", "allow_empty", "target_file_size", "preflight")
+_OF_ONE_WRITER = ("source", "steps", "where", "files", "max_bytes", "planned", "writer", "keys", "on", "when")
 CONNECTIONS = ("onelake_conn_id", "spark_conn_id", "spark_timeout", "deferrable")
 
 TEMPLATED = tuple(name for name in DEFAULTS if name not in _NOT_TEMPLATED)

@@ -18,6 +18,7 @@ from airflow_provider_onelake.exceptions import (
     BufferIncompleteError,
     ConflictError,
     InvalidWriteError,
+    SourceChangedError,
     SparkJobError,
     SparkQueryError,
 )
@@ -72,6 +73,7 @@ def write(
     policy: Policy | None,
     scan: str | None = None,
     quarantine: Callable[[], Quarantine] | None = None,
+    check_files: Callable[[], None] | None = None,
 ) -> Written:
     """Stage and publish the rows of one writer.
 
@@ -83,10 +85,12 @@ def write(
     :param policy: by which the writer settles its conflicts. ``None`` leaves them to a reconciliation.
     :param scan: the directory of the shared scan whose rows the writer may take. Default: none.
     :param quarantine: opens the table for rows that fail a check. Default: there is none.
+    :param check_files: raises ``SourceChangedError`` if the source's files are not as they were planned. It is called
+        before and after Spark reads them. Default: there is no such plan.
     :raises BufferSetAsideError: the rows were staged, but another task set their buffer aside in the meantime.
     :raises ConflictError: the writer settles its conflicts itself, and its policy does not settle this one.
     """
-    return _Writing(spec, terms, table, spark, metrics, scan, quarantine).run(policy)
+    return _Writing(spec, terms, table, spark, metrics, scan, quarantine, check_files).run(policy)
 
 
 class _Writing:
@@ -101,6 +105,7 @@ class _Writing:
         metrics: Metrics,
         scan: str | None,
         quarantine: Callable[[], Quarantine] | None,
+        check_files: Callable[[], None] | None,
     ) -> None:
         self._first = spec
         self._terms = terms
@@ -109,6 +114,7 @@ class _Writing:
         self._spark = spark
         self._metrics = metrics
         self._scan = scan
+        self._check_files = check_files
         self._open_quarantine = quarantine if spec.on_failed_check is OnFailedCheck.QUARANTINE else None
         self._key = spec.identity.key
         self._publications: list[Publication] = []
@@ -162,6 +168,7 @@ class _Writing:
                 # The task is back from the triggerer, and its driver has staged the rows: clear the driver's job files.
                 self._spark.wait_for_job(table, spec.attempt, StageJob.doing)
         else:
+            self._check_unchanged(decision.path)
             write_checksum(self._log.store, decision.path)
             job = self._job(spec, buffer=decision, evolves=self._terms.adds_columns and not spec.mode.in_rounds)
             staged = self._spark.engine().stage(job)
@@ -170,6 +177,7 @@ class _Writing:
             buffer = complete(self._log, decision.path, staged.reads_target)
             told = staged.checks.get("")
             logger.info("%s: writer %s staged %s rows in %s", table, self._key, buffer.rows, buffer.path)
+        self._check_unchanged(buffer.path)
         buffer = self._audited(buffer, told)
         # Rows that this attempt's own driver staged while the task was deferred are new, so count them as staged.
         self._metrics.staged(buffer, reused=reused and buffer.spec.attempt != spec.attempt)
@@ -186,6 +194,19 @@ class _Writing:
             return done
         self._spark.check_not_stopped()
         return attrs.evolve(done, publication=self._publish(buffer))
+
+    def _check_unchanged(self, path: str) -> None:
+        """Refuse files that are not as they were planned, and keep what was read of them from being published.
+
+        :param path: of the buffer, relative to the table.
+        """
+        if self._check_files is None:
+            return
+        try:
+            self._check_files()
+        except SourceChangedError as error:
+            set_aside(self._log.store, path, str(error))
+            raise
 
     def _audited(self, buffer: Buffer, told: Mapping[str, Any] | None) -> Buffer:
         """Return the buffer with the verdict of its checks, which is kept beside the rows (protocol: audited).

@@ -51,6 +51,55 @@ def test_the_example_loads_every_month_once(
     assert Counter((row["vendor_id"], row["pickup_datetime"]) for row in rows) == expected
 
 
+@pytest.mark.spark
+def test_every_run_of_the_example_loads_what_has_come_since(
+    lakehouse: Path, connect_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": connect_server.port}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", json.dumps(connection))
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+
+    def arrive(name: str, trip: int) -> None:
+        row = {"vendor_id": 1, "pickup_datetime": trip, "trip_distance": 1.0, "total_amount": 2.0}
+        (inbox / f"{name}.json.gz").write_bytes(gzip.compress(json.dumps(row).encode()))
+
+    def load(day: int, **conf: str) -> dict[str, str]:
+        dag = load_dag(ROOT / "dags" / "load_what_is_new.py", "load_what_is_new")
+        run = run_dag(dag, logical_date=JANUARY.add(days=day), run_conf={"inbox": str(inbox), **conf})
+        counts.append(xcom(run, "load.plan", "new_files"))
+        return states(run)
+
+    def trips() -> list[int]:
+        table = DeltaTable(str(lakehouse / "Tables" / "load_what_is_new"))
+        return sorted(table.to_pyarrow_table(columns=["pickup_datetime"])["pickup_datetime"].to_pylist())
+
+    counts: list[Any] = []
+    for trip, name in enumerate(("a", "b", "c"), 1):
+        arrive(name, trip)
+    assert set(load(0).values()) == {"success"}
+    arrive("d", 4)
+    assert set(load(1).values()) == {"success"}
+    assert trips() == [1, 2, 3, 4]
+    # Nothing has come.
+    assert load(2) == {
+        "load.plan": "success",
+        "load.write": "skipped",
+        "load.reconcile": "success",
+        "load.committed": "success",
+    }
+    arrive("a", 55)
+    assert load(3)["load.plan"] == "failed"
+    assert set(load(4, on_changed="load_again").values()) == {"success"}
+    assert trips() == [1, 2, 3, 4, 55]
+    assert [(found["new"], found["loaded"]) for found in counts if found is not None] == [
+        (3, 0),
+        (1, 3),
+        (0, 4),
+        (1, 3),
+    ]
+
+
 def planned(source: Path, **arguments: Any) -> DAG:
     files = FileSource(f"{source}/*.json", format="json")
     with (
@@ -90,6 +139,7 @@ def test_a_plan_without_files_is_red_unless_that_is_right(lakehouse: Path, engin
     run = run_dag(planned(tmp_path / "missing", allow_empty=True), logical_date=JANUARY.add(months=1))
     assert states(run)["load.plan"] == "success"
     assert states(run)["load.reconcile"] == "success"
+    assert states(run)["load.committed"] == "success"
     assert engine.staged == []
 
 

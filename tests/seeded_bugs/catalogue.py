@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.seeded_bugs import commit, local_onelake, log, maintenance, refreshes, rows, staging, triggers
+from tests.seeded_bugs import commit, local_onelake, log, maintenance, planning, refreshes, rows, staging, triggers
 
 ROOMS = {
     "commit": commit.BUGS,
     "log": log.BUGS,
     "staging": staging.BUGS,
     "maintenance": maintenance.BUGS,
+    "planning": planning.BUGS,
     "rows": rows.BUGS,
     "triggers": triggers.BUGS,
     "refreshes": refreshes.BUGS,

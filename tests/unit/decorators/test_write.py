@@ -17,10 +17,11 @@ from airflow_provider_onelake.hooks.onelake import OneLakeHook
 from airflow_provider_onelake.operators._roll import is_writer
 from airflow_provider_onelake.operators.plan import OneLakePlanOperator
 from airflow_provider_onelake.sources import FileSource
+from airflow_provider_onelake.staging.identity import ledger_id
 from airflow_provider_onelake.task_groups.write import OneLakeWriteTaskGroup
 from tests.support.contexts import before_reconcile, connect, context_of
 from tests.support.engines import FakeEngine, use_engine
-from tests.support.tables import ids
+from tests.support.tables import ids, local_log
 
 
 def trips(spark: Any, vendor: int = 1, partition_key: str | None = None) -> Any:
@@ -211,6 +212,22 @@ def test_it_takes_its_share_of_a_plan(engine: FakeEngine) -> None:
     assert mapped.upstream_task_ids == {"plan"}
     assert run(mapped.unmap({"op_kwargs": {"writer": "2019-01", "files": ["/in/a"]}}))["writer"] == "2019-01"
     assert made_by(engine) == ("2019-01", ["/in/a"])
+
+
+def test_what_a_plan_of_new_files_says_is_for_the_writer_and_not_for_the_function(
+    engine: FakeEngine, tmp_path: Path
+) -> None:
+    def read(spark: Any, writer: str, files: list[str]) -> Any:
+        return writer, files
+
+    planned = {"ledger": "l", "entry": 3, "files": 1, "digest": "d"}
+    with DAG("taxi", schedule=None) as dag:
+        made = onelake_write_task(table="Tables/trips", partition_by=["month"], writer="{{ op_kwargs.writer }}")(read)
+        made.expand_kwargs([{"writer": "a", "files": ["/in/a"], "planned": planned}])
+    mapped: Any = dag.get_task("read")
+    run(mapped.unmap({"op_kwargs": {"writer": "a", "files": ["/in/a"], "planned": planned}}))
+    assert made_by(engine) == ("a", ["/in/a"])
+    assert local_log(tmp_path / "Tables" / "trips").snapshot().txns[ledger_id("l")] == 3
 
 
 def test_an_argument_that_differs_in_every_process_is_refused(engine: FakeEngine) -> None:

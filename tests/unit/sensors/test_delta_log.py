@@ -48,6 +48,12 @@ def test_what_is_there_already_ends_the_wait_without_deferring(tmp_path: Path) -
     assert task.execute(context_of(task)) == {"version": 1}
 
 
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_for_a_load_without_writers_it_does_not_wait_even_for_a_table(deferrable: bool) -> None:
+    task = sensor(writers={}, deferrable=deferrable, timeout=0)
+    assert task.execute(context_of(task)) is None
+
+
 def test_it_defers_with_what_it_has_seen(tmp_path: Path) -> None:
     foreign_append(make_table(tmp_path / "trips"), {"2019-01": [1]})
     task = sensor(partition="month = '2019-02'", deferrable=True, timeout=60)

@@ -1,0 +1,112 @@
+"""Bugs of plans of new files, in whatever room."""
+
+from __future__ import annotations
+
+from tests.seeded_bugs.bug import Bug
+
+BUGS = [
+    Bug(
+        "of two plans at the same time, both give a file to a writer",
+        "planning.ledger",
+        "store.create(self._path(self.entries), _packed([entry]))",
+        "store.put(self._path(self.entries), _packed([entry]))",
+        ("planning/test_new_files.py::test_of_two_plans_at_the_same_time_one_gets_each_file",),
+    ),
+    Bug(
+        "a checkpoint forgets what the entries before it say",
+        "planning.ledger",
+        "        for writer in self.writers:\n            load, files",
+        "        for writer in self.writers[-1:]:\n            load, files",
+        ("planning/test_ledger.py::test_a_plan_reads_a_checkpoint_and_few_entries_which_say_what_all_entries_say",),
+    ),
+    Bug(
+        "a file that waits for its writer is new",
+        "planning.new_files",
+        "elif writer is not None and state is _State.RETIRED:",
+        "elif writer is not None and state is not _State.LOADED:",
+        (
+            "planning/test_new_files.py::test_a_file_of_a_run_that_has_not_published_is_left_to_it",
+            "planning/test_new_files.py::test_over_ten_runs_with_kills_each_file_is_loaded_once",
+        ),
+    ),
+    Bug(
+        "a version of a file that was loaded before another one is loaded again",
+        "planning.new_files",
+        "elif (key, file.size, file.modified) in loaded:",
+        "elif state is _State.LOADED and (key, file.size, file.modified) in loaded:",
+        ("planning/test_new_files.py::test_a_file_that_is_as_it_was_loaded_before_is_not_loaded_again",),
+    ),
+    Bug(
+        "a file that has changed counts as loaded",
+        "planning.new_files",
+        "(one.size, one.modified) == (other.size, other.modified)",
+        "one.size == other.size",
+        ("planning/test_new_files.py::test_a_file_that_changed_is_named_before_anything_is_planned",),
+    ),
+    Bug(
+        "rows that a RESTORE took back count as loaded",
+        "planning.new_files",
+        "return _State.GONE if generation == stored else _State.LOADED",
+        "return _State.LOADED",
+        ("planning/test_new_files.py::test_rows_that_a_restore_took_back_are_left_until_somebody_says_so",),
+    ),
+    Bug(
+        "a ledger that was deleted is begun anew",
+        "planning.new_files",
+        "if snapshot.txns.get(ledger_id(ledger.name), 0) > ledger.entries:",
+        "if ledger.entries and snapshot.txns.get(ledger_id(ledger.name), 0) > ledger.entries:",
+        ("planning/test_new_files.py::test_the_log_says_what_was_loaded_and_misses_a_ledger_that_is_deleted",),
+    ),
+    Bug(
+        "the log counts fewer entries of a ledger than before",
+        "commit.entry",
+        "if entry > snapshot.txns.get(app_id, 0):",
+        "if entry != snapshot.txns.get(app_id, 0):",
+        ("planning/test_new_files.py::test_the_log_counts_the_entries_though_their_writers_publish_in_another_order",),
+    ),
+    Bug(
+        "a writer is retired though it has published",
+        "commit.retire",
+        "if app_id not in before and txns.get(app_id) == seen]",
+        "if app_id not in before]",
+        (
+            "planning/test_new_files.py::test_a_writer_that_publishes_first_keeps_its_files",
+            "commit/test_retire.py::test_a_writer_that_has_published_meanwhile_is_left_as_it_is",
+        ),
+    ),
+    Bug(
+        "a retired writer begins a generation of its own",
+        "staging.claims",
+        "    if stored == RETIRED:",
+        "    if stored > RETIRED:",
+        ("planning/test_new_files.py::test_a_run_that_is_taken_over_never_publishes",),
+    ),
+    Bug(
+        "a retired writer is taken for one of another name",
+        "staging.orphans",
+        "if identity.load.run == load.run and snapshot.txns[identity.app_id] != RETIRED",
+        "if identity.load.run == load.run",
+        ("planning/test_new_files.py::test_a_file_that_changed_before_it_was_loaded_is_planned_anew_by_a_clear",),
+    ),
+    Bug(
+        "a file that changes while Spark reads it is loaded",
+        "work.write",
+        "        self._check_unchanged(buffer.path)\n        buffer = self._audited(buffer, told)",
+        "        buffer = self._audited(buffer, told)",
+        ("operators/test_plan_new.py::test_a_file_that_changes_while_spark_reads_it_is_not_published_by_anybody",),
+    ),
+    Bug(
+        "what was read of a file that changed is left for reconcile to publish",
+        "work.write",
+        "            set_aside(self._log.store, path, str(error))\n            raise",
+        "            raise",
+        ("operators/test_plan_new.py::test_a_file_that_changes_while_spark_reads_it_is_not_published_by_anybody",),
+    ),
+    Bug(
+        "a file that changed after it was loaded makes other work of its writer",
+        "work.terms",
+        "            files = ()\n        return fingerprint(",
+        "            pass\n        return fingerprint(",
+        ("operators/test_plan_new.py::test_a_clear_after_a_file_was_moved_away_or_changed_is_skipped",),
+    ),
+]
