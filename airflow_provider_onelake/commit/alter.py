@@ -23,7 +23,7 @@ from airflow_provider_onelake.commit.alteration import Alteration
 from airflow_provider_onelake.commit.altered import Target, apply, holds
 from airflow_provider_onelake.commit.change import MOST_FILES
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Asker, Earlier, find_earlier
+from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, stamp
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
@@ -33,7 +33,6 @@ from airflow_provider_onelake.exceptions import (
     ConflictError,
     ConstraintViolatedError,
     StatementRefusedError,
-    ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import Action, Add, FileKey, encode, file_key
 from airflow_provider_onelake.log.commits import ALTER, FORMAT, STAGED
@@ -89,7 +88,7 @@ def alter(
     :raises TableNotFoundError: there is no table.
     :raises StatementRefusedError: the table is not one to which this can be done, or was made again meanwhile.
     :raises ConstraintViolatedError: rows of the table violate a new CHECK.
-    :raises ZombieWriterError: a newer start of the task has done it meanwhile.
+    :raises ZombieWriterError: a newer start of the task has done it.
     :raises ConflictError: others added files in every round; nothing was changed.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or would get one.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
@@ -138,7 +137,7 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         self._asker = asker
         self._seen: set[FileKey] = set()
         self._seen_under: tuple[Any, ...] | None = None
-        self._stored: int | None = None
+        self._starts = Starts(self._log, self.name, asker)
         self._put: Altered | None = None
 
     def take(self, unseen: _Unseen) -> None:
@@ -177,17 +176,11 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         earlier = find_earlier(self._log, self._asker.id, snapshot)
         if earlier is not None and not earlier.is_undone:
             return _already(earlier)
-        stored = snapshot.txns.get(self._asker.task_id, 0)
-        if self._stored is None:
-            self._stored = stored
+        self._starts.check(snapshot)
+        if self.read_version is None:
             earlier = find_earlier(self._log, self._asker.task_id, snapshot)
             if earlier is not None and holds(self._asked, snapshot):
                 return _already(earlier)
-        elif stored > self._stored:
-            raise ZombieWriterError(
-                f"Another start of this task has done {self.name} to {self.table} since this one began, and it is not "
-                "done twice. Nothing more was changed: clear the task if it is to be done again."
-            )
         return None
 
     def _unseen(self, view: View, target: Target) -> _Unseen | None:
@@ -227,7 +220,12 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         )
         info[STAGED] = {
             "format": FORMAT,
-            ALTER: {"changes": list(words), "features": list(target.raised), "rounds": self.rounds},
+            ALTER: {
+                "changes": list(words),
+                "features": list(target.raised),
+                "rounds": self.rounds,
+                **self._starts.record,
+            },
         }
         stamped = stamp(info, [], snapshot, now)
         written = milliseconds(now)

@@ -25,7 +25,7 @@ import attrs
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import Asker, Earlier, find_earlier
+from airflow_provider_onelake.commit.earlier import Asker, Earlier, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.fit import unfit
 from airflow_provider_onelake.commit.statement import DELETE, UPDATE, Statement, Status
@@ -141,7 +141,7 @@ def change(
         under which Spark ran.
     :raises RerunRefusedError: the statement was done by an earlier start, is to be skipped, and rows that it may touch
         were changed since.
-    :raises ZombieWriterError: a newer start of the task has done it meanwhile.
+    :raises ZombieWriterError: a newer start of the task has done it.
     :raises ConflictError: others changed the rows in every round; nothing was changed.
     :raises BufferLostError: Spark's files became too old before they could be published.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
@@ -189,11 +189,11 @@ class Change(StatementProposal["Changed | Unseen"]):
         self.rounds = 0
         self._statement, self._isolation = statement, isolation
         self._author = start
+        self._starts = Starts(self._log, self.name, start) if start is not None else None
         self._ran: list[tuple[Ran, list[Piece]]] = []
         self._seen: dict[FileKey, DeletionVector | None] = {}
         self._first: Snapshot | None = None
         self._lost = False
-        self._stored: int | None = None
         self._decided_on: int | None = None
         self._put: Changed | None = None
         self._brought: set[str] = set()
@@ -273,24 +273,19 @@ class Change(StatementProposal["Changed | Unseen"]):
     def _ended(self, view: View) -> Changed | None:
         """Return what was done before, or ``None``.
 
-        :raises ZombieWriterError: a newer start of the task has done it meanwhile.
+        :raises ZombieWriterError: a newer start of the task has done it.
         """
         snapshot = view.snapshot
         earlier = find_earlier(self._log, self._start.id, snapshot)
         if earlier is not None and not earlier.is_undone:
             return _already(earlier)
-        stored = snapshot.txns.get(self._start.task_id, 0)
-        if self._stored is None:
-            self._stored = stored
-            if self._start.on_rerun is OnStatementRerun.SKIP:
-                return self._skipped(snapshot)
-        elif stored > self._stored:
+        assert self._starts is not None
+        try:
+            self._starts.check(snapshot)
+        except ZombieWriterError:
             self.forget_vectors()
-            raise ZombieWriterError(
-                f"Another start of this task has done {self.name} to {self.table} since this one began, and it is not "
-                "done twice. Nothing more was changed: clear the task if it is to be done again."
-            )
-        return None
+            raise
+        return self._skipped(snapshot) if self._start.on_rerun is OnStatementRerun.SKIP else None
 
     def _skipped(self, snapshot: Snapshot) -> Changed | None:
         """Return what an earlier start did, if it stands as it was; ``None`` if there is none, or it was undone."""
@@ -495,7 +490,13 @@ class Change(StatementProposal["Changed | Unseen"]):
         return of_task(self._start.by, self.name, self._start.message)
 
     def _record(self) -> dict[str, object]:
-        return {"rounds": self.rounds, "readVersion": self.read_version, "covers": self._statement.covers}
+        assert self._starts is not None
+        return {
+            "rounds": self.rounds,
+            "readVersion": self.read_version,
+            "covers": self._statement.covers,
+            **self._starts.record,
+        }
 
     def _rows(self, pieces: Iterable[Piece]) -> int | None:
         if self._statement.operation == UPDATE:

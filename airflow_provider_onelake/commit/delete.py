@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from airflow_provider_onelake.commit.checks import check_paths_relative
-from airflow_provider_onelake.commit.earlier import find_earlier
+from airflow_provider_onelake.commit.earlier import Asker, Starts, find_earlier
 from airflow_provider_onelake.commit.entry import commit_info, remove_of, stamp
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.statement_proposal import StatementProposal
 from airflow_provider_onelake.commit.transaction import Put, Tally, Transactions, View
 from airflow_provider_onelake.commit.words import of_task
 from airflow_provider_onelake.log.actions import Action, Add, DataFile, Remove, total_rows
+from airflow_provider_onelake.log.commits import CHANGE, FORMAT, STAGED
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
 from airflow_provider_onelake.storage.clock import milliseconds
@@ -46,45 +47,42 @@ class Deleted:
     lost_races: int = 0
 
 
-def delete(
-    transactions: Transactions, where: str | None, *, app_id: str, by: str, message: str | None = None
-) -> Deleted:
+def delete(transactions: Transactions, where: str | None, asker: Asker) -> Deleted:
     """Remove every file of the partitions that a predicate covers, or all files of the table.
 
     :param where: the predicate on partition columns, in Spark SQL. ``None`` is a TRUNCATE.
-    :param app_id: the ``txn`` application id of this statement. A statement that finds it in the table does nothing,
-        unless what it removed was brought back since.
-    :param by: who asks; shown to people.
-    :param message: of the author, for people who read the table's history. Default: none.
+    :param asker: who runs it. A start that finds itself in the table does nothing, unless what it removed was brought
+        back since.
     :raises TableNotFoundError: there is no table.
     :raises InvalidWriteError: the predicate is no predicate on partition columns, or nobody knows what it means for a
         partition of the table.
     :raises StatementRefusedError: the table is append-only, or was made again meanwhile.
+    :raises ZombieWriterError: a newer start of the task has done it.
     :raises UnsupportedFeatureError: the table has a feature outside the allow-list, or files with absolute paths.
     :raises CorruptLogError: deltalake sees other live files than we do.
     :raises CommitContentionError: others were faster in every attempt; nothing was changed.
     :raises StoreUnavailableError: the store did not answer until the budget was used up. A retry settles it.
     """
-    return transactions.commit(_Delete(transactions, where, app_id, by, message))
+    return transactions.commit(_Delete(transactions, where, asker))
 
 
 class _Delete(StatementProposal[Deleted]):
     """One call of :func:`delete`."""
 
-    def __init__(
-        self, transactions: Transactions, where: str | None, app_id: str, by: str, message: str | None
-    ) -> None:
+    def __init__(self, transactions: Transactions, where: str | None, asker: Asker) -> None:
         self._operation = "TRUNCATE" if where is None else "DELETE"
         name = self._operation if where is None else f"DELETE WHERE {where}"
         super().__init__(transactions, self._operation, name, where)
-        self._app_id, self._by, self._message = app_id, by, message
+        self._asker = asker
+        self._starts = Starts(self._log, self.name, asker)
         self._put: Deleted | None = None
 
     def decide(self, view: View) -> Put | Deleted:
         """Put a ``remove`` of every live file that matches."""
         snapshot = view.snapshot
-        if (done := _done_before(self._log, self._app_id, snapshot)) is not None:
+        if (done := _done_before(self._log, self._asker.id, snapshot)) is not None:
             return done
+        self._starts.check(snapshot)
         self.check_table(snapshot)
         files: list[Add] = list(self.files(view))
         if not files:
@@ -118,14 +116,16 @@ class _Delete(StatementProposal[Deleted]):
             now,
             blind=False,
             metrics={name: str(count) for name, count in counted.items() if count is not None},
-            told=of_task(self._by, self.name, self._message),
+            told=of_task(self._asker.by, self.name, self._asker.message),
         )
+        info[STAGED] = {"format": FORMAT, CHANGE: self._starts.record}
         stamped = stamp(info, [], snapshot, now)
         written = milliseconds(now)
-        # The number rises where a RESTORE took an earlier try's effect back, as versions of a txn must.
-        turn = snapshot.txns.get(self._app_id, 0) + 1
         entry: list[Action] = [{"commitInfo": info}]
-        entry.append({"txn": {"appId": self._app_id, "version": turn, "lastUpdated": written}})
+        for app_id in (self._asker.task_id, self._asker.id):
+            # The number rises where a RESTORE took an earlier try's effect back, as versions of a txn must.
+            turn = snapshot.txns.get(app_id, 0) + 1
+            entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
         entry += stamped
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in files]
         return entry

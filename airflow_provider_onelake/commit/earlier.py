@@ -1,4 +1,4 @@
-"""Who runs a statement; what an earlier try did, and whether the table still has it; whether it is the same table.
+"""Who runs a statement; what an earlier try or a newer start did, and whether it stands; whether the table is the same.
 
 A ``txn`` stays when a RESTORE takes back the commit that set it. So whether a statement stands is read from the commits
 since.
@@ -7,13 +7,14 @@ since.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from airflow_provider_onelake.exceptions import StatementRefusedError
+from airflow_provider_onelake.exceptions import StatementRefusedError, ZombieWriterError
 from airflow_provider_onelake.log.actions import file_key, object_path
-from airflow_provider_onelake.log.commits import Commit
+from airflow_provider_onelake.log.commits import ALTER, CHANGE, STAGED, Commit
+from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.staging.published import UNDOING
 from airflow_provider_onelake.storage.clock import whole_number
 
@@ -28,12 +29,14 @@ class Asker:
 
     :param task_id: the ``txn`` application id of the task's statement, the same for every start of the task in its run.
     :param id: the ``txn`` application id of this start: the same for its retries, another one after a clear.
+    :param deed: this start: the task's first one, or its last clear.
     :param by: who asks; shown to people.
     :param message: of the author, for people who read the table's history. Default: none.
     """
 
     task_id: str
     id: str
+    deed: Deed
     by: str
     message: str | None = None
 
@@ -101,6 +104,55 @@ def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
 def restored_to(commit: Commit) -> int | None:
     """Return the version that a RESTORE took the table back to, as far as the commit says."""
     return whole_number(commit.parameters.get("version")) if commit.operation == "RESTORE" else None
+
+
+@attrs.define
+class Starts:
+    """Refuses a start of a task once a newer one has done the statement (protocol: statements map rows).
+
+    The commit of a start says which one it is. Where two of them do not say which is the newer one, whoever committed
+    while the other was at work counts as newer.
+
+    :param name: what messages call the statement.
+    :param asker: the start.
+    """
+
+    _log: DeltaLog
+    _name: str
+    _asker: Asker
+    _stored: int | None = None
+
+    @property
+    def record(self) -> dict[str, object]:
+        """What the commit of the start says of it."""
+        return {"deed": attrs.asdict(self._asker.deed)}
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Look at the newest version, once more in every attempt.
+
+        :raises ZombieWriterError: a newer start has done the statement.
+        """
+        is_first, known = self._stored is None, self._stored or 0
+        self._stored = snapshot.txns.get(self._asker.task_id, 0)
+        if self._stored <= known:
+            return
+        other, own = self._done_by(snapshot), self._asker.deed
+        if other is not None and (other.id == own.id or other.precedes(own)):
+            return
+        if not is_first or (other is not None and own.precedes(other)):
+            raise ZombieWriterError(
+                f"Another start of this task has done {self._name} to {self._log.table} since this one began, and it "
+                "is not done twice. Nothing more was changed: clear the task if it is to be done again."
+            )
+
+    def _done_by(self, snapshot: Snapshot) -> Deed | None:
+        found = find_earlier(self._log, self._asker.task_id, snapshot)
+        staged: Any = found.commit.info.get(STAGED) if found is not None and found.commit is not None else None
+        for kind in (CHANGE, ALTER):
+            record = staged.get(kind) if isinstance(staged, dict) else None
+            if isinstance(record, dict):
+                return Deed.from_json(record.get("deed"))
+        return None
 
 
 @attrs.define

@@ -108,6 +108,7 @@ class _Merging(Change):
         assert isinstance(mode, Merge)
         super().__init__(transactions, MergeStatement(mode), Isolation.SERIALIZABLE)
         self._mode, self._source, self._spec = mode, source, source.spec
+        self._stored: int | None = None
         self._keys: tuple[Snapshot, KeyRange] | None = None
         if source.reads_target:
             self.read_version = source.read_version

@@ -35,7 +35,7 @@ from airflow_provider_onelake.storage.clock import instant_of, whole_number
 STAGED: Final = "staged"
 # The key in that record under which a compaction describes itself.
 COMPACTION: Final = "compaction"
-# The key under which a DELETE or UPDATE with a predicate on rows does.
+# The key under which a DELETE, UPDATE or TRUNCATE does.
 CHANGE: Final = "change"
 # The key under which an ALTER says what it changed.
 ALTER: Final = "alter"

@@ -28,7 +28,7 @@ class StatementOperator(TableTaskOperator):
         """
         return {
             "run": TaskRun.of(context),
-            "deed": deed_of(context).id,
+            "deed": deed_of(context),
             "namespace": self.hook.namespace,
             "message": rendered_message(self.commit_message),
         }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.actions import Add
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
 
@@ -34,7 +35,7 @@ class TableChange:
     :param asked: what is altered.
     :param max_rounds: how many times Spark may look for rows that violate a new CHECK before it gives up.
     :param run: the try of the task.
-    :param deed: the id of the task's first start or last clear; all tries of it are one start.
+    :param deed: the task's first start or last clear; all tries of it are one start.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
     """
@@ -44,7 +45,7 @@ class TableChange:
     asked: Alteration
     max_rounds: int
     run: TaskRun
-    deed: str
+    deed: Deed
     namespace: str
     message: str | None = None
 
@@ -56,7 +57,8 @@ class TableChange:
         owner, asked = self.run.owner(self.namespace), f"ask={self.asked.digest}"
         asker = Asker(
             task_id=f"onelake-alter/{owner}/{asked}",
-            id=f"onelake-alter/{owner}/{quote(self.deed, safe='')}/{asked}",
+            id=f"onelake-alter/{owner}/{quote(self.deed.id, safe='')}/{asked}",
+            deed=self.deed,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             message=self.message,
         )

@@ -21,6 +21,7 @@ from airflow_provider_onelake.work.rounds import Rounds
 if TYPE_CHECKING:
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.table import Table
     from airflow_provider_onelake.work.spark import SparkWork
 
@@ -69,7 +70,7 @@ class RowChange:
     :param on_rerun: what a clear does.
     :param max_rounds: how many times Spark may run it before it gives up.
     :param run: the try of the task.
-    :param deed: the id of the task's first start or last clear; all tries of it are one start.
+    :param deed: the task's first start or last clear; all tries of it are one start.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
     """
@@ -81,7 +82,7 @@ class RowChange:
     on_rerun: OnStatementRerun
     max_rounds: int
     run: TaskRun
-    deed: str
+    deed: Deed
     namespace: str
     message: str | None = None
 
@@ -93,7 +94,8 @@ class RowChange:
         owner, what = self.run.owner(self.namespace), self.statement.operation.lower()
         start = Start(
             task_id=f"onelake-{what}/{owner}/where={self.statement.digest}",
-            id=f"onelake-{what}/{owner}/{quote(self.deed, safe='')}/where={self.statement.digest}",
+            id=f"onelake-{what}/{owner}/{quote(self.deed.id, safe='')}/where={self.statement.digest}",
+            deed=self.deed,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             on_rerun=self.on_rerun,
             message=self.message,

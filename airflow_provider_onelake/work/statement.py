@@ -9,6 +9,7 @@ from urllib.parse import quote
 import attrs
 
 from airflow_provider_onelake.commit.delete import Deleted, delete
+from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.statement import Status
 from airflow_provider_onelake.commit.words import rows_in_words, task_in_words
 from airflow_provider_onelake.exceptions import InvalidWriteError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_onelake.commit.statement import Statement
     from airflow_provider_onelake.hooks.task_run import TaskRun
     from airflow_provider_onelake.log.snapshot import Snapshot
+    from airflow_provider_onelake.staging.claims import Deed
     from airflow_provider_onelake.table import Table
 
 logger = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ class Deletion:
 
     :param where: the predicate on partition columns; ``None`` is a TRUNCATE.
     :param run: the try of the task.
-    :param deed: the id of the task's first start or last clear; all tries of it are one statement.
+    :param deed: the task's first start or last clear; all tries of it are one statement.
     :param namespace: of the deployment.
     :param message: of the task's author, for people who read the table's history.
     """
@@ -38,7 +40,7 @@ class Deletion:
     table: Table
     where: str | None
     run: TaskRun
-    deed: str
+    deed: Deed
     namespace: str
     message: str | None = None
 
@@ -48,23 +50,22 @@ class Deletion:
         :raises TableNotFoundError: there is no table.
         :raises InvalidWriteError: the predicate is no predicate on partition columns.
         :raises StatementRefusedError: the rows are not deleted; the message says why.
+        :raises ZombieWriterError: a newer start of the task has deleted them.
         """
-        done = delete(
-            self.table.committer(),
-            self.where,
-            app_id=self._app_id,
+        # The ids do not begin as those of writers do, whose rows a load counts. They end with what is asked, because a
+        # corrected task is another statement.
+        owner = f"onelake-delete/{self.run.owner(self.namespace)}"
+        asked = "truncate" if self.where is None else f"where={digest_of(self.where.encode())}"
+        asker = Asker(
+            task_id=f"{owner}/{asked}",
+            id=f"{owner}/{quote(self.deed.id, safe='')}/{asked}",
+            deed=self.deed,
             by=task_in_words(self.run.dag, self.run.label, self.run.run_id, self.namespace),
             message=self.message,
         )
+        done = delete(self.table.committer(), self.where, asker)
         logger.info("%s: %s", self.table, _summary(done))
         return done
-
-    @property
-    def _app_id(self) -> str:
-        # It does not begin as the ids of writers do, whose rows a load counts. It ends with what is asked, because a
-        # corrected task is another statement.
-        asked = "truncate" if self.where is None else f"where={digest_of(self.where.encode())}"
-        return f"onelake-delete/{self.run.owner(self.namespace)}/{quote(self.deed, safe='')}/{asked}"
 
 
 def of_whole_files(statement: Statement, snapshot: Snapshot) -> str | None:

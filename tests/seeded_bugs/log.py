@@ -261,7 +261,7 @@ BUGS = [
         "log.vectors",
         "        self._text = to_z85(name.bytes)\n",
         '        self._text = "staged/" + to_z85(name.bytes)\n',
-        ("commit/test_union.py::test_a_row_that_another_hides_beside_ours_costs_no_round",),
+        ("log/test_vectors.py::test_a_file_has_several_vectors_under_a_name_without_a_prefix",),
     ),
     Bug(
         "all vectors in a file that we write begin where the first one does",

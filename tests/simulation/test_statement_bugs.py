@@ -7,6 +7,7 @@ import re
 import pytest
 
 from airflow_provider_onelake.commit import change, delete, merge, statement_proposal, transaction
+from airflow_provider_onelake.commit.earlier import Starts
 from airflow_provider_onelake.commit.key_range import _Key
 from airflow_provider_onelake.staging import rounds
 from airflow_provider_onelake.work import change as work_change
@@ -67,7 +68,7 @@ BUGS = [
         id="half-a-piece-kept",
     ),
     pytest.param(
-        [Changed(_Change, "_drop_lost", {"self._seen.difference_update(keys)": "pass"})],
+        [Changed(_Change, "_drop_lost", {"self._seen.pop(key, None)": "pass"})],
         NOT_IT,
         id="what-is-left-of-a-dropped-piece-counts-as-read",
     ),
@@ -121,7 +122,7 @@ BUGS = [
         id="statement-done-twice-after-a-lost-answer",
     ),
     pytest.param(
-        [Changed(_Change, "_ended", {"elif stored > self._stored:": "elif False:"})],
+        [Changed(Starts, "check", {"if not is_first or (": "if False and ("})],
         "has done it since",
         id="zombie-does-it-again",
     ),

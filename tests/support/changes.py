@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_onelake.choices import Isolation, OnStatementRerun
+from airflow_provider_onelake.commit.earlier import Asker
 from airflow_provider_onelake.commit.statement import Statement
 from airflow_provider_onelake.commit.transaction import Backoff, Transactions
 from airflow_provider_onelake.engines.base import ChangeJob, Engine, SparkResult
@@ -23,6 +24,7 @@ from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.log.actions import dump_actions, of_kind, parse_actions, version_path
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
+from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.storage.addresses import TableAddress
 from airflow_provider_onelake.work.change import RowChange
 from airflow_provider_onelake.work.spark import SparkWork
@@ -54,6 +56,20 @@ def three_files(path: Path) -> DeltaLog:
     return log
 
 
+_STARTS = ("first", "second", "third")
+
+
+def start_of(task: str, name: str) -> Deed:
+    """A start of a task; ``first``, ``second`` and ``third`` are one after another."""
+    first_try = 1 + _STARTS.index(name) if name in _STARTS else 1
+    return Deed(id=name, task=task, run_id="run", chain=task, first_try=first_try)
+
+
+def asker(app_id: str, task: str | None = None, start: str = "first") -> Asker:
+    """A start of a task that runs a statement. Default: the first one of a task of its own."""
+    return Asker(task_id=f"task {task or app_id}", id=app_id, deed=start_of(task or app_id, start), by="me")
+
+
 def change_of(
     log: DeltaLog,
     engine: Engine,
@@ -77,7 +93,7 @@ def change_of(
         on_rerun=on_rerun,
         max_rounds=max_rounds,
         run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1),
-        deed=deed,
+        deed=start_of(task, deed),
         namespace="test",
     )
 

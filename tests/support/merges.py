@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,19 @@ def merged(log: DeltaLog, engine: Engine, source: Buffer) -> Merged:
     return merge_buffer(TableOf(log), SparkWork(lambda: engine), source)  # type: ignore[arg-type]
 
 
+_LIMITED = re.compile(r"MATCHED AND target\.id < (\d+) THEN UPDATE SET \*")
+
+
 class MergeByHand(ChangeByHand):
-    """Does in a shadow what Spark's MERGE by id would."""
+    """Does in a shadow what Spark's MERGE by id would.
+
+    A MATCHED clause may have the condition that the id is less than a number.
+    """
 
     def actions(self, shadow: Path, adds: list[Any], job: ChangeJob) -> list[Any]:
         wanted = _rows_at(Path(str(job.source_uri).removeprefix("file://")))
-        updates = "MATCHED THEN UPDATE SET *" in job.when
+        limits = [int(found[1]) for clause in job.when if (found := _LIMITED.match(clause))]
+        updates = "MATCHED THEN UPDATE SET *" in job.when or bool(limits)
         deletes, inserts = "MATCHED THEN DELETE" in job.when, "NOT MATCHED THEN INSERT *" in job.when
         metrics: dict[str, str] = {}
         actions: list[Any] = [{"commitInfo": {"timestamp": 1, "operation": "MERGE", "operationMetrics": metrics}}]
@@ -54,7 +62,8 @@ class MergeByHand(ChangeByHand):
             if not hit:
                 continue
             matched.update(found[at] for at in hit)
-            if not updates and not deletes:
+            hit = [at for at in hit if not limits or found[at] < limits[0]]
+            if not hit or (not updates and not deletes):
                 continue
             actions.append({"remove": {**file, "deletionTimestamp": 1, "dataChange": True}})
             for at in hit if not deletes else ():

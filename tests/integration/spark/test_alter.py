@@ -17,7 +17,7 @@ from airflow_provider_onelake.exceptions import ConstraintViolatedError, SparkQu
 from airflow_provider_onelake.hooks.task_run import TaskRun
 from airflow_provider_onelake.work.alter import TableChange
 from airflow_provider_onelake.work.spark import SparkWork
-from tests.support.changes import TableOf
+from tests.support.changes import TableOf, start_of
 from tests.support.copies import TwoTables
 from tests.support.tables import local_log
 
@@ -45,7 +45,7 @@ class Altering(TwoTables):
             asked=Alteration(**asked),
             max_rounds=5,
             run=TaskRun("dag", "alter", "run", "run", str(uuid.uuid4()), "alter", -1),
-            deed="first",
+            deed=start_of("alter", "first"),
             namespace="test",
         ).carry_out()
 

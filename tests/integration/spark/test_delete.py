@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_onelake.commit.delete import delete
 from airflow_provider_onelake.commit.transaction import Transactions
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
+from tests.support.changes import asker
 from tests.support.properties import FEED, IDS, MAPPED, STAMPS, VECTORS
 from tests.support.tables import local_log
 
@@ -58,7 +59,7 @@ def test_it_is_what_spark_would_have_done(
     before = len(rows(ours))
 
     transactions = Transactions(log, cross_check=deltalake_cross_check(str(ours), dict))
-    done = delete(transactions, where, app_id="onelake-delete/test", by="me")
+    done = delete(transactions, where, asker("onelake-delete/test"))
     run(f"DELETE FROM {{t}} WHERE {where or 'true'}", theirs)
 
     assert rows(ours) == rows(theirs)

@@ -197,7 +197,7 @@ class Statements(Lake):
             return self._write(plan, deed, table)
         start: dict[str, Any] = {
             "run": TaskRun("dag", plan.name, "run", "run", self._new_id(), plan.name, -1),
-            "deed": f"deed{deed}",
+            "deed": Deed(id=f"deed{deed}", task=plan.name, run_id="run", chain=plan.name, first_try=1 + deed),
             "namespace": "sim",
         }
         if isinstance(plan, WipePlan):

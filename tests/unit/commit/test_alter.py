@@ -33,7 +33,7 @@ from airflow_provider_onelake.maintenance.restore import restore
 from airflow_provider_onelake.staging.modes import ReplaceWhere
 from airflow_provider_onelake.work.alter import TableChange
 from airflow_provider_onelake.work.spark import SparkWork
-from tests.support.changes import TableOf
+from tests.support.changes import TableOf, start_of
 from tests.support.checks import ChecksByHand
 from tests.support.shadows import compact
 from tests.support.stores import AnswerLost, LoserHeld, through
@@ -90,7 +90,7 @@ def run(
         asked=Alteration(**(asked or COMMENT)),
         max_rounds=max_rounds,
         run=TaskRun("dag", task, "run", "run", str(uuid.uuid4()), task, -1),
-        deed=deed,
+        deed=start_of(task, deed),
         namespace="test",
     ).carry_out()
 

@@ -34,7 +34,7 @@ from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.in_flight import writers_in_flight
 from airflow_provider_onelake.maintenance.restore import restore
-from tests.support.changes import ChangeByHand, change_of, mapped, three_files
+from tests.support.changes import ChangeByHand, asker, change_of, mapped, three_files
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
 from tests.support.tables import (
@@ -162,7 +162,7 @@ def test_a_piece_is_dropped_alone(log: DeltaLog, vectors: bool) -> None:
 
 def test_a_copy_of_vectors_that_no_commit_names_is_deleted(log: DeltaLog) -> None:
     engine = ChangeByHand(vectors=True)
-    held = through(LoserHeld(log.store, lambda: delete(Transactions(log), None, app_id="x", by="me")), log)
+    held = through(LoserHeld(log.store, lambda: delete(Transactions(log), None, asker("x"))), log)
     assert run(held, engine).status == "nothing_to_do"
     assert vectors_at_root(log) == []
 
@@ -293,6 +293,33 @@ def test_a_zombie_does_nothing_after_a_newer_start_has_done_it(log: DeltaLog) ->
     assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
 
 
+@pytest.mark.parametrize("on_rerun", list(OnStatementRerun))
+def test_a_zombie_that_first_looks_when_a_newer_start_has_done_it_does_nothing(
+    log: DeltaLog, on_rerun: OnStatementRerun
+) -> None:
+    terms: dict[str, Any] = {**UPDATE, "on_rerun": on_rerun}
+    run(log, deed="second", **terms)
+    foreign_append(log, {"2019-01": [12]})
+    engine = ChangeByHand()
+    with pytest.raises(ZombieWriterError, match="not done twice"):
+        run(log, engine, deed="first", **terms)
+    # Nor where a RESTORE has taken back what the newer start did: to do it again is for the newest start.
+    take_back(log, 2)
+    with pytest.raises(ZombieWriterError, match="not done twice"):
+        run(log, engine, deed="first", **terms)
+    assert (rows(log), engine.jobs) == (list(range(1, 10)), [])
+
+
+def test_what_a_zombie_does_while_the_newest_start_is_at_work_stops_nobody(log: DeltaLog) -> None:
+    engine = ChangeByHand()
+    winners = [lambda: run(log, deed="first", **UPDATE)]
+    engine.after = lambda job: winners.pop(0)() if winners else None
+    done = run(log, engine, deed="second", **UPDATE)
+    # What the zombie has raised by 1,000 is not divisible by 3 any more.
+    assert (done.status, done.version) == ("nothing_to_do", None)
+    assert rows(log) == [1, 2, 4, 5, 7, 8, 1003, 1006, 1009]
+
+
 def test_two_tries_at_once_are_one_update(log: DeltaLog) -> None:
     engine = ChangeByHand()
     winners = [lambda: run(log, **UPDATE)]
@@ -411,7 +438,7 @@ def test_the_version_is_the_statement_on_the_version_before(
             appended.append([row for each in new.values() for row in each])
             foreign_append(log, new)
         elif kind == "delete":
-            delete(Transactions(log), f"month = 'm{which}'", app_id=f"step {number}", by="me")
+            delete(Transactions(log), f"month = 'm{which}'", asker(f"step {number}"))
         elif kind == "vector" and files:
             hide_more(log, files[which % len(files)], number // 30 % 2)
         elif kind == "compact" and planned(log).groups:

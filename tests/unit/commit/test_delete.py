@@ -23,12 +23,14 @@ from airflow_provider_onelake.exceptions import (
     StatementRefusedError,
     StoreUnavailableError,
     UnsupportedFeatureError,
+    ZombieWriterError,
 )
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.commits import Commit
 from airflow_provider_onelake.log.cross_check import deltalake_cross_check
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.maintenance.restore import restore
+from tests.support.changes import asker
 from tests.support.clocks import HeldClock
 from tests.support.shadows import compact
 from tests.support.stores import AnswerLost, LoserHeld, through
@@ -63,7 +65,7 @@ def log(tmp_path: Path) -> DeltaLog:
 
 def run(log: DeltaLog, where: str | None = JANUARY, *, app_id: str = APP, backoff: Backoff = AT_ONCE) -> Deleted:
     transactions = Transactions(log, backoff=backoff, cross_check=deltalake_cross_check(log.table, dict))
-    return delete(transactions, where, app_id=app_id, by="me")
+    return delete(transactions, where, asker(app_id))
 
 
 def table(log: DeltaLog) -> Path:
@@ -111,10 +113,36 @@ def test_the_entry_is_delta_s_own(log: DeltaLog, where: str | None, operation: s
         "numDeletedRows": str(done.rows_deleted),
     }
     assert info["userMetadata"].startswith(f"me: {operation}")
-    assert (commit.data_change, commit.adds, commit.txns) == (True, [], {APP: 1})
+    assert (commit.data_change, commit.adds) == (True, [])
+    assert commit.txns == {APP: 1, f"task {APP}": 1}
     for gone in commit.removes:
         same = ("path", "partitionValues", "size", "stats")
         assert {key: gone[key] for key in same} == {key: before[gone["path"]][key] for key in same}  # type: ignore[literal-required]
+
+
+def test_an_old_process_deletes_nothing_of_what_was_loaded_since_a_newer_start_has_deleted(log: DeltaLog) -> None:
+    def start(name: str) -> Deleted:
+        return delete(Transactions(log, backoff=AT_ONCE), None, asker(f"{APP}/{name}", APP, name))
+
+    assert start("second").rows_deleted == 6
+    foreign_append(log, {"2019-01": [30]})
+    with pytest.raises(ZombieWriterError, match="Another start of this task has done TRUNCATE"):
+        start("first")
+    assert ids(table(log)) == [30]
+    assert start("third").rows_deleted == 1
+
+
+def test_an_old_process_that_was_held_at_its_put_deletes_nothing_either(log: DeltaLog) -> None:
+    def start(name: str, log: DeltaLog) -> Deleted:
+        return delete(Transactions(log, backoff=AT_ONCE), JANUARY, asker(f"{APP}/{name}", APP, name))
+
+    def newer() -> None:
+        start("second", log)
+        foreign_append(log, {"2019-01": [30]})
+
+    with pytest.raises(ZombieWriterError, match="done DELETE WHERE"):
+        start("first", through(LoserHeld(log.store, newer), log))
+    assert ids(table(log)) == [5, 15, 25, 30]
 
 
 def test_deletion_vectors_go_with_their_files_and_hidden_rows_do_not_count(log: DeltaLog) -> None:
@@ -340,12 +368,12 @@ def test_files_outside_of_the_table_and_unknown_features(log: DeltaLog) -> None:
     add = {**live(log)[0], "path": "file:/elsewhere/part-0.parquet", "dataChange": True}
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, {"add": add}])
     with pytest.raises(UnsupportedFeatureError, match="absolute path"):
-        delete(Transactions(log), None, app_id=APP, by="me")
+        delete(Transactions(log), None, asker(APP))
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["catalogManaged"]}
     protocol["writerFeatures"] = ["catalogManaged"]
     foreign_commit(log, [{"commitInfo": {"timestamp": 1, "operation": "UPGRADE"}}, {"protocol": protocol}])
     with pytest.raises(UnsupportedFeatureError, match="catalogManaged"):
-        delete(Transactions(log), None, app_id=APP, by="me")
+        delete(Transactions(log), None, asker(APP))
     assert newest(log).version == 5
 
 

@@ -29,7 +29,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import read_marker
 from airflow_provider_onelake.staging.modes import Merge
 from airflow_provider_onelake.staging.prepare import Skip, prepare
-from tests.support.changes import three_files
+from tests.support.changes import asker, three_files
 from tests.support.merges import MergeByHand, merged, source_of, upserted
 from tests.support.shadows import compact, planned
 from tests.support.stores import AnswerLost, LoserHeld, through
@@ -142,9 +142,7 @@ def _ids_in(log: DeltaLog, file: Any) -> list[int]:
 
 
 def overtaken_by_a_delete(log: DeltaLog, month: str) -> MergeByHand:
-    return MergeByHand(
-        after=once(lambda: delete(Transactions(log), f"month = '{month}'", app_id=f"delete {month}", by="me"))
-    )
+    return MergeByHand(after=once(lambda: delete(Transactions(log), f"month = '{month}'", asker(f"delete {month}"))))
 
 
 def test_a_file_without_a_match_may_go(log: DeltaLog) -> None:
@@ -276,7 +274,7 @@ def test_the_version_is_the_merge_on_the_version_before(
         elif kind == "key" and (missing := [key for key in keys if key not in there]):
             foreign_append(log, {f"m{which}": [missing[which % len(missing)]]})
         elif kind == "delete":
-            delete(Transactions(log), f"month = 'm{which}'", app_id=f"step {next(fresh)}", by="me")
+            delete(Transactions(log), f"month = 'm{which}'", asker(f"step {next(fresh)}"))
         elif kind == "vector" and files:
             hide_more(log, files[which % len(files)], next(fresh) % 2)
         elif kind == "compact" and planned(log).groups:

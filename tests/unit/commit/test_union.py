@@ -204,6 +204,17 @@ def test_each_lost_race_adds_what_the_winner_hid(log: DeltaLog) -> None:
     assert len(at_root(log)) == 1
 
 
+def test_a_union_that_is_overtaken_before_it_was_put_is_deleted(log: DeltaLog) -> None:
+    def hides_and_appends() -> None:
+        delete_rows(log, old(log), [3])
+        foreign_append(log, {"2019 01": [7]})
+
+    engine = hiding(2, after=beside(hides_and_appends, lambda: hide_more(log, old(log), 4)))
+    done = run(log, engine)
+    assert (done.rounds, done.files_united, rows(log)) == (2, 1, [1, 3, 6, 7])
+    assert at_root(log) == ever_named(log)
+
+
 def test_a_file_that_was_only_looked_at_is_not_read_again(log: DeltaLog) -> None:
     foreign_append(log, {"2019 01": [7, 8]})
     delete_rows(log, old(log), [5])
@@ -283,6 +294,14 @@ def test_a_merge_keeps_its_round_where_the_hidden_row_can_match_nothing(
     done = merged(log, engine, source_of(log, {"x": [2, 10]}, mode=Merge(**mode)))
     assert (done.rounds, rows(log)) == (rounds, expected)
     assert done.files_united == (rounds == 1)
+
+
+def test_a_merge_is_done_again_where_the_hidden_row_may_be_a_match_that_it_left_alone(log: DeltaLog) -> None:
+    when = ["MATCHED AND target.id < 5 THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
+    engine = MergeByHand(vectors=True, after=beside(lambda: delete_rows(log, old(log), [4])))
+    done = merged(log, engine, source_of(log, {"x": [2, 5]}, mode=Merge(keys="id", when=when)))  # type: ignore[arg-type]
+    # The row 5 was there and left alone. It is gone now, so it is inserted.
+    assert (done.rounds, done.rows_inserted, rows(log)) == (2, 1, [1, 2, 3, 4, 5, 6])
 
 
 @pytest.mark.parametrize("when", ["MATCHED THEN UPDATE SET *", "MATCHED THEN DELETE"])

@@ -14,6 +14,7 @@ from airflow_provider_onelake.exceptions import InvalidReadError, InvalidWriteEr
 from airflow_provider_onelake.log.actions import version_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.difference import Counts, Difference
+from tests.support.changes import asker
 from tests.support.data_files import live, opened, two_months
 from tests.support.shadows import compact
 from tests.support.tables import change_metadata, foreign_append, foreign_commit, local_log, newest
@@ -31,7 +32,7 @@ def compared(log: DeltaLog, before: Any, after: Any = None, where: str | None = 
 
 def test_files_and_rows_that_came_and_went(log: DeltaLog) -> None:
     foreign_append(log, {"2019-03": [6]})
-    delete(Transactions(log), "month = '2019-01'", app_id="d", by="me")
+    delete(Transactions(log), "month = '2019-01'", asker("d"))
     found = compared(log, 1)
     assert (found.before, found.after, found.rows_before, found.rows_after) == (1, 4, 2, 3)
     assert (found.counts.files_added, found.counts.files_removed) == (2, 1)

@@ -21,6 +21,7 @@ from airflow_provider_onelake.log.actions import object_path
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.difference import Compared
 from airflow_provider_onelake.rows.compare import RowDifference, as_told, changed_rows, compare_rows
+from tests.support.changes import asker
 from tests.support.data_files import live, opened, put_file, schema_of, two_months
 from tests.support.shadows import compact
 from tests.support.tables import change_metadata, foreign_append, foreign_commit, make_table, newest
@@ -290,7 +291,7 @@ def test_the_rows_of_one_version_and_the_difference_are_the_rows_of_the_other(
         if kind in ("append", "twice"):
             foreign_append(log, {f"m{which}": [number] if kind == "append" else [1, 1, number]})
         elif kind == "delete":
-            delete(Transactions(log), f"month = 'm{which}'", app_id=f"{number}", by="me")
+            delete(Transactions(log), f"month = 'm{which}'", asker(f"{number}"))
         elif kind == "vector" and files and "deletionVector" not in files[0]:
             if json.loads(files[0]["stats"])["numRecords"] > 1:
                 delete_rows(log, files[0], [which])
