@@ -222,6 +222,7 @@ class _Transaction(Generic[_T]):
         self._attempts = self._lost = self._unanswered = 0
         self._rebasing_since: datetime | None = None
         self._waited = 0.0
+        self._last: tuple[Snapshot, Put] | None = None
 
     def run(self) -> _T:
         while True:
@@ -262,14 +263,15 @@ class _Transaction(Generic[_T]):
             news, self._searched = self._winners[self._searched :], len(self._winners)
             mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)
             if mine is not None:
-                # The answer to the put was lost. While this version was free, every attempt decided on the snapshot
-                # before it, so the proposal's last put was for this version.
+                # The answer to the put was lost. While this version was free, every attempt put the same, so what the
+                # proposal has decided last is what stands there.
                 return mine.version, None
             view = View(snapshot, self._winners, self._complete, self._txn_id, self._tally())
-            decided = self._proposal.decide(view)
+            decided = self._put_before(snapshot) or self._proposal.decide(view)
         if not isinstance(decided, Put):
             return None, decided
         self._attempts += 1
+        self._last = snapshot, decided
         try:
             self._log.store.create(version_path(snapshot.version + 1), dump_actions(decided.actions))
         except ObjectExistsError:
@@ -278,6 +280,18 @@ class _Transaction(Generic[_T]):
             self._rebasing_since = self._rebasing_since or self._log.clock.now()
             return None, None
         return snapshot.version + 1, None
+
+    def _put_before(self, snapshot: Snapshot) -> Put | None:
+        """Return a put that got no answer and may still take effect, as its version is free; else ``None``.
+
+        Put nothing else there: a proposal may decide otherwise on the same version, as it also looks at what lies
+        beside the log, such as claims. Then nobody would know which of the two decisions stands.
+        """
+        if self._last is None:
+            return None
+        before, put = self._last
+        same = before.version == snapshot.version and before.metadata.get("id") == snapshot.metadata.get("id")
+        return put if same else None
 
     def _take_in(self, snapshot: Snapshot) -> None:
         if self._seen is None:

@@ -103,6 +103,15 @@ BUGS = [
         ("commit/test_races.py::test_a_rerun_replaces_its_older_generation_though_that_finished_later",),
     ),
     Bug(
+        "another decision is put where a put without an answer may still land",
+        "commit.transaction",
+        "decided = self._put_before(snapshot) or self._proposal",
+        "decided = self._proposal",
+        (
+            "commit/test_transaction.py::test_what_a_proposal_has_decided_last_is_what_stands_there_also_if_a_put_lands_late",
+        ),
+    ),
+    Bug(
         "a committer does not know its own commit again",
         "commit.transaction",
         "mine = next((commit for commit in news if commit.txn_id == self._txn_id), None)",

@@ -91,6 +91,7 @@ class Published:
     :param policy: by which its conflicts were settled; ``None`` where they are left to reconcile.
     :param read: the version that it was formed on.
     :param ranges: the partitions that its writes replace.
+    :param unseen: partitions that it says to have replaced, though nobody has ever seen anything of it.
     :param inside: the rows that it should put into each partition.
     :param taken_back: the rows that its writers appended before, and that it takes back.
     """
@@ -107,6 +108,7 @@ class Published:
     plan: LoadPlan | None = None
     read: int = -1
     ranges: frozenset[int] = frozenset()
+    unseen: frozenset[int] = frozenset()
     inside: dict[int, frozenset[str]] = attrs.field(factory=dict)
     taken_back: frozenset[str] = frozenset()
     colleagues: tuple[Writer, ...] | None = None

@@ -72,8 +72,9 @@ class WholeWrites:
         later = [self._versions.commits[version] for version in newest.before]
         commit.ranges &= newest.write.wipes.difference(*(self._says(other) for other in later))
         if any(newest.write.puts.values()) and not commit.adds and not commit.removes:
-            # The same, where the order that was found needs no version before another.
-            commit.ranges = frozenset()
+            # The same, where the order that was found needs no version before another. The rules leave open whether it
+            # has emptied partitions for which it had no rows.
+            commit.unseen, commit.ranges = commit.ranges, frozenset()
         self._counters["writes placed before others"] += self._order.order[-1] != commit.version
 
     def _candidates(self, commit: Published) -> list[Candidate]:
@@ -127,6 +128,8 @@ class WholeWrites:
             partitions = (other.touched & commit.ranges) | self._emptied(commit, other)
             if partitions:
                 yield _Rival(other, frozenset(partitions))
+            elif unseen := other.unseen & self._own(commit):
+                yield _Rival(other, unseen, vague=True)
             elif self._is_vague(other):
                 yield _Rival(other, frozenset(), vague=True)
 
@@ -183,8 +186,11 @@ class WholeWrites:
 
     def _emptied(self, commit: Published, other: Published) -> frozenset[int]:
         """Return the partitions that a write emptied, though it found nothing there, and for which the other has rows."""
-        own = {partition for partition, rows in commit.inside.items() if rows}
-        return (self._replaced(other) - other.touched) & own
+        return (self._replaced(other) - other.touched) & self._own(commit)
+
+    @staticmethod
+    def _own(commit: Published) -> frozenset[int]:
+        return frozenset(partition for partition, rows in commit.inside.items() if rows)
 
     def _is_vague(self, commit: Published) -> bool:
         changed = [r for r in commit.removes if r.get("dataChange", True)]

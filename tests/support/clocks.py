@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 
@@ -21,3 +22,15 @@ class HeldClock:
 
     def forward(self, **by: float) -> None:
         self.instant += timedelta(**by)
+
+
+class BetweenTries(HeldClock):
+    """Lets something happen while somebody waits."""
+
+    def __init__(self, happening: Callable[[], object]) -> None:
+        super().__init__()
+        self.happening = happening
+
+    def sleep(self, seconds: float) -> None:
+        self.happening()
+        super().sleep(seconds)

@@ -23,7 +23,7 @@ from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.staging.buffers import Buffer, set_aside
 from airflow_provider_onelake.staging.layout import marker_path
 from airflow_provider_onelake.storage.stores import ObjectInfo, Store
-from tests.support.clocks import HeldClock
+from tests.support.clocks import BetweenTries
 from tests.support.stores import InRounds, LoserHeld, PassingOn, through
 from tests.support.tables import OVERWRITE, foreign_append, ids, local_log, stage, writer_spec
 
@@ -148,18 +148,6 @@ class Silent(PassingOn):
             self.silent = False
             raise StoreUnavailableError(f"no answer for {path}")
         return super().get(path)
-
-
-class BetweenTries(HeldClock):
-    """Lets something happen while somebody waits."""
-
-    def __init__(self, happening: Callable[[], object]) -> None:
-        super().__init__()
-        self.happening = happening
-
-    def sleep(self, seconds: float) -> None:
-        self.happening()
-        super().sleep(seconds)
 
 
 @pytest.mark.parametrize("at_once", [1, 64])

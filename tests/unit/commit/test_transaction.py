@@ -12,8 +12,9 @@ from airflow_provider_onelake.commit.transaction import Backoff, Proposal, Put, 
 from airflow_provider_onelake.exceptions import StoreUnavailableError, TableNotFoundError
 from airflow_provider_onelake.log.delta_log import DeltaLog
 from airflow_provider_onelake.log.snapshot import Snapshot
-from tests.support.clocks import HeldClock
-from tests.support.stores import AnswerLost, LoserHeld, through
+from airflow_provider_onelake.storage.stores import Store
+from tests.support.clocks import BetweenTries, HeldClock
+from tests.support.stores import AnswerLost, LoserHeld, PassingOn, through
 from tests.support.tables import foreign_append, local_log
 
 SHORT = Backoff(budget=2.0)
@@ -81,6 +82,47 @@ def test_a_lost_answer_is_settled_by_looking_for_ones_own_id(log: DeltaLog, effe
     note = Note()
     assert Transactions(lossy).commit(note) == f"committed 1 after {puts} puts"
     assert len({view.txn_id for view in note.views}) == 1
+
+
+class OfTwoMinds(Note):
+    """Decides otherwise each time, as what it looks at does not lie in the log."""
+
+    def decide(self, view: View) -> Put | str:
+        decided = super().decide(view)
+        assert isinstance(decided, Put)
+        return Put([*decided.actions, {"txn": {"appId": "decision", "version": len(self.views)}}])
+
+    def committed(self, version: int, tally: Tally) -> str | None:
+        return f"committed decision {len(self.views)}"
+
+
+class LateEffect(PassingOn):
+    """Does not answer the first put. It takes effect when the next one is on its way."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.late: list[tuple[str, bytes]] = []
+
+    def create(self, path: str, data: bytes) -> None:
+        if not self.late:
+            self.late.append((path, data))
+            raise StoreUnavailableError(f"no answer for {path}")
+        if self.late[0][0] == path:
+            super().create(*self.late[0])
+        super().create(path, data)
+
+
+def test_what_a_proposal_has_decided_last_is_what_stands_there_also_if_a_put_lands_late(log: DeltaLog) -> None:
+    told = Transactions(through(LateEffect(log.store), log, HeldClock())).commit(OfTwoMinds())
+    (commit,) = log.commits_since(0)
+    assert told == f"committed decision {commit.txns['decision']}"
+
+
+def test_where_another_has_taken_the_version_of_a_put_without_an_answer_it_is_decided_again(log: DeltaLog) -> None:
+    lossy = AnswerLost(log.store, effect=False)
+    clock = BetweenTries(*others(log, 1))
+    assert Transactions(through(lossy, log, clock)).commit(OfTwoMinds()) == "committed decision 2"
+    assert [commit.txns.get("decision") for commit in log.commits_since(0)] == [None, 2]
 
 
 class Notes(Note):
