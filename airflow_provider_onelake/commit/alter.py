@@ -230,8 +230,7 @@ class _Alter(StatementProposal["Altered | _Unseen"]):
         stamped = stamp(info, [], snapshot, now)
         written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        for app_id in (self._asker.task_id, self._asker.id):
-            turn = snapshot.txns.get(app_id, 0) + 1
+        for app_id, turn in self._starts.turns(snapshot).items():
             entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
         entry += stamped
         if target.protocol != snapshot.protocol:

@@ -194,7 +194,6 @@ class Change(StatementProposal["Changed | Unseen"]):
         self._seen: dict[FileKey, DeletionVector | None] = {}
         self._first: Snapshot | None = None
         self._lost = False
-        self._decided_on: int | None = None
         self._put: Changed | None = None
         self._brought: set[str] = set()
 
@@ -216,11 +215,8 @@ class Change(StatementProposal["Changed | Unseen"]):
         self.check_table(snapshot)
         self._check_fits(snapshot)
         present = {file_key(file): file for file in self.files(view) if self._in_range(file, snapshot)}
-        # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
-        # whoever is told that nothing was changed must not find it in the table.
-        if snapshot.version != self._decided_on:
-            self._drop_lost(present)
-            self._check_young(snapshot)
+        self._drop_lost(present)
+        self._check_young(snapshot)
         unseen = [file for key, file in present.items() if key not in self._seen]
         if self._needs_round(unseen, view):
             return self._round(unseen, snapshot)
@@ -228,7 +224,6 @@ class Change(StatementProposal["Changed | Unseen"]):
             return self._nothing_to_do()
         self.check_not_append_only(snapshot)
         self._bring_vectors_home()
-        self._decided_on = snapshot.version
         return Put(self._entry(snapshot, view.txn_id))
 
     def committed(self, version: int, tally: Tally) -> Changed:
@@ -253,7 +248,7 @@ class Change(StatementProposal["Changed | Unseen"]):
 
         :param keep: the copies that are still wanted.
         """
-        for path in self._brought.difference(keep):
+        for path in sorted(self._brought.difference(keep)):
             try:
                 self._log.store.delete(path)
             except OneLakeError as error:
@@ -481,7 +476,8 @@ class Change(StatementProposal["Changed | Unseen"]):
 
     def _turns(self, snapshot: Snapshot) -> dict[str, int]:
         """Return the versions of the ``txn`` actions by their application ids."""
-        return {app_id: snapshot.txns.get(app_id, 0) + 1 for app_id in (self._start.task_id, self._start.id)}
+        assert self._starts is not None
+        return self._starts.turns(snapshot)
 
     def _parameters(self) -> dict[str, str]:
         return {"predicate": json.dumps([self._statement.predicate], ensure_ascii=False)}

@@ -122,9 +122,7 @@ class _Delete(StatementProposal[Deleted]):
         stamped = stamp(info, [], snapshot, now)
         written = milliseconds(now)
         entry: list[Action] = [{"commitInfo": info}]
-        for app_id in (self._asker.task_id, self._asker.id):
-            # The number rises where a RESTORE took an earlier try's effect back, as versions of a txn must.
-            turn = snapshot.txns.get(app_id, 0) + 1
+        for app_id, turn in self._starts.turns(snapshot).items():
             entry.append({"txn": {"appId": app_id, "version": turn, "lastUpdated": written}})
         entry += stamped
         entry += [{"remove": remove_of(file, written, data_change=True)} for file in files]

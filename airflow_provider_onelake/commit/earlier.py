@@ -16,7 +16,6 @@ from airflow_provider_onelake.log.actions import file_key, object_path
 from airflow_provider_onelake.log.commits import ALTER, CHANGE, STAGED, Commit
 from airflow_provider_onelake.staging.claims import Deed
 from airflow_provider_onelake.staging.published import UNDOING
-from airflow_provider_onelake.storage.clock import whole_number
 
 if TYPE_CHECKING:
     from airflow_provider_onelake.log.delta_log import DeltaLog
@@ -86,7 +85,7 @@ def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
     undone_at = {ours.version: False}
     undone = False
     for commit in later:
-        target = restored_to(commit)
+        target = commit.restored_to
         if target is not None:
             undone = undone_at.get(target, True)
         else:
@@ -99,11 +98,6 @@ def _is_undone(ours: Commit, later: Sequence[Commit]) -> bool:
                     since.add(file_key(add))
         undone_at[commit.version] = undone
     return undone
-
-
-def restored_to(commit: Commit) -> int | None:
-    """Return the version that a RESTORE took the table back to, as far as the commit says."""
-    return whole_number(commit.parameters.get("version")) if commit.operation == "RESTORE" else None
 
 
 @attrs.define
@@ -126,6 +120,13 @@ class Starts:
     def record(self) -> dict[str, object]:
         """What the commit of the start says of it."""
         return {"deed": attrs.asdict(self._asker.deed)}
+
+    def turns(self, snapshot: Snapshot) -> dict[str, int]:
+        """Return the versions of the ``txn`` actions of the commit, by their application ids.
+
+        They rise where a RESTORE took an earlier try's effect back, as versions of a ``txn`` must.
+        """
+        return {app_id: snapshot.txns.get(app_id, 0) + 1 for app_id in (self._asker.task_id, self._asker.id)}
 
     def check(self, snapshot: Snapshot) -> None:
         """Look at the newest version, once more in every attempt.

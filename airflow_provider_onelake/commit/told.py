@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from airflow_provider_onelake.commit.earlier import restored_to
 from airflow_provider_onelake.exceptions import LogGapError
 from airflow_provider_onelake.staging.published import REPLACING_TABLE, UNDOING
 
@@ -38,7 +37,7 @@ def newest_told(log: DeltaLog, pattern: str) -> re.Match[str] | None:
             return found
         if commit.operation in REPLACING_TABLE:
             return None
-        earlier = restored_to(commit) if commit.operation in UNDOING else version - 1
+        earlier = commit.restored_to if commit.operation in UNDOING else version - 1
         if earlier is None or earlier >= version:
             raise LogGapError(
                 f"Version {version} of {log.table} is a RESTORE that does not say to which version, so nobody knows "

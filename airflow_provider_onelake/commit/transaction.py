@@ -285,7 +285,8 @@ class _Transaction(Generic[_T]):
         """Return a put that got no answer and may still take effect, as its version is free; else ``None``.
 
         Put nothing else there: a proposal may decide otherwise on the same version, as it also looks at what lies
-        beside the log, such as claims. Then nobody would know which of the two decisions stands.
+        beside the log, such as claims, and at the clock. Then nobody would know which of the two decisions stands, and
+        who is told that nothing was changed could find it in the table.
         """
         if self._last is None:
             return None

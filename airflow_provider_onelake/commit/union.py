@@ -134,8 +134,9 @@ class _Union:
         self._lies_at = {home: source for piece in lost for home, source in piece.vectors.items()}
         files = [file for piece in lost for file in (*piece.removed, *piece.again) if file["path"] in overtaken]
         vectors = [file.get("deletionVector") for file in (*files, *overtaken.values())]
-        homes = {vector_home(vector) for vector in (*vectors, *alone.values()) if vector}
-        # Engines put the vectors of many files into one file, so each is read once, and as a whole.
+        # Engines put the vectors of many files into one file, so each is read once, and as a whole. They are read in
+        # the order of the files, and not of a set, so that a simulated history is the same in every process.
+        homes = tuple(dict.fromkeys(vector_home(vector) for vector in (*vectors, *alone.values()) if vector))
         self._contents = dict(zip(homes, each(store, self._get, homes), strict=True))
 
     def leaves_what_was_read(self, path: str) -> bool:

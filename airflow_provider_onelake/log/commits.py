@@ -251,6 +251,11 @@ class Commit:
         return found if isinstance(found, Mapping) else {}
 
     @property
+    def restored_to(self) -> int | None:
+        """The version that a RESTORE took the table back to, as far as the commit says; ``None`` for other commits."""
+        return whole_number(self.parameters.get("version")) if self.operation == "RESTORE" else None
+
+    @property
     def user_metadata(self) -> str | None:
         """What the commit's author said of it (``userMetadata``): a person, or this package of its own commits."""
         return self.info.get("userMetadata")

@@ -110,7 +110,6 @@ class _Compaction(Proposal[Publication]):
     _dropped: list[Dropped] = attrs.field(factory=list)
     _live: LiveFiles | None = None
     _put: tuple[Rewritten, ...] = ()
-    _decided_on: int | None = None
 
     def __attrs_post_init__(self) -> None:
         self._log = self._transactions.log
@@ -127,16 +126,13 @@ class _Compaction(Proposal[Publication]):
         reason = unfit(self._shadow.snapshot, snapshot)
         if reason is not None:
             return self._drop_all(reason, view.tally)
-        # A put that got no answer may still take effect, as long as its version is free. Until then put the same again:
-        # whoever is told that the compaction was dropped must not find it in the table.
-        if snapshot.version != self._decided_on:
-            try:
-                self._drop_groups(view)
-            except LogGapError as error:
-                return self._drop_all(f"the log was cleaned up while it was read: {error}", view.tally)
+        try:
+            self._drop_groups(view)
+        except LogGapError as error:
+            return self._drop_all(f"the log was cleaned up while it was read: {error}", view.tally)
         if not self._groups:
             return self._drop_all("", view.tally)
-        self._put, self._decided_on = tuple(self._groups.values()), snapshot.version
+        self._put = tuple(self._groups.values())
         return Put(self._entry(snapshot, view.txn_id))
 
     def committed(self, version: int, tally: Tally) -> Publication:

@@ -124,8 +124,7 @@ def _backwards(log: DeltaLog, newest: int) -> Iterator[Commit]:
         if commit.version > until:
             continue
         yield commit
-        target = whole_number(commit.parameters.get("version")) if commit.operation == "RESTORE" else None
-        until = target if target is not None else until
+        until = commit.restored_to if commit.restored_to is not None else until
 
 
 def _rows_by_writer(commit: Commit) -> dict[str, int | None]:

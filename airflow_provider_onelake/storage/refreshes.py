@@ -217,9 +217,7 @@ class SemanticModel:
     def _listed(self) -> tuple[datetime, list[Refresh]]:
         answer = self.rest.ask("GET", self._refreshes, self, params={"$top": str(_MOST_LISTED)})
         listed = [_refresh(str(each["requestId"]), each) for each in answer.json()["value"]]
-        return _date(answer), sorted(
-            listed, key=lambda each: each.began or datetime.max.replace(tzinfo=UTC), reverse=True
-        )
+        return _date(answer), sorted(listed, key=lambda each: each.began or _FAR_AWAY, reverse=True)
 
 
 @attrs.frozen

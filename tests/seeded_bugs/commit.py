@@ -749,7 +749,7 @@ BUGS = [
     Bug(
         "a commit that a restore took back still says how far a task has come",
         "commit.told",
-        "        earlier = restored_to(commit) if commit.operation in UNDOING else version - 1\n",
+        "        earlier = commit.restored_to if commit.operation in UNDOING else version - 1\n",
         "        earlier = version - 1\n",
         (
             "commit/test_told.py::test_what_a_restore_took_back_is_not_told",

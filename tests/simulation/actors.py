@@ -30,9 +30,9 @@ from airflow_provider_onelake.staging.orphans import check_no_orphans, is_new_be
 from airflow_provider_onelake.staging.prepare import Skip, complete, prepare
 from airflow_provider_onelake.staging.spec import WriteSpec
 from tests.simulation.airflow import Airflow, TaskInstance
-from tests.simulation.compactor import compact
-from tests.simulation.foreign import foreign, set_aside, vacuum, write_checkpoint
+from tests.simulation.foreign import set_aside
 from tests.simulation.lake import Lake
+from tests.simulation.others import spawn_others
 from tests.simulation.scenario import LoadPlan, Scenario, WriterPlan
 from tests.simulation.table import (
     data_columns,
@@ -128,15 +128,7 @@ class Deployment(Lake):
             world.run()
         for plan in scenario.loads:
             world.spawn(f"{plan.load.dag}: scheduler", lambda p=plan: self._drive(p), faulty=False, after=plan.start)  # type: ignore[misc]
-        for number, other in enumerate(scenario.foreign):
-            name = f"foreign {number}: {other.kind}"
-            world.spawn(name, lambda f=other: foreign(self, f), faulty=False, after=other.start)  # type: ignore[misc]
-        for number, terms in enumerate(scenario.compactions):
-            world.spawn(f"optimize {number}", lambda c=terms: compact(self, c), after=terms.start)  # type: ignore[misc]
-        for at in scenario.vacuums:
-            world.spawn("VACUUM", lambda: vacuum(self), faulty=False, after=at)
-        for at in scenario.checkpoints:
-            world.spawn("checkpoint", lambda: write_checkpoint(self), faulty=False, after=at)
+        spawn_others(self, scenario)
         for at in scenario.hands:
             world.spawn("a person", lambda: set_aside(self), faulty=False, after=at)
         world.run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -11,7 +12,12 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.simulation.runner import History
+
 _PACKAGES = ("airflow_provider_onelake.", "tests.simulation.")
+
+
+_HISTORIES = 3000
 
 
 @attrs.frozen
@@ -54,3 +60,18 @@ class Change:
         exec(code, vars(sys.modules[function.__module__]), found)
         changed: Callable[..., Any] = found[function.__name__]
         return changed
+
+
+def check_found(simulate: Callable[[int], History], says: str, first: int) -> None:
+    """Fail unless the judge says of one of many histories what it must.
+
+    :param simulate: runs and judges a history.
+    :param says: a regular expression.
+    :param first: the seed from which on they are run.
+    """
+    for seed in range(first, first + _HISTORIES):
+        history = simulate(seed)
+        if history.violation and re.search(says, history.violation):
+            print(f"found by seed {seed}: {history.violation[:200]}")
+            return
+    pytest.fail(f"not found by seeds {first} to {first + _HISTORIES - 1}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from airflow_provider_onelake.commit import change, delete, merge, statement_proposal, transaction
@@ -12,6 +10,7 @@ from airflow_provider_onelake.commit.key_range import _Key
 from airflow_provider_onelake.staging import rounds
 from airflow_provider_onelake.work import change as work_change
 from tests.simulation.mutants import Change as Changed
+from tests.simulation.mutants import check_found
 from tests.simulation.statements.runner import simulate_statements
 
 _Change, _Merging, _Delete = change.Change, merge._Merging, delete._Delete
@@ -256,7 +255,6 @@ SHOWN_BY = {
     "zombie-merges-again": 119,
     "partitions-deleted-twice-after-a-lost-answer": 91,
 }
-_HISTORIES = 3000
 
 
 @pytest.mark.parametrize(("changes", "says"), BUGS)
@@ -265,10 +263,4 @@ def test_simulation_of_statements_finds(
 ) -> None:
     for one in changes:
         one.apply(monkeypatch)
-    first = SHOWN_BY.get(request.node.callspec.id, 0)
-    for seed in range(first, first + _HISTORIES):
-        history = simulate_statements(seed)
-        if history.violation and re.search(says, history.violation):
-            print(f"found by seed {seed}: {history.violation[:200]}")
-            return
-    pytest.fail(f"not found by seeds {first} to {first + _HISTORIES - 1}")
+    check_found(simulate_statements, says, SHOWN_BY.get(request.node.callspec.id, 0))

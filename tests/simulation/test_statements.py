@@ -5,10 +5,14 @@ More by ``--statements N``; they begin at ``--first-seed``.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
 
+from include.local.settings import REPOSITORY
 from tests.simulation.statements.runner import simulate_statements
 
 # What must have happened in the schedules, or they prove little.
@@ -60,3 +64,16 @@ def test_every_statement_is_done_once_to_the_version_before(pytestconfig: pytest
 
 def test_a_seed_tells_the_same_history_again() -> None:
     assert str(simulate_statements(7)) == str(simulate_statements(7))
+
+
+def test_a_seed_tells_the_same_history_in_every_process() -> None:
+    # Rounds with several vectors: in the order of a set, they would be read otherwise in each process.
+    command = [sys.executable, "-m", "tests.simulation.statements.runner", "50"]
+    told = []
+    for hashes in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": hashes}
+        said = subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+        # The last line says how fast it was.
+        told.append(said.splitlines()[:-1])
+    assert len(told[0]) > 100
+    assert told[0] == told[1]

@@ -29,9 +29,9 @@ from airflow_provider_onelake.work.change import RowChange
 from airflow_provider_onelake.work.merge import merge_buffer
 from airflow_provider_onelake.work.spark import SparkWork
 from airflow_provider_onelake.work.statement import Deletion
-from tests.simulation.compactor import compact
-from tests.simulation.foreign import foreign, vacuum, write_checkpoint
+from tests.simulation.foreign import foreign
 from tests.simulation.lake import Lake
+from tests.simulation.others import spawn_others
 from tests.simulation.scenario import ForeignPlan
 from tests.simulation.statements.records import Placed, Record
 from tests.simulation.statements.scenario import (
@@ -118,15 +118,7 @@ class Statements(Lake):
         world.run()
         for plan in scenario.tasks:
             world.spawn(f"{plan.name}: scheduler", lambda p=plan: self._drive(p), faulty=False, after=plan.start)  # type: ignore[misc]
-        for number, other in enumerate(scenario.foreign):
-            name = f"foreign {number}: {other.kind}"
-            world.spawn(name, lambda f=other: foreign(self, f), faulty=False, after=other.start)  # type: ignore[misc]
-        for number, terms in enumerate(scenario.compactions):
-            world.spawn(f"optimize {number}", lambda c=terms: compact(self, c), after=terms.start)  # type: ignore[misc]
-        for at in scenario.vacuums:
-            world.spawn("VACUUM", lambda: vacuum(self), faulty=False, after=at)
-        for at in scenario.checkpoints:
-            world.spawn("checkpoint", lambda: write_checkpoint(self), faulty=False, after=at)
+        spawn_others(self, scenario)
         world.run()
 
     def settle(self, plan: TaskPlan) -> Told:

@@ -171,6 +171,18 @@ def test_a_model_shows_the_newest_version_and_a_clear_shows_it_again_only_if_the
     assert (again["version"], again["own"], world.shown()) == (newer, True, [version, newer])
 
 
+def is_killed(world: World, step: int, task: Callable[[], object]) -> bool:
+    """Run a task whose process is killed at a step, and say whether it came to that."""
+    world.left = step
+    try:
+        task()
+    except Killed:
+        return True
+    finally:
+        world.left = None
+    return False
+
+
 @pytest.mark.parametrize(
     ("weather", "stride"),
     [("fair", 1), ("slow", 1), ("lost answer", 3), ("other at work", 3)],
@@ -193,13 +205,7 @@ def test_killed_at_each_step_of_a_models_refresh_each_version_has_one(
             world.fault("refresh_hangs", count=3)
         if weather == "lost answer":
             world.fault("lost_answer", count=1, only="POST /v1.0")
-        world.left = step
-        try:
-            task()
-            killed = False
-        except Killed:
-            killed = True
-        world.left = None
+        killed = is_killed(world, step, task)
         if killed:
             said = task(try_number=2) if step % 2 else task(**CLEARED)
             assert said["version"] == version
@@ -220,13 +226,7 @@ def test_killed_at_each_step_of_an_endpoints_refresh_no_version_is_lost(world: W
         version = world.commit()
         if weather == "slow":
             world.fault("refresh_hangs", count=2)
-        world.left = step
-        try:
-            task()
-            killed = False
-        except Killed:
-            killed = True
-        world.left = None
+        killed = is_killed(world, step, task)
         if killed:
             assert task(try_number=2)["version"] == version
         world.mend("refresh_hangs")
